@@ -1,0 +1,111 @@
+r"""The span that a site's function ranges over, as an orthonormal feature map φ with f(x) = φ(x)·w and ‖f‖ = ‖w‖.
+
+Knows kernels; nothing of targets, weights or other sites. The exact span (X_v ∪ Z) needs no feature map: it is solved
+in function space (view.py), and its `EveryPoint` stands here only so that the four spans are named in one place.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import eigh
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+from coreg_core.kernels import Kernel, Linear
+
+# The eigenvalues of a Gram matrix carry errors of about n · eps · λ_max (1e-14 · λ_max for n = 100), and a direction
+# of eigenvalue s has features of relative error eps · λ_max / s. At 1e-10 a kept direction is thus orthonormal to
+# about 1e-6 and an exactly repeated row (eigenvalue 0) is always cut. What is cut is reported as the rank; nothing
+# is ever added to the diagonal (DESIGN.md, section 1.4).
+RANK_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class EveryPoint:
+    """Kernels at X_v ∪ Z: "exact", non-parametric coRLSR (Brefeld et al. 2006, Definition 3.1)."""
+
+
+@dataclass(frozen=True)
+class LabelledPoints:
+    """Kernels at X_v: semi-parametric coRLSR (Brefeld et al. 2006, Definition 3.2)."""
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Kernels at ``count`` instances drawn from X_v ∪ Z without replacement (Nyström).
+
+    The draw depends on ``seed`` and the number of instances alone, so a site that comes back draws the same ones.
+    """
+
+    count: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UsageError(f"landmarks={self.count}: needs at least 1.")
+
+
+@dataclass(frozen=True)
+class LinearFeatures:
+    """f(x) = w·x, with the features as they are: rank d, no kernel, no labelled row in the model."""
+
+
+Span: TypeAlias = EveryPoint | LabelledPoints | Landmarks | LinearFeatures
+
+
+@dataclass(frozen=True)
+class Basis:
+    r"""φ(x) = Wᵀ k(B, x): ``points`` B (p, d), ``transform`` W (p, r), with $W^\top K_{BB} W = I_r$."""
+
+    kernel: Kernel
+    points: Float64[Arr, "p d"]
+    transform: Float64[Arr, "p r"]
+
+    @property
+    def rank(self) -> int:
+        """r: the numerical rank of K_BB at the stated relative tolerance."""
+        return self.transform.shape[1]
+
+
+def make_basis(
+    span: LabelledPoints | Landmarks | LinearFeatures,
+    kernel: Kernel,
+    X: Float64[Arr, "n d"],
+    Z: Float64[Arr, "m d"],
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> Basis:
+    """The orthonormal feature map of a finite span. Cost O(p³), p the number of basis points."""
+    match span:
+        case LabelledPoints():
+            return orthonormal_basis(kernel, X, rank_tolerance)
+        case Landmarks(count, seed):
+            pool = len(X) + len(Z)
+            if count > pool:
+                raise UsageError(f"landmarks={count}: more than the {pool} instances they are drawn from.")
+            drawn = np.sort(np.random.default_rng(seed).choice(pool, size=count, replace=False))
+            labelled, unlabelled = drawn[drawn < len(X)], drawn[drawn >= len(X)] - len(X)
+            return orthonormal_basis(kernel, np.concatenate([X[labelled], Z[unlabelled]]), rank_tolerance)
+        case LinearFeatures():
+            # k(x, e_j) = x_j: the unit vectors under the linear kernel are the features themselves.
+            unit = np.eye(X.shape[1])
+            return Basis(Linear(), unit, unit)
+
+
+def orthonormal_basis(
+    kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE
+) -> Basis:
+    r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$.
+
+    Raises:
+        UsageError: the kernel is zero on every point (rank 0), so the span holds only the zero function.
+    """
+    s, E = eigh(kernel(points, points), driver="evd", check_finite=False)
+    keep = s > rank_tolerance * max(s[-1], 0.0)
+    if not keep.any():
+        raise UsageError(
+            "the kernel is zero on every basis point, so this span holds only the zero function; "
+            "use another kernel, or give the rows a feature that is not constant."
+        )
+    return Basis(kernel, points, np.ascontiguousarray(E[:, keep] / np.sqrt(s[keep])))

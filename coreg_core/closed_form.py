@@ -1,0 +1,194 @@
+r"""Centralised solutions: the ones that we trust, and the paper's own systems as textbook oracles.
+
+`consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the precision-weighted mean of
+their posteriors, for finite spans a reduced stacked system in the coordinates a_v. The textbook half builds the very
+matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2, and the two-view partitioned inverse; those square K
+inside G_v, are singular when rows repeat, and then say so. Knows views and matrices; no rounds, no messages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import SingularSystem, UsageError
+from coreg_core.kernels import Kernel
+from coreg_core.objective import consensus_weight
+from coreg_core.view import FunctionSpaceView, SpectralView, View
+
+
+def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
+    """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
+
+    Exact views: O(M m³), M + 1 Cholesky factors of (m, m). Finite spans: one of (Σ r_v, Σ r_v), O(m (Σ r_v)²).
+    A mixture of both is solved by conjugate gradients only.
+    """
+    exact = [view for view in views if isinstance(view, FunctionSpaceView)]
+    if len(exact) == len(views):
+        return _precision_weighted_mean(exact, coupling)
+    spectral = [view for view in views if isinstance(view, SpectralView)]
+    if len(spectral) == len(views):
+        return _reduced_stacked_system(spectral, coupling)
+    raise UsageError(
+        "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
+    )
+
+
+def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (DESIGN.md 1.4)."""
+    M, m = len(views), views[0].n_unlabelled
+    weight = consensus_weight(coupling, M)
+    means = np.array([view.posterior_mean for view in views])
+    if weight == 0.0 or m == 0:
+        mean: Arr = means.mean(axis=0)
+        return mean
+    precision = np.zeros((m, m), order="F")
+    right = np.zeros(m)
+    for view, m0 in zip(views, means, strict=True):
+        factor, _ = view.factor(weight)
+        inverse, info = lapack.dpotri(factor, lower=1)  # the lower triangle of B⁻¹
+        if info != 0:
+            raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
+        precision += inverse
+        right += view.solve_B(weight, m0[:, None])[:, 0]
+    z: Arr = cho_solve(cho_factor(precision, lower=True, check_finite=False), right, check_finite=False)
+    return z
+
+
+def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|C_u a_u - C_v a_v\|^2$.
+
+    Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, whatever the rows.
+    """
+    M = len(views)
+    maps = [view.prediction_map for view in views]
+    ends = np.cumsum([0] + [C.shape[1] for C in maps])
+    N = np.eye(ends[-1])
+    for v in range(M):
+        for u in range(v + 1):
+            factor = 2.0 * coupling * (M - 1) if u == v else -2.0 * coupling
+            N[ends[v] : ends[v + 1], ends[u] : ends[u + 1]] += factor * (maps[v].T @ maps[u])
+    a = cho_solve(
+        cho_factor(N, lower=True, check_finite=False), np.concatenate([v.label_coordinates for v in views])
+    )
+    total = np.zeros(views[0].n_unlabelled)
+    for v in range(M):
+        total += maps[v] @ a[ends[v] : ends[v + 1]]
+    return total / M
+
+
+# --- textbook oracles ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextbookView:
+    """The matrices of Definition 3.1 (L is (n, n+m)) or 3.2 (L is (n, n)), with the points they expand over."""
+
+    L: Float64[Arr, "n p"]
+    U: Float64[Arr, "m p"]
+    K: Float64[Arr, "p p"]
+    y: Float64[Arr, " n"]
+    ridge: float
+    points: Float64[Arr, "p d"]
+
+
+def textbook_view(
+    kernel: Kernel,
+    X: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    Z: Float64[Arr, "m d"],
+    ridge: float,
+    *,
+    exact: bool,
+) -> TextbookView:
+    """L, U and K as the paper defines them: over X ∪ Z when exact, over X otherwise."""
+    points = np.concatenate([X, Z]) if exact else X
+    return TextbookView(kernel(X, points), kernel(Z, points), kernel(points, points), y, ridge, points)
+
+
+def normal_matrix(
+    L: Float64[Arr, "n p"],
+    U: Float64[Arr, "m p"],
+    K: Float64[Arr, "p p"],
+    *,
+    ridge: float,
+    coupling: float,
+    n_views: int,
+) -> Float64[Arr, "p p"]:
+    r"""$G = L^\top L + \nu K + 2\lambda(M-1)U^\top U$; positive definite for ridge > 0 and K positive definite.
+
+    Source: Brefeld et al. (2006), Proposition 3.1 (exact) and 3.2 (semi-parametric, where L = Lᵀ = K).
+    """
+    nu, lam, M = ridge, coupling, n_views
+    return L.T @ L + nu * K + 2 * lam * (M - 1) * (U.T @ U)
+
+
+def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
+    r"""The coefficients c_v from the paper's stacked system: blocks G_v and −2λ U_vᵀU_u, right side L_vᵀ y_v.
+
+    Source: Brefeld et al. (2006), Propositions 3.1 and 3.2. O((Σ p_v)³).
+
+    Raises:
+        SingularSystem: repeated rows, or a kernel so wide that K squared is singular in floating point.
+    """
+    M = len(views)
+    ends = np.cumsum([0] + [view.K.shape[0] for view in views])
+    N = np.zeros((ends[-1], ends[-1]))
+    for i, v in enumerate(views):
+        for j, u in enumerate(views):
+            block = (
+                normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=coupling, n_views=M)
+                if i == j
+                else -2.0 * coupling * (v.U.T @ u.U)
+            )
+            N[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
+    c = _solve_positive_definite(N, np.concatenate([v.L.T @ v.y for v in views]), "stacked")
+    return [c[ends[i] : ends[i + 1]] for i in range(M)]
+
+
+def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
+    r"""Two views: $c_1 = (G_1 - 4λ^2 U_1^\top U_2 G_2^{-1} U_2^\top U_1)^{-1}(L_1^\top y_1 + 2λ U_1^\top U_2 G_2^{-1} L_2^\top y_2)$.
+
+    Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
+
+    Raises:
+        UsageError: not two views.
+        SingularSystem: as `solve_stacked`.
+    """
+    if len(views) != 2:
+        raise UsageError(f"the partitioned inverse is for two views, not {len(views)}; use solve_stacked.")
+    lam = coupling
+    G1, G2 = (normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=lam, n_views=2) for v in views)
+    (L1, U1, y1), (L2, U2, y2) = ((v.L, v.U, v.y) for v in views)
+    cross = U1.T @ U2
+    right = np.column_stack([cross.T, L2.T @ y2])
+    solved = _solve_positive_definite(G2, right, "partitioned")
+    schur = G1 - 4 * lam**2 * (cross @ solved[:, :-1])
+    c1 = _solve_positive_definite(
+        (schur + schur.T) / 2, L1.T @ y1 + 2 * lam * (cross @ solved[:, -1]), "partitioned"
+    )
+    c2 = solved[:, -1] + 2 * lam * (solved[:, :-1] @ c1)
+    return [c1, c2]
+
+
+def _solve_positive_definite(N: Arr, right: Arr, name: str) -> Arr:
+    try:
+        factor = cho_factor(N, lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(_singular(name, "its Cholesky factor fails")) from None
+    norm = float(np.abs(N).sum(axis=0).max())
+    rcond, _ = lapack.dpocon(factor[0], norm, uplo="L")
+    if rcond < len(N) * np.finfo(float).eps:
+        raise SingularSystem(_singular(name, f"its reciprocal condition number is {rcond:.1e}"))
+    solved: Arr = cho_solve(factor, right, check_finite=False)
+    return solved
+
+
+def _singular(name: str, why: str) -> str:
+    return (
+        f"the paper's {name} system is singular in floating point ({why}): rows repeat, or the kernel is wide. "
+        "Use solver='direct' or 'conjugate-gradients', which solve the same problem without squaring K."
+    )

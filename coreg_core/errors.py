@@ -1,0 +1,46 @@
+"""What can go wrong, named once. Each class carries the exit code that a command ends with (docs/operators-guide.md).
+
+Knows no layer above it. A message says who, what, where and what to do next; commands print it and nothing else.
+"""
+
+from typing import ClassVar
+
+
+class CoregError(Exception):
+    """A failure that coreg understands; its text is written for the person who can mend it."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(CoregError, ValueError):
+    """A parameter, an option or a configuration file is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class Refused(CoregError):
+    """Somebody with the right to say no said no (exit code 4)."""
+
+    exit_code = 4
+
+
+class BadData(CoregError, ValueError):
+    """A table, a file or a message holds something that cannot be used (exit code 6)."""
+
+    exit_code = 6
+
+
+class SingularSystem(BadData):
+    """A textbook system has no unique solution in floating point; a rank-revealing solver is named instead."""
+
+
+class Unreachable(CoregError):
+    """Nobody answers at the other end (exit code 7)."""
+
+    exit_code = 7
+
+
+class StorageError(CoregError):
+    """A file or the run store cannot be read or written (exit code 8)."""
+
+    exit_code = 8

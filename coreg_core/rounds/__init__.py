@@ -1,0 +1,53 @@
+"""The schedules, one a file, and the two ways to get one: by name, and run to its end over views in memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from coreg_core.errors import UsageError
+from coreg_core.rounds.block_coordinate_descent import BlockCoordinateDescent
+from coreg_core.rounds.conjugate_gradient import ConjugateGradient
+from coreg_core.rounds.consensus import Consensus
+from coreg_core.rounds.schedule import Schedule, Terms
+from coreg_core.view import View
+
+ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
+SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
+
+
+def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
+    """The schedule of that name.
+
+    Raises:
+        UsageError: no schedule has that name.
+    """
+    match name:
+        case "conjugate-gradients":
+            return ConjugateGradient(terms)
+        case "block-coordinate-descent":
+            return BlockCoordinateDescent(terms)
+        case "consensus":
+            return Consensus(terms)
+        case _:
+            raise UsageError(f"schedule {name!r}: choose one of {', '.join(SCHEDULE_NAMES)}.")
+
+
+def run_in_memory(
+    schedule: Schedule[Any],
+    views: Sequence[View],
+    on_step: Callable[[Any], None] = lambda state: None,
+) -> Any:
+    """Step a schedule to its end with every view at hand; sums in site order, as the service takes them.
+
+    Returns:
+        The last state. ``on_step`` sees every one before it.
+    """
+    state = schedule.start(views[0].n_unlabelled)
+    while not schedule.finished(state):
+        query = schedule.query(state)
+        asked = views if query.site is None else [views[query.site]]
+        total = asked[0].respond(query.targets, query.weights, query.part)
+        for view in asked[1:]:
+            total = total + view.respond(query.targets, query.weights, query.part)
+        state = schedule.step(state, total)
+        on_step(state)
+    return state

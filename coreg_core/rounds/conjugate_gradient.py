@@ -1,0 +1,254 @@
+r"""Conjugate gradients on z: the default schedule. One parallel round a step, and labels leave a site once.
+
+    (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (DESIGN.md 1.3)
+
+Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round asks
+R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
+b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
+models. Departures from the textbook: the normalised direction, the residual replacement (β then uses the replaced
+residual), several columns in lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.arrays import Arr
+from coreg_core.objective import Certificate, consensus_certificate, consensus_weight
+from coreg_core.rounds.schedule import (
+    ArrayState,
+    FinalTargets,
+    Progress,
+    Query,
+    Stop,
+    Terms,
+    code_of,
+    column_norms,
+    normalised,
+    stops_of,
+)
+
+VERIFY_EVERY = 20
+# A verified residual that has not halved although the recursion said that it fell: that often in a row, and what is
+# left is rounding. One such round may be an accident of the recursion, which the replacement mends.
+STRIKES = 3
+
+
+class Ask(IntEnum):
+    """What the next query is."""
+
+    AFFINE = 0  # respond(0): b, the only query in which labels appear
+    DIRECTION = 1  # R s
+    VERIFY = 2  # R z
+
+
+@dataclass(frozen=True)
+class GradientState(ArrayState):
+    """The vectors of the recursion; ``z_verified`` belongs to the last certificate."""
+
+    round: int
+    ask: int
+    since_verified: int
+    verified: int  # 1 when the last step certified
+    z: Float64[Arr, "m k"]
+    b: Float64[Arr, "m k"]
+    r: Float64[Arr, "m k"]
+    p: Float64[Arr, "m k"]
+    rr: Float64[Arr, " k"]  # ‖r‖² behind β
+    z_verified: Float64[Arr, "m k"]
+    residual: Float64[Arr, " k"]
+    gap: Float64[Arr, " k"]
+    prediction_bound: Float64[Arr, " k"]
+    certified_residual: Float64[Arr, " k"]
+    certified_gap: Float64[Arr, " k"]
+    certified_prediction_bound: Float64[Arr, " k"]
+    strikes: Int64[Arr, " k"]
+    stops: Int64[Arr, " k"]
+
+
+@dataclass(frozen=True)
+class ConjugateGradient:
+    """The schedule; see the module's docstring."""
+
+    terms: Terms
+
+    @property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ = 2λM."""
+        return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None = None,
+        round: int = 0,  # noqa: A002
+    ) -> GradientState:
+        """From z = 0, or from the mean target of earlier models."""
+        m, k = n_unlabelled, self.terms.n_columns
+        zero = np.zeros((m, k))
+        z = zero if warm is None else warm.targets.mean(axis=0)
+        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
+        return GradientState(
+            round=round,
+            ask=Ask.AFFINE,
+            since_verified=0,
+            verified=0,
+            z=z,
+            b=zero,
+            r=zero,
+            p=zero,
+            rr=np.zeros(k),
+            z_verified=z,
+            residual=infinite,
+            gap=infinite,
+            prediction_bound=infinite,
+            certified_residual=infinite,
+            certified_gap=infinite,
+            certified_prediction_bound=infinite,
+            strikes=codes,
+            stops=codes,
+        )
+
+    def query(self, state: GradientState) -> Query:
+        """The affine query first; then directions, and z itself when a certificate is due."""
+        match Ask(state.ask):
+            case Ask.AFFINE:
+                return Query(np.zeros_like(state.z), self.weights, "affine")
+            case Ask.DIRECTION:
+                return Query(normalised(state.p)[0], self.weights, "linear")
+            case Ask.VERIFY:
+                return Query(state.z, self.weights, "linear")
+
+    def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
+        """One round: see the module's docstring."""
+        mean = total / self.terms.n_views
+        match Ask(state.ask):
+            case Ask.AFFINE:
+                state = replace(state, round=state.round + 1, b=mean)
+                if state.z.any():  # a warm start: its residual takes one linear query more
+                    return self._limit(replace(state, ask=Ask.VERIFY))
+                return self._verified(state, np.zeros_like(mean))
+            case Ask.DIRECTION:
+                return self._limit(self._descend(replace(state, round=state.round + 1), mean))
+            case Ask.VERIFY:
+                return self._verified(replace(state, round=state.round + 1), mean)
+
+    def _descend(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
+        s, scale = normalised(state.p)
+        Hp = (s - mean) * scale
+        z, r, p = state.z.copy(), state.r.copy(), state.p.copy()
+        rr, residual = state.rr.copy(), state.residual.copy()
+        gap, bound = state.gap.copy(), state.prediction_bound.copy()
+        due = state.since_verified + 1 >= VERIFY_EVERY
+        for j in np.flatnonzero(state.stops == 0):
+            curvature = float(np.dot(p[:, j], Hp[:, j]))
+            if curvature <= 0.0 or rr[j] == 0.0:
+                due = True  # nothing left to descend along: a verified round decides
+                continue
+            alpha = rr[j] / curvature
+            z[:, j] += alpha * p[:, j]
+            r[:, j] -= alpha * Hp[:, j]
+            rr_new = float(np.dot(r[:, j], r[:, j]))
+            p[:, j] = r[:, j] + (rr_new / rr[j]) * p[:, j]
+            rr[j] = rr_new
+            residual[j] = np.sqrt(rr_new)
+            c = self._certificate(j, residual[j], 0.0)
+            gap[j], bound[j] = c.gap, c.prediction_bound
+            due = due or self.terms.stop_of(c.gap, c.prediction_bound) is not None
+        state = replace(
+            state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0
+        )
+        ask = Ask.VERIFY if due else Ask.DIRECTION
+        return replace(state, ask=ask, since_verified=state.since_verified + 1)
+
+    def _verified(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
+        # mean R z is known: the true residual, both certificates, and perhaps the end of a column.
+        answer = state.b + mean
+        true = answer - state.z
+        norms, scale = column_norms(true), column_norms(state.z) + column_norms(answer)
+        r, p, rr = state.r.copy(), state.p.copy(), state.rr.copy()
+        residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
+        strikes, stops = state.strikes.copy(), state.stops.copy()
+        for j in np.flatnonzero(state.stops == 0):
+            c = self._certificate(j, norms[j], scale[j])
+            parted = state.residual[j] < 0.5 * norms[j]
+            stuck = norms[j] > 0.5 * state.certified_residual[j] and (parted or norms[j] == 0.0)
+            strikes[j] = strikes[j] + 1 if stuck else 0
+            stop = self.terms.stop_of(c.gap, c.prediction_bound)
+            if stop is None and (strikes[j] >= STRIKES or norms[j] == 0.0):
+                stop = Stop.STAGNATED
+            if stop is None and state.round >= self.terms.max_rounds:
+                stop = Stop.MAX_ROUNDS
+            stops[j] = 0 if stop is None else code_of(stop)
+            residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
+            # The replaced residual starts the direction anew where the recursion had parted from it: the old
+            # directions are conjugate to a residual that was not there.
+            r[:, j] = true[:, j]
+            rr_new = float(np.dot(r[:, j], r[:, j]))
+            if parted or not p[:, j].any():
+                p[:, j] = r[:, j]
+            else:
+                p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
+            rr[j] = rr_new
+            if stops[j]:
+                p[:, j] = 0.0
+        return replace(
+            state,
+            ask=Ask.DIRECTION,
+            since_verified=0,
+            verified=1,
+            r=r,
+            p=p,
+            rr=rr,
+            z_verified=state.z,
+            residual=residual,
+            gap=gap,
+            prediction_bound=bound,
+            certified_residual=residual,
+            certified_gap=gap,
+            certified_prediction_bound=bound,
+            strikes=strikes,
+            stops=stops,
+        )
+
+    def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
+        return consensus_certificate(
+            float(residual_norm), float(scale), float(self.weights[column]), np.array(self.terms.bounds)
+        )
+
+    def _limit(self, state: GradientState) -> GradientState:
+        # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.
+        if state.round + 1 >= self.terms.max_rounds:
+            return replace(state, ask=Ask.VERIFY)
+        return state
+
+    def progress(self, state: GradientState) -> Progress | None:
+        """The last round: certified when it was verified, an estimate from the recursion otherwise."""
+        if np.isinf(state.residual).any():
+            return None
+        return Progress(
+            state.round,
+            bool(state.verified),
+            state.residual,
+            state.gap,
+            state.prediction_bound,
+            stops_of(state.stops),
+        )
+
+    def finished(self, state: GradientState) -> bool:
+        """Every column has stopped."""
+        return bool((state.stops > 0).all())
+
+    def models(self, state: GradientState) -> FinalTargets | None:
+        """The answers at the last verified z."""
+        if np.isinf(state.certified_residual).any():
+            return None
+        return FinalTargets(state.z_verified[None], self.weights)
+
+    def restore(self, arrays: Mapping[str, Any]) -> GradientState:
+        """From the run store."""
+        return GradientState.from_arrays(arrays)

@@ -1,0 +1,235 @@
+r"""What the three schedules share: the query, the terms, the stop, and the protocol of a value stepped from outside.
+
+Knows numbers per unlabelled instance; no label, feature, site name, message or clock. A driver, whoever it is, does
+
+    state = schedule.start(m)
+    while not schedule.finished(state):
+        query = schedule.query(state)                   # which sites, what targets, what weights
+        state = schedule.step(state, total)             # the sum of their answers, taken in site order
+
+Only the *sum* of the answers is ever used (DESIGN.md, sections 1.3 and 4). A state is a frozen dataclass of arrays
+and integers, so `to_arrays` and `from_arrays` write it down and take it up again without losing a bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+from coreg_core.view import Part
+
+
+class Stop(Enum):
+    """Why a run ended; the text says what to do next."""
+
+    CONVERGED = "Both certificates fell below the tolerances."
+    MAX_ROUNDS = "Reached max_rounds before the tolerances; raise it, or use conjugate gradients."
+    STAGNATED = (
+        "The verified residual no longer falls: arithmetic has given what it can. Loosen the tolerances, "
+        "lower the coupling, or raise the ridge."
+    )
+    REFUSED = "A site refused the plan; its reason is above. Change the plan or the site's policy."
+    TOO_FEW_SITES = "Too few sites joined before the deadline; start the missing agents, or lower min_sites."
+    STALLED = "Sites that the plan cannot do without did not come back in time; restart them and run again."
+    SITE_FAULT = (
+        "A site answered with something that cannot be used; its fault is above. Mend it and run again."
+    )
+    INTERRUPTED = "Interrupted by the operator; the same command takes the run up where it was."
+
+
+# How a column stands: 0 is still running; the order is that of severity when columns differ.
+_COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
+
+
+@dataclass(frozen=True)
+class Query:
+    """respond(targets, weights), asked of every site, or of one."""
+
+    targets: Float64[Arr, "m k"]
+    weights: Float64[Arr, " k"]
+    part: Part
+    site: int | None = None  # position in site order; None: all of them
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the last step showed, by column. ``gap`` and ``prediction_bound`` are certified iff ``verified``."""
+
+    round: int
+    verified: bool
+    residual: Float64[Arr, " k"]
+    gap: Float64[Arr, " k"]
+    prediction_bound: Float64[Arr, " k"]
+    stops: tuple[Stop | None, ...]
+
+
+@dataclass(frozen=True)
+class FinalTargets:
+    """The models of the last verified round: site v's answers (``targets[v]``, ``weights``), v counted in site order.
+
+    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1.
+    """
+
+    targets: Float64[Arr, "s m k"]
+    weights: Float64[Arr, " k"]
+
+    def of(self, site: int) -> Float64[Arr, "m k"]:
+        """The target of the site at that position."""
+        return self.targets[site if len(self.targets) > 1 else 0]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a schedule has to know of the federation. Frozen: another membership means other terms.
+
+    Args:
+        coupling: λ, one for each column.
+        bounds: b_v in site order.
+        scale: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
+        tolerance: stop when gap ≤ tolerance · scale and ...
+        prediction_tolerance: ... the prediction bound is at most this, in the units of the targets.
+        max_rounds: rounds (sweeps, for Algorithm 1) that may be asked, all told.
+    """
+
+    coupling: tuple[float, ...]
+    bounds: tuple[float, ...]
+    scale: float
+    tolerance: float
+    prediction_tolerance: float
+    max_rounds: int
+
+    def __post_init__(self) -> None:
+        numbers = (*self.coupling, *self.bounds, self.scale, self.tolerance, self.prediction_tolerance)
+        if not self.coupling or not self.bounds or not all(np.isfinite(x) and x >= 0 for x in numbers):
+            raise UsageError(
+                f"{self}: couplings, bounds and tolerances are finite numbers of at least 0, at least one each."
+            )
+        if self.max_rounds < 1:
+            raise UsageError(f"max_rounds={self.max_rounds}: needs at least 1.")
+
+    @property
+    def n_views(self) -> int:
+        """M."""
+        return len(self.bounds)
+
+    @property
+    def n_columns(self) -> int:
+        """k."""
+        return len(self.coupling)
+
+    def stop_of(self, gap: float, prediction_bound: float) -> Stop | None:
+        """CONVERGED where both certificates hold."""
+        met = gap <= self.tolerance * self.scale and prediction_bound <= self.prediction_tolerance
+        return Stop.CONVERGED if met else None
+
+
+class State(Protocol):
+    """What every state shows; each schedule has more."""
+
+    @property
+    def round(self) -> int:
+        """Rounds (sweeps) that are complete."""
+        ...
+
+    def to_arrays(self) -> dict[str, Arr | Int64[Arr, "..."]]:
+        """For the run store."""
+        ...
+
+
+S = TypeVar("S", bound=State)
+
+
+class Schedule(Protocol[S]):
+    """Pure steps over a state. Methods never change the state that they are given."""
+
+    terms: Terms
+
+    def start(self, n_unlabelled: int, warm: FinalTargets | None = None, round: int = 0) -> S:  # noqa: A002
+        """The first state; from earlier models, and counting on from ``round``, when membership changed."""
+        ...
+
+    def query(self, state: S) -> Query:
+        """The next question."""
+        ...
+
+    def step(self, state: S, total: Float64[Arr, "m k"]) -> S:
+        """The state after the sum of the answers."""
+        ...
+
+    def progress(self, state: S) -> Progress | None:
+        """What the last complete round showed; None before the first."""
+        ...
+
+    def finished(self, state: S) -> bool:
+        """Every column has stopped."""
+        ...
+
+    def models(self, state: S) -> FinalTargets | None:
+        """The models of the last verified round; None before the first."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Arr]) -> S:
+        """The state that ``to_arrays`` wrote."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArrayState:
+    """Base of the states: a frozen dataclass whose fields are arrays, integers and booleans."""
+
+    def to_arrays(self) -> dict[str, Arr | Int64[Arr, "..."]]:
+        """Field by field; a number becomes an int64 array of no dimension."""
+        return {
+            f.name: value
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+            else np.int64(value).reshape(())
+            for f in fields(self)
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """The inverse of `to_arrays`.
+
+        Raises:
+            UsageError: a field is missing, or one is there that the state does not have.
+        """
+        names = {f.name for f in fields(cls)}
+        if names != set(arrays):
+            raise UsageError(
+                f"a stored {cls.__name__} has the fields {sorted(arrays)}, expected {sorted(names)}; "
+                "it was written by another version. Start a new run."
+            )
+        return cls(**{name: a if a.ndim else int(a) for name, a in arrays.items()})
+
+
+def stops_of(codes: Int64[Arr, " k"]) -> tuple[Stop | None, ...]:
+    """The stops behind a state's integer codes."""
+    return tuple(_COLUMN_STOPS[code] for code in codes)
+
+
+def code_of(stop: Stop) -> int:
+    """The integer code under which a state keeps a column's stop."""
+    return _COLUMN_STOPS.index(stop)
+
+
+def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
+    """One stop for all columns: the most severe, or None while any is running."""
+    codes = [_COLUMN_STOPS.index(s) for s in stops]
+    return None if 0 in codes else _COLUMN_STOPS[max(codes)]
+
+
+def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"]]:
+    """Each column divided by its largest absolute value, and those values (1 for a column of zeros)."""
+    scale = np.abs(directions).max(axis=0, initial=0.0)
+    scale[scale == 0.0] = 1.0
+    return directions / scale, scale
+
+
+def column_norms(columns: Float64[Arr, "m k"]) -> Float64[Arr, " k"]:
+    """‖·‖₂ of every column, each summed by itself, so that a column's bits do not depend on its neighbours."""
+    return np.array([np.sqrt(np.dot(c, c)) for c in np.ascontiguousarray(columns.T)])

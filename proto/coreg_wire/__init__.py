@@ -1,0 +1,1 @@
+"""What travels between a site and the coordinator: the protobuf messages, their codec, names and TLS credentials."""

@@ -1,0 +1,1 @@
+"""A site's agent: keeps the records, the model and the private key, and answers the coordinator with predictions."""
