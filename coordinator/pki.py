@@ -2,49 +2,42 @@
 
 Everything stands in one directory: ca.key and coordinator.key (mode 0600, they never travel), ca.pem,
 coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer that goes back to the site) and
-`authorised-sites`, one `NAME FINGERPRINT` a line, `#` begins a comment. A site may join while its certificate's
-fingerprint stands there; the file is read at every joining, so that adding or revoking needs no restart.
+the list of those that may join (coordinator.authorised).
 
-Must not know gRPC, the federation's plan, or any site's private key. POSIX only (flock).
+Must not know gRPC, the federation's plan, or any site's private key.
 """
 
 import os
-import re
-import secrets
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fcntl import LOCK_EX, flock
-from ipaddress import ip_address
 from pathlib import Path
 
+from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from coordinator.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
+from coordinator.certificates import authority_certificate, served_names, server_certificate, site_certificate
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
-from coreg_wire.names import (
-    certificate_name,
-    check_site_name,
-    fingerprint,
-    key_fingerprint,
-    load_certificates,
-    request_name,
-    site_uri,
-)
 
-ALLOW_LIST = "authorised-sites"
+__all__ = [
+    "Authorised",
+    "ServerFiles",
+    "SignedSite",
+    "create_authority",
+    "days_left",
+    "expiry_warnings",
+    "load_server",
+    "reissue_server",
+    "revoke",
+    "sign_request",
+]
+
 _FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
-# A certificate is valid from a little before it was made: clocks at the sites may be slow.
-_BACKDATED = timedelta(hours=1)
-_ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
-_HOSTNAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62}\.)*[a-z0-9_-]{0,62}")
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_RENEW = "sign it anew with `coreg-coordinator init --renew-server`"
 
 
 @dataclass(frozen=True)
@@ -95,21 +88,11 @@ def create_authority(
         The directory cannot be written; nothing is left half made.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
-    served = _served(hostnames)
+    served = served_names(hostnames)
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    # A name of its own, so that a message can tell two authorities apart.
-    subject = _common_name(f"coreg authority {secrets.token_hex(4)}")
-    ca = (
-        _builder(subject, subject, key.public_key(), key.public_key(), now, _lifetime(days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(ca=True), critical=True)
-        .sign(key, SHA256())
-    )
-    server = _server_certificate(ca, key, server_key.public_key(), served, server_days, now)
-    with _storage(directory):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        present = [name for name in (*_FILES, ALLOW_LIST) if (directory / name).exists()]
-    if present:
+    ca = authority_certificate(key, days, now)
+    server = server_certificate(ca, key, server_key.public_key(), served, server_days, now)
+    if present := [name for name in (*_FILES, ALLOW_LIST) if (directory / name).exists()]:
         raise UsageError(
             f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
             "Choose another directory, or move these files away to begin a new federation."
@@ -119,7 +102,7 @@ def create_authority(
         (directory / "ca.pem", _pem(ca), 0o644),
         (directory / "coordinator.key", _key_pem(server_key), 0o600),
         (directory / "coordinator.pem", _pem(server), 0o644),
-        (directory / ALLOW_LIST, b"# Sites that may join: NAME SHA-256-OF-CERTIFICATE. Delete a line to revoke.\n", 0o644),
+        (directory / ALLOW_LIST, HEADER.encode(), 0o644),
     )
     return fingerprint(ca)
 
@@ -131,8 +114,8 @@ def reissue_server(
     directory, now = Path(directory), now or datetime.now(UTC)
     ca, ca_key = _authority(directory, now)
     server_key = _load_key(directory / "coordinator.key")
-    server = _server_certificate(ca, ca_key, server_key.public_key(), _served(hostnames), days, now)
-    _replace(directory / "coordinator.pem", _pem(server))
+    server = server_certificate(ca, ca_key, server_key.public_key(), served_names(hostnames), days, now)
+    write_whole(directory / "coordinator.pem", _pem(server))
     return server.not_valid_after_utc
 
 
@@ -150,10 +133,12 @@ def load_server(directory: Path | str, *, now: datetime | None = None) -> Server
     directory, now = Path(directory), now or datetime.now(UTC)
     key = _load_key(directory / "coordinator.key")
     ca, server = (_load_certificate(directory / name) for name in ("ca.pem", "coordinator.pem"))
-    renew = "Sign it anew with `coreg-coordinator init --renew-server`."
     if server.public_key() != key.public_key():
-        raise Refused(f"{directory}: coordinator.pem was issued for another key than coordinator.key. {renew}")
-    _check_issued(server, ca, f"{directory}: coordinator.pem was not signed by ca.pem. {renew}")
+        raise Refused(f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_RENEW}.")
+    try:
+        server.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_RENEW}.") from error
     for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
         _check_period(certificate, path, now)
     return ServerFiles(_key_pem(key), _pem(server), _pem(ca))
@@ -196,7 +181,6 @@ def sign_request(
         The request is not signed by its own key, has another name or key than allowed, or contains a private key.
     """
     directory, request_path, now = Path(directory), Path(request_path), now or datetime.now(UTC)
-    lifetime = _lifetime(days)
     ca, ca_key = _authority(directory, now)
     request, key = _load_request(request_path)
     site = request_name(request, f"The request {request_path}")
@@ -205,73 +189,131 @@ def sign_request(
             f"{request_path} asks for the name {site!r}, not {name!r}; a request is never renamed. "
             f"Sign it as {site!r}, or have the site run `coreg-agent enroll` with --name {name}."
         )
-    certificate = _leaf(ca, ca_key, key, site, [site_uri(site)], ExtendedKeyUsageOID.CLIENT_AUTH, lifetime, now)
+    certificate = site_certificate(ca, ca_key, key, site, days, now)
     out_path = directory / f"{site}.pem" if out_path is None else Path(out_path)
     taken = [*(directory / file for file in (*_FILES, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
         raise UsageError(f"{out_path} must keep what it holds: give the certificate another path.")
     # The answer first: a site that is listed but never got its certificate would lose the one it has.
-    _replace(out_path, _pem(certificate) + _pem(ca))
+    write_whole(out_path, _pem(certificate) + _pem(ca))
     mark = fingerprint(certificate)
-    before = _edit_list(directory, site, mark)
-    return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, before is not None)
-
-
-def revoke(directory: Path | str, name: str) -> bool:
-    """Take a site off the list, at once and without a restart; False when it was not there."""
-    return _edit_list(Path(directory), check_site_name(name), None) is not None
-
-
-class Authorised:
-    """The sites that may join: `authorised-sites`, read again at every question."""
-
-    def __init__(self, directory: Path | str) -> None:
-        self._path = Path(directory) / ALLOW_LIST
-
-    def sites(self) -> dict[str, str]:
-        """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
-        return dict(entry for line in _lines(self._path) if (entry := _parse(line)) is not None)
-
-    def check(self, name: str, certificate_pem: bytes) -> None:
-        """Return when the certificate is `name`'s and the one that is listed.
-
-        Raises
-        ------
-        Refused
-            It is another site's, the name is not listed or listed twice, or with another certificate.
-        StorageError
-            The list cannot be read: nobody joins.
-        """
-        certificate = load_certificates(certificate_pem, f"The certificate of {name!r}")[0]
-        owner = certificate_name(certificate, "The peer's certificate")
-        if owner != name:
-            raise Refused(
-                f"A peer that calls itself {name!r} holds the certificate of {owner!r}; a name speaks only with its "
-                "own. Correct the agent's --name, or its identity directory."
-            )
-        entries = [_parse(line) for line in _lines(self._path)]
-        listed = [entry[1] for entry in entries if entry is not None and entry[0] == name]
-        if not listed:
-            unreadable = [
-                str(number)
-                for number, (line, entry) in enumerate(zip(_lines(self._path), entries, strict=False), 1)
-                if entry is None and line.partition("#")[0].strip()
-            ]
-            hint = f" Lines that could not be read: {', '.join(unreadable)}." if unreadable else ""
-            raise Refused(
-                f"{name} is not in {self._path}: it was never signed here, or was revoked.{hint} The coordinator's "
-                f"operator lets it in with `coreg-coordinator sign {name}.csr`."
-            )
-        if len(listed) > 1:
-            raise Refused(f"{name} stands {len(listed)} times in {self._path}: the operator must leave one line.")
-        if listed[0] != (mark := fingerprint(certificate)):
-            raise Refused(
-                f"{name} showed certificate {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the one shown was "
-                "revoked or replaced. Install the newest answer with `coreg-agent enroll --install`, or sign again."
-            )
+    replaced = authorise(directory, site, mark)
+    return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, replaced)
 
 
 def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
     """Days until the first certificate in the text runs out; negative when it has."""
     end = load_certificates(certificate_pem, "The certificate")[0].not_valid_after_utc
     return (end - (now or datetime.now(UTC))) / timedelta(days=1)
+
+
+def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
+    """A sentence for each certificate that runs out soon: the authority's, the server's, the listed sites'."""
+    directory = Path(directory)
+    advice = {
+        "ca.pem": "begin a new authority, and enrol every site again",
+        "coordinator.pem": _RENEW,
+    }
+    advice |= {
+        f"{site}.pem": f"sign {site}'s request again and send it the answer" for site in Authorised(directory).sites()
+    }
+    warnings = []
+    for file, what_to_do in advice.items():
+        path = directory / file
+        if path.exists() and (days := days_left(_read(path), now=now)) < within_days:
+            when = f"runs out in {days:.0f} days" if days > 0 else f"ran out {-days:.0f} days ago"
+            warnings.append(f"{path} {when}: {what_to_do}.")
+    return warnings
+
+
+def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The authority, able to sign today."""
+    key, ca = _load_key(directory / "ca.key"), _load_certificate(directory / "ca.pem")
+    if ca.public_key() != key.public_key():
+        raise Refused(f"{directory}: ca.key and ca.pem do not belong together. Restore both from one backup.")
+    _check_period(ca, directory / "ca.pem", now)
+    return ca, key
+
+
+def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> None:
+    if now < certificate.not_valid_before_utc:
+        raise Refused(
+            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this machine's "
+            f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
+        )
+    if now > certificate.not_valid_after_utc:
+        new = "begin a new authority in another directory, and enrol every site again"
+        next_step = new if path.name == "ca.pem" else _RENEW
+        raise Refused(f"{path} ran out on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
+
+
+def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
+    """A request signed by its own key, which is of the kind that everybody here uses."""
+    data = _read(path, "Ask the site for its site.csr (`coreg-agent enroll` makes it).")
+    if b"PRIVATE KEY" in data:
+        raise Refused(
+            f"{path} holds a private key, which must never leave its site and can no longer be trusted. Delete this "
+            "copy; the site deletes its site.key, runs `coreg-agent enroll` and sends the new site.csr alone."
+        )
+    try:
+        request = x509.load_pem_x509_csr(data)
+        valid, key = request.is_signature_valid, request.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadData(f"{path} is no certificate request in PEM ({error}). Ask the site for its site.csr.") from error
+    if not valid:
+        raise Refused(f"{path} is not signed by its own key: damaged or forged. Ask the site for its site.csr again.")
+    if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
+        raise Refused(f"{path} is for another kind of key than EC P-256. Make it with `coreg-agent enroll`.")
+    return request, key
+
+
+def _load_certificate(path: Path) -> x509.Certificate:
+    return load_certificates(_read(path), str(path))[0]
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    data = _read(path)
+    if path.stat().st_mode & 0o177:
+        raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
+    try:
+        key = keys.load_pem_private_key(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadData(f"{path} is no unencrypted private key in PEM ({error}). Restore it from a backup.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadData(f"{path} is not an elliptic-curve key as `coreg-coordinator init` makes. Restore it.")
+    return key
+
+
+def _read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist. {next_step}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(keys.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption())
+
+
+def _create_all(*files: tuple[Path, bytes, int]) -> None:
+    """Create every file with its mode, none of which may exist; when one fails, take back the others."""
+    made: list[Path] = []
+    try:
+        for path, data, mode in files:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            made.append(path)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+    except OSError as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise StorageError(f"{error.filename or files[0][0].parent} cannot be made ({error.strerror}).") from error

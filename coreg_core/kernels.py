@@ -157,12 +157,15 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     """
     if kernel not in ("gaussian", "laplacian"):
         return 1.0
-    if kernel == "gaussian":
-        centred = X - X.mean(axis=0)
-        sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
-    else:
+    rule = "the paper's rule for the bandwidth (mean squared distance)"
+    if kernel == "laplacian":
         sigma = 2.0 * float(pdist(X, "cityblock").sum()) / len(X) ** 2 if len(X) > 1 else 0.0
-    return _rule_value(sigma, X, "the paper's rule for the bandwidth (mean squared distance)", "bandwidth")
+        return _rule_value(sigma, X, rule, "bandwidth")
+    centred = X - X.mean(axis=0)
+    sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
+    # The mean is rounded: below its rounding error the number measures rounding, not distance, and rows are identical.
+    noise = (8 * np.finfo(float).eps * float(np.abs(X).max(initial=0.0))) ** 2 * X.shape[1]
+    return _rule_value(sigma, X, rule, "bandwidth", noise)
 
 
 def median_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
@@ -244,9 +247,7 @@ def _require_positive(value: float, name: str) -> float:
     return value
 
 
-def _rule_value(value: float, X: Arr, rule: str, parameter: str) -> float:
-    # Below the rounding error of the data the number measures rounding, not distance: identical rows, in effect.
-    noise = (8 * np.finfo(float).eps * float(np.abs(X).max(initial=0.0))) ** 2 * X.shape[1]
+def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:
     if not np.isfinite(value):
         raise UsageError(
             f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly."

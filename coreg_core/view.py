@@ -9,7 +9,7 @@ finite span (semi-parametric, landmarks, linear), and `FunctionSpaceView` for th
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64
@@ -54,6 +54,7 @@ class Solution:
         return self.function.predict(X)
 
 
+@runtime_checkable
 class View(Protocol):
     """What every schedule, estimator and site needs of a view, and nothing else."""
 

@@ -5,8 +5,9 @@ r"""Conjugate gradients on z: the default schedule. One parallel round a step, a
 Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round asks
 R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
 b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
-models. Departures from the textbook: the normalised direction, the residual replacement (β then uses the replaced
-residual), several columns in lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
+models. Departures from the textbook: the normalised direction; the residual replacement (β then uses the replaced
+residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, the step that cannot go uphill; several columns in
+lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr
-from coreg_core.objective import Certificate, consensus_certificate, consensus_weight
+from coreg_core.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight
 from coreg_core.rounds.schedule import (
     ArrayState,
     FinalTargets,
@@ -33,8 +34,9 @@ from coreg_core.rounds.schedule import (
 )
 
 VERIFY_EVERY = 20
-# A verified residual that has not halved although the recursion said that it fell: that often in a row, and what is
-# left is rounding. One such round may be an accident of the recursion, which the replacement mends.
+# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its rounding:
+# that often in a row, and what is left is rounding. Each alone would not do: CG's residual may rise for many rounds while
+# φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
 STRIKES = 3
 
 
@@ -59,6 +61,8 @@ class GradientState(ArrayState):
     r: Float64[Arr, "m k"]
     p: Float64[Arr, "m k"]
     rr: Float64[Arr, " k"]  # ‖r‖² behind β
+    least_residual: Float64[Arr, " k"]  # over the verified rounds, as is the energy
+    least_energy: Float64[Arr, " k"]
     z_verified: Float64[Arr, "m k"]
     residual: Float64[Arr, " k"]
     gap: Float64[Arr, " k"]
@@ -102,6 +106,8 @@ class ConjugateGradient:
             r=zero,
             p=zero,
             rr=np.zeros(k),
+            least_residual=infinite,
+            least_energy=infinite,
             z_verified=z,
             residual=infinite,
             gap=infinite,
@@ -129,9 +135,10 @@ class ConjugateGradient:
         match Ask(state.ask):
             case Ask.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)
-                if state.z.any():  # a warm start: its residual takes one linear query more
-                    return self._limit(replace(state, ask=Ask.VERIFY))
-                return self._verified(state, np.zeros_like(mean))
+                if state.z.any() and state.round < self.terms.max_rounds:
+                    return replace(state, ask=Ask.VERIFY)  # a warm start: its residual takes one linear query more
+                zero = np.zeros_like(mean)
+                return self._verified(replace(state, z=zero), zero)
             case Ask.DIRECTION:
                 return self._limit(self._descend(replace(state, round=state.round + 1), mean))
             case Ask.VERIFY:
@@ -144,12 +151,13 @@ class ConjugateGradient:
         rr, residual = state.rr.copy(), state.residual.copy()
         gap, bound = state.gap.copy(), state.prediction_bound.copy()
         due = state.since_verified + 1 >= VERIFY_EVERY
-        for j in np.flatnonzero(state.stops == 0):
+        for j in np.flatnonzero(state.stops == 0).tolist():
             curvature = float(np.dot(p[:, j], Hp[:, j]))
             if curvature <= 0.0 or rr[j] == 0.0:
-                due = True  # nothing left to descend along: a verified round decides
+                due = True  # nothing left to descend along: a verified round decides, and p starts anew
+                p[:, j] = 0.0
                 continue
-            alpha = rr[j] / curvature
+            alpha = float(np.dot(p[:, j], r[:, j])) / curvature
             z[:, j] += alpha * p[:, j]
             r[:, j] -= alpha * Hp[:, j]
             rr_new = float(np.dot(r[:, j], r[:, j]))
@@ -172,27 +180,30 @@ class ConjugateGradient:
         norms, scale = column_norms(true), column_norms(state.z) + column_norms(answer)
         r, p, rr = state.r.copy(), state.p.copy(), state.rr.copy()
         residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
+        least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
         strikes, stops = state.strikes.copy(), state.stops.copy()
-        for j in np.flatnonzero(state.stops == 0):
+        for j in np.flatnonzero(state.stops == 0).tolist():
             c = self._certificate(j, norms[j], scale[j])
-            parted = state.residual[j] < 0.5 * norms[j]
-            stuck = norms[j] > 0.5 * state.certified_residual[j] and (parted or norms[j] == 0.0)
+            energy = -0.5 * float(np.dot(state.z[:, j], state.b[:, j] + true[:, j]))
+            stuck = norms[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
+            least_residual[j] = min(norms[j], least_residual[j])
+            least_energy[j] = min(energy, least_energy[j])
             strikes[j] = strikes[j] + 1 if stuck else 0
             stop = self.terms.stop_of(c.gap, c.prediction_bound)
             if stop is None and (strikes[j] >= STRIKES or norms[j] == 0.0):
                 stop = Stop.STAGNATED
-            if stop is None and state.round >= self.terms.max_rounds:
+            # A direction and the verification after it take two rounds; where only one is left, the run ends.
+            if stop is None and state.round + 2 > self.terms.max_rounds:
                 stop = Stop.MAX_ROUNDS
             stops[j] = 0 if stop is None else code_of(stop)
             residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
-            # The replaced residual starts the direction anew where the recursion had parted from it: the old
-            # directions are conjugate to a residual that was not there.
             r[:, j] = true[:, j]
             rr_new = float(np.dot(r[:, j], r[:, j]))
-            if parted or not p[:, j].any():
+            p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
+            # Exact arithmetic has p·r = ‖r‖². Where that is lost the old directions are conjugate to a residual that
+            # was not there, and the direction starts anew; so it does after the affine round (p = 0).
+            if not state.p[:, j].any() or not 0.5 * rr_new < float(np.dot(p[:, j], r[:, j])) < 2.0 * rr_new:
                 p[:, j] = r[:, j]
-            else:
-                p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
             rr[j] = rr_new
             if stops[j]:
                 p[:, j] = 0.0
@@ -204,6 +215,8 @@ class ConjugateGradient:
             r=r,
             p=p,
             rr=rr,
+            least_residual=least_residual,
+            least_energy=least_energy,
             z_verified=state.z,
             residual=residual,
             gap=gap,

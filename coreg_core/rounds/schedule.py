@@ -14,7 +14,7 @@ and integers, so `to_arrays` and `from_arrays` write it down and take it up agai
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -128,6 +128,7 @@ class Terms:
         return Stop.CONVERGED if met else None
 
 
+@runtime_checkable
 class State(Protocol):
     """What every state shows; each schedule has more."""
 
@@ -144,6 +145,7 @@ class State(Protocol):
 S = TypeVar("S", bound=State)
 
 
+@runtime_checkable
 class Schedule(Protocol[S]):
     """Pure steps over a state. Methods never change the state that they are given."""
 
@@ -187,7 +189,7 @@ class ArrayState:
         return {
             f.name: value
             if isinstance(value := getattr(self, f.name), np.ndarray)
-            else np.int64(value).reshape(())
+            else np.array(value, dtype=np.int64)
             for f in fields(self)
         }
 

@@ -33,7 +33,9 @@ def check_site_name(name: str) -> str:
         The name is empty, too long, reserved, or holds a character that file systems and people confuse.
     """
     if name in _RESERVED:
-        raise UsageError(f"A site cannot be called {name!r}: the coordinator's own files bear that name. Choose another.")
+        raise UsageError(
+            f"A site cannot be called {name!r}: the coordinator's own files bear that name. Choose another."
+        )
     if _SITE_NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} is no site name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
@@ -112,7 +114,9 @@ def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
     return digest.finalize().hex()
 
 
-def _names(document: x509.Certificate | x509.CertificateSigningRequest, where: str) -> tuple[str, list[x509.GeneralName]]:
+def _names(
+    document: x509.Certificate | x509.CertificateSigningRequest, where: str
+) -> tuple[str, list[x509.GeneralName]]:
     """The one common name, checked, and the alternative names (possibly none)."""
     try:
         common = [attribute.value for attribute in document.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]

@@ -1,0 +1,154 @@
+"""coreg-coordinator: parse, build, run, and name the next step. Everything else is in other rooms."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.config import SAMPLE, read_configuration
+from coordinator.pki import create_authority, reissue_server, sign_request
+from coordinator.report import HEADINGS, PLAIN, cells, choose_reporter
+from coordinator.serve import serve
+from coordinator.store import RunStore
+from coreg_core.errors import UsageError
+from coreg_wire import console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Run a federation: an authority for its sites, the rounds, and the memory of runs.",
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+StoreOption = Annotated[
+    Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
+]
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(help="Made when absent.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A name or address that sites will dial; repeatable. Loopback is always added."),
+    ] = None,
+    renew_server: Annotated[
+        bool, typer.Option("--renew-server", help="Only sign the server's certificate anew, for --host; keys stay.")
+    ] = False,
+) -> None:
+    """Make a certificate authority, the coordinator's certificate, and a sample federation.toml."""
+    if renew_server:
+        until = reissue_server(directory, host or [])
+        typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}")
+        return
+    mark = create_authority(directory, host or [])
+    sample = directory / "federation.toml"
+    if not sample.exists():
+        sample.write_text(SAMPLE, encoding="utf-8")
+    typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {mark}")
+    typer.echo(f"sample configuration: {sample}")
+    typer.echo(
+        "next: edit its [federation] sites; each site runs `coreg-agent enroll --name NAME` and sends its request; "
+        f"sign it with `coreg-coordinator sign --identity {directory} REQUEST`"
+    )
+
+
+@app.command()
+def sign(
+    request: Annotated[Path, typer.Argument(help="The site's request, site.csr.")],
+    identity: Annotated[
+        Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")
+    ] = Path(),
+    name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Where the answer goes [NAME.pem].")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, help="How long it is valid.")] = 365,
+) -> None:
+    """Sign a site's request and let it join; the answer goes back to the site. No restart is needed."""
+    signed = sign_request(identity, request, output, days, name)
+    if signed.replaced:
+        typer.echo(f"{signed.name} had another certificate, which may no longer join", err=True)
+    typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
+    typer.echo(f"  key fingerprint {signed.key_fingerprint} (compare it with the site's operator)")
+    typer.echo(f"next: the site runs `coreg-agent enroll --install {signed.certificate_path.name}`")
+
+
+@app.command()
+def run(
+    federation: Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")],
+    listen: Annotated[
+        str | None, typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
+    ] = False,
+    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was."""
+    configuration = read_configuration(federation)
+    given = {"listen": listen, "store": store, "identity": identity}
+    service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
+    configuration = configuration.model_copy(update={"service": service})
+    reporter = choose_reporter(as_json=as_json)
+    raise typer.Exit(serve(configuration, reporter, insecure=insecure, new=new, port_file=port_file))
+
+
+def _open(store: Path) -> RunStore:
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
+    return RunStore(store)
+
+
+@app.command()
+def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """List every run in the store, the latest first."""
+    for summary in _open(store).runs():
+        if as_json:
+            console.print_json(dataclasses.asdict(summary))
+        else:
+            stop = summary.stop or "unfinished"
+            typer.echo(f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.questions:>6} rounds  {summary.federation}")
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A run, or the beginning of its name.")],
+    store: StoreOption = Path("runs.sqlite"),
+    as_json: JsonOption = False,
+) -> None:
+    """Tell one run again: its plan, its rounds, its certificates, its end."""
+    summary, rounds = _open(store).show(run)
+    if as_json:
+        console.print_json({**dataclasses.asdict(summary), "rounds": rounds})
+        return
+    typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
+    for name, value in summary.plan.items():
+        if name not in ("run", "federation"):
+            typer.echo(f"  {name} = {value}")
+    typer.echo(PLAIN.format(*HEADINGS))
+    for values in rounds:
+        typer.echo(PLAIN.format(*cells(_worst(values))))
+    if summary.stop is not None:
+        typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
+
+
+def _worst(values: dict[str, Any]) -> dict[str, Any]:
+    """The stored lists (one number a column) as `cells` wants them: the worst column."""
+    shown = dict(values, bytes=values["bytes_sent"] + values["bytes_received"])
+    for name in ("residual", "gap", "prediction_bound"):
+        numbers = [x for x in values[name] or [] if x is not None]
+        shown[name] = max(numbers) if numbers else None
+    return shown
+
+
+def main() -> None:
+    """The console script."""
+    raise SystemExit(console.run(app, "coreg-coordinator"))

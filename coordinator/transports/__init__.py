@@ -1,0 +1,44 @@
+"""A transport carries messages between the coordinator and its sites; what they mean is the machine's business.
+
+One contract suite (tests/contract) runs on every transport. Each delivers a site's messages in the order in which they
+were sent, emits `SiteJoined` before anything else of a site, and never emits an event of a session that was replaced.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from coordinator.events import Event
+from coreg_core.messages import ToSite
+
+Emit: TypeAlias = Callable[[Event], None]
+
+
+@dataclass
+class Traffic:
+    """Bytes since the start, as the coordinator sees them: to the sites and from them."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class Transport(Protocol):
+    """What the driver needs, and nothing else."""
+
+    traffic: Traffic
+
+    async def start(self, emit: Emit) -> None:
+        """Let sites in; from here on every event goes to ``emit``."""
+        ...
+
+    async def send(self, site: str, message: ToSite) -> None:
+        """Queue a message for a site; a site that is gone meanwhile is no error."""
+        ...
+
+    async def reject(self, site: str, reason: str) -> None:
+        """Say why, then close the session."""
+        ...
+
+    async def close(self) -> None:
+        """Deliver what is queued, within a moment, and let everybody go."""
+        ...

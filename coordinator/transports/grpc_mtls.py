@@ -1,0 +1,189 @@
+"""gRPC over mutual TLS: the coordinator is the only listener; each site holds one bidirectional stream.
+
+Knows the codec and gRPC; no phase, no schedule. A session is authenticated by its certificate, then by the allow-list,
+which is asked at every join; its name is its certificate's, whatever its Hello says. Everything that a peer sends is
+checked by the codec; whoever breaks the protocol is told why and loses its session.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+
+from coordinator.events import Received, SiteJoined, SiteLost
+from coordinator.transports import Emit, Traffic
+from coreg_core.errors import CoregError, Refused, UsageError
+from coreg_core.messages import Hello, Leaving, Rejected, ToSite
+from coreg_wire.codec import Assembler, ProtocolError, coordinator_message_to_frames
+from coreg_wire.credentials import is_loopback, peer_certificate
+from coreg_wire.service import JOIN, SERVICE, channel_options
+from coreg_wire.v1 import federation_pb2 as pb
+
+# The largest m that the first site may announce: 1.6 GB a vector. Later ones have to equal it (the machine says so).
+MAX_UNLABELLED = 200_000_000
+CLOSE_GRACE = 5.0
+
+
+@dataclass(eq=False)
+class _Session:
+    """One open stream. The writer takes messages from the outbox; None ends it."""
+
+    site: str
+    outbox: asyncio.Queue[ToSite | None] = field(default_factory=asyncio.Queue)
+    closed_by_us: bool = False
+
+    def close(self, last_word: ToSite | None = None) -> None:
+        self.closed_by_us = True
+        if last_word is not None:
+            self.outbox.put_nowait(last_word)
+        self.outbox.put_nowait(None)
+
+
+class GrpcServer:
+    """The transport; see the module's docstring.
+
+    Args:
+        listen: host:port; port 0 takes a free one, and `port` tells which after `start`.
+        credentials: of `coreg_wire.credentials.server_credentials`; None is --insecure, on loopback alone.
+        authorise: raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
+        n_columns: k, the columns that every vector of this run has.
+        keepalive: seconds between pings; a silent loss is found within twice this.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        credentials: grpc.ServerCredentials | None,
+        authorise: Callable[[str, bytes], None],
+        *,
+        n_columns: int,
+        keepalive: float = 5.0,
+    ):
+        if credentials is None and not is_loopback(listen):
+            raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
+        self.traffic, self.port = Traffic(), 0
+        self._listen, self._credentials, self._authorise = listen, credentials, authorise
+        self._n_columns, self._keepalive = n_columns, keepalive
+        self._sessions: dict[str, _Session] = {}
+        self._server: grpc.aio.Server | None = None
+        self._emit: Emit = lambda _event: None
+        self._encoded: tuple[ToSite, list[bytes]] | None = None
+
+    async def start(self, emit: Emit) -> None:
+        """Listen.
+
+        Raises:
+            UsageError: the address cannot be listened on.
+        """
+        self._emit = emit
+        self._server = grpc.aio.server(options=channel_options(self._keepalive))
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._join, request_deserializer=None, response_serializer=None
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {JOIN: handler}),))
+        try:
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(self._listen)
+            else:
+                self.port = self._server.add_secure_port(self._listen, self._credentials)
+        except RuntimeError as error:
+            raise UsageError(f"cannot listen on {self._listen}: {error}. Is another coordinator running?") from None
+        await self._server.start()
+
+    async def send(self, site: str, message: ToSite) -> None:
+        """Into the session's outbox."""
+        if (session := self._sessions.get(site)) is not None:
+            session.outbox.put_nowait(message)
+
+    async def reject(self, site: str, reason: str) -> None:
+        """`Rejected`, then the end of the stream."""
+        if (session := self._sessions.pop(site, None)) is not None:
+            session.close(Rejected(reason))
+
+    async def close(self) -> None:
+        """End every stream after what is queued for it."""
+        for session in list(self._sessions.values()):
+            session.close()
+        if self._server is not None:
+            await self._server.stop(CLOSE_GRACE)
+
+    # --- one stream -----------------------------------------------------------------------------------------------
+
+    async def _join(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+        assembler = Assembler(max_rows=0, max_columns=self._n_columns)
+        try:
+            name = self._authenticated(context)
+            hello = await self._hello(frames, assembler)
+            if name is not None and hello.site != name:
+                raise Refused(f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site.")
+        except CoregError as error:
+            await self._write(context, Rejected(str(error)))
+            return
+        assembler.max_rows = hello.n_unlabelled
+        session = _Session(hello.site)
+        if (earlier := self._sessions.get(hello.site)) is not None:
+            earlier.close()  # a site that rejoins replaces its old session
+        self._sessions[hello.site] = session
+        self._emit(SiteJoined(hello))
+        reader = asyncio.create_task(self._read(frames, assembler, session))
+        try:
+            while (message := await session.outbox.get()) is not None:
+                await self._write(context, message)
+        finally:
+            reader.cancel()
+            if self._sessions.get(session.site) is session:
+                del self._sessions[session.site]
+                if not session.closed_by_us:
+                    self._emit(SiteLost(session.site, "its stream ended"))
+
+    def _authenticated(self, context: "grpc.aio.ServicerContext[bytes, bytes]") -> str | None:
+        if self._credentials is None:
+            return None
+        name, pem = peer_certificate(context)
+        self._authorise(name, pem)
+        return name
+
+    async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
+        try:
+            first = await asyncio.wait_for(anext(frames), timeout=4 * self._keepalive)
+            message = assembler.feed_site(self._parse(first))
+        except (TimeoutError, StopAsyncIteration):
+            raise ProtocolError("a session has to open with Hello; nothing came.") from None
+        if not isinstance(message, Hello):
+            raise ProtocolError("a session has to open with Hello.")
+        if message.n_unlabelled > MAX_UNLABELLED:
+            raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
+        return message
+
+    async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
+        try:
+            async for data in frames:
+                message = assembler.feed_site(self._parse(data))
+                if message is None or self._sessions.get(session.site) is not session:
+                    continue
+                self._emit(Received(session.site, message))
+                if isinstance(message, Leaving):
+                    session.close()
+        except ProtocolError as error:
+            self._emit(SiteLost(session.site, f"broke the protocol: {error}"))
+            session.close(Rejected(f"{session.site}: {error}"))
+        except (grpc.RpcError, asyncio.CancelledError):
+            pass  # the stream is gone; below, its writer is told
+        session.outbox.put_nowait(None)
+
+    def _parse(self, data: bytes) -> pb.SiteFrame:
+        self.traffic.received += len(data)
+        try:
+            return pb.SiteFrame.FromString(data)
+        except Exception as error:  # noqa: BLE001 - protobuf raises several kinds, all of which mean this
+            raise ProtocolError(f"a frame that is no protobuf message ({type(error).__name__}).") from None
+
+    async def _write(self, context: "grpc.aio.ServicerContext[bytes, bytes]", message: ToSite) -> None:
+        # The same question goes to every site: it is encoded once.
+        if self._encoded is None or self._encoded[0] is not message:
+            self._encoded = (message, [f.SerializeToString() for f in coordinator_message_to_frames(message)])
+        for data in self._encoded[1]:
+            self.traffic.sent += len(data)
+            await context.write(data)

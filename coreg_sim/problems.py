@@ -1,0 +1,88 @@
+"""Where a simulated federation's data come from: a generator with a known answer, or a table dealt out by columns.
+
+Knows arrays and, for a table, the agent's own reading and preprocessing; no machine and no schedule.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, UsageError
+from site_agent.machine import PrivateData
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Each site's private data, by name, and what a sceptic needs: held-out rows of every view and their targets."""
+
+    sites: dict[str, PrivateData]
+    held_out: tuple[Arr, ...]
+    held_out_y: Arr
+
+
+def generated(
+    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, n_held_out: int = 200
+) -> Problem:
+    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
+
+    Every site sees other features of the same instances, and has labelled instances of its own.
+    """
+    for name, value in (("sites", n_sites), ("labelled", n_labelled), ("unlabelled", n_unlabelled), ("views", n_features)):
+        if value < 1:
+            raise UsageError(f"--{name} {value}: needs at least 1.")
+    rng = np.random.default_rng(seed)
+    total = n_sites * n_labelled + n_unlabelled + n_held_out
+    hidden = rng.normal(size=(total, 3))
+    y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
+    views = [
+        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
+    ]
+    return _deal(views, y, n_labelled, n_unlabelled)
+
+
+def from_table(
+    path: Path, target: str, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int
+) -> Problem:
+    """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
+
+    Raises:
+        BadData: fewer columns than sites, or fewer rows than asked for.
+    """
+    from site_agent.preprocessing import Preprocessing  # here: polars takes a second to import, and most runs need none
+    from site_agent.tables import read_table, target_values
+
+    table = read_table(path)
+    y = target_values(table, target)
+    columns = [name for name in table.columns if name != target]
+    if len(columns) < n_sites:
+        raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
+    order = np.random.default_rng(seed).permutation(len(y))
+    room = len(y) - n_sites * n_labelled
+    m = n_unlabelled if n_unlabelled is not None else room * 2 // 3
+    if m < 1 or room - m < 1:
+        raise BadData(
+            f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {m} unlabelled and 1 held out."
+        )
+    views = []
+    for v in range(n_sites):
+        features = table.select(columns[v::n_sites])
+        preprocessing = Preprocessing.fit_columns(features, str(path))
+        views.append(preprocessing.transform(features, str(path))[order])
+    return _deal(views, y[order], n_labelled, m)
+
+
+def _deal(views: list[Arr], y: Arr, n: int, m: int) -> Problem:
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out."""
+    M = len(views)
+    sites = {}
+    width = len(str(M - 1))
+    for v, X in enumerate(views):
+        own = slice(m + v * n, m + (v + 1) * n)
+        name = f"site-{v:0{width}d}"
+        sites[name] = PrivateData(
+            np.ascontiguousarray(X[own]), np.ascontiguousarray(y[own]), np.ascontiguousarray(X[:m]), "simulated"
+        )
+    rest = slice(m + M * n, None)
+    return Problem(sites, tuple(np.ascontiguousarray(X[rest]) for X in views), y[rest])

@@ -1,0 +1,93 @@
+"""What both ends' commands share at the terminal: how an error is shown, and with which exit code a command ends.
+
+Knows typer and errors; nothing of what a command does. The codes are listed in docs/operators-guide.md.
+"""
+
+import json
+import os
+import signal
+import sys
+import tomllib
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from coreg_core.errors import CoregError, UsageError
+
+EXIT_CODES = {
+    0: "done",
+    1: "internal error",
+    2: "usage or configuration",
+    3: "not converged within the limits, or stagnated",
+    4: "refused or not authorised",
+    5: "stalled, or too few sites",
+    6: "bad data",
+    7: "unreachable",
+    8: "storage",
+    130: "interrupted",
+}
+
+
+class OperatorInterrupt(CoregError):
+    """Ctrl-C, or SIGINT by another hand."""
+
+    exit_code = 130
+
+
+def run(app: typer.Typer, program: str) -> int:
+    """Run a command line and tell its exit code; a user's mistake never ends in a traceback."""
+    # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises something that it lets through.
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        app(prog_name=program)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except CoregError as error:
+        return _fail(program, str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _fail(program, f"{error.filename or ''}: {error.strerror or error}", 8)
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise OperatorInterrupt("interrupted.")
+
+
+def _fail(program: str, text: str, code: int) -> int:
+    sys.stderr.write(f"{program}: {text}\n")
+    return code
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dictionary.
+
+    Raises:
+        UsageError: missing, unreadable, or not TOML (with line and column).
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}.") from None
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line of standard output, at once."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def human_bytes(count: float) -> str:
+    """1536 as "1.5 kB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -1,0 +1,223 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Vector(_message.Message):
+    __slots__ = ("rows", "columns", "data")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    columns: int
+    data: bytes
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class SiteFrame(_message.Message):
+    __slots__ = ("message", "chunk")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    message: FromSite
+    chunk: Chunk
+    def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+
+class FromSite(_message.Message):
+    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    plan_accepted: PlanAccepted
+    plan_refused: PlanRefused
+    prediction: Prediction
+    fault: Fault
+    leaving: Leaving
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("site", "protocol", "n_unlabelled", "ids_digest")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
+    IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    protocol: int
+    n_unlabelled: int
+    ids_digest: str
+    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ...) -> None: ...
+
+class PlanAccepted(_message.Message):
+    __slots__ = ("run", "plan_digest", "data_digest", "bound", "scale", "threads")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    plan_digest: str
+    data_digest: str
+    bound: float
+    scale: float
+    threads: int
+    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., scale: _Optional[float] = ..., threads: _Optional[int] = ...) -> None: ...
+
+class PlanRefused(_message.Message):
+    __slots__ = ("run", "reason")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    reason: str
+    def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Prediction(_message.Message):
+    __slots__ = ("run", "round", "attempt", "values")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    values: Vector
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
+class Fault(_message.Message):
+    __slots__ = ("run", "round", "attempt", "reason")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    reason: str
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Leaving(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class CoordinatorFrame(_message.Message):
+    __slots__ = ("message", "chunk")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    message: ToSite
+    chunk: Chunk
+    def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+
+class ToSite(_message.Message):
+    __slots__ = ("plan", "ask", "finished", "rejected")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    plan: Plan
+    ask: Ask
+    finished: Finished
+    rejected: Rejected
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ...) -> None: ...
+
+class RuleOrValue(_message.Message):
+    __slots__ = ("rule", "value")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    rule: str
+    value: float
+    def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("run", "federation", "sites", "min_sites", "on_lost", "form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "schedule", "tolerance", "prediction_tolerance", "max_rounds", "target", "bound", "threads")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    MIN_SITES_FIELD_NUMBER: _ClassVar[int]
+    ON_LOST_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    RIDGE_FIELD_NUMBER: _ClassVar[int]
+    DEGREE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    COUPLING_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    federation: str
+    sites: _containers.RepeatedScalarFieldContainer[str]
+    min_sites: int
+    on_lost: str
+    form: str
+    kernel: str
+    bandwidth: RuleOrValue
+    ridge: RuleOrValue
+    degree: int
+    offset: float
+    landmarks: int
+    seed: int
+    coupling: _containers.RepeatedScalarFieldContainer[float]
+    schedule: str
+    tolerance: float
+    prediction_tolerance: float
+    max_rounds: int
+    target: str
+    bound: str
+    threads: int
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_lost: _Optional[str] = ..., form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., schedule: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., target: _Optional[str] = ..., bound: _Optional[str] = ..., threads: _Optional[int] = ...) -> None: ...
+
+class Ask(_message.Message):
+    __slots__ = ("run", "round", "attempt", "part", "weights", "targets")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    part: str
+    weights: _containers.RepeatedScalarFieldContainer[float]
+    targets: Vector
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., weights: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("run", "stop", "reason", "weights", "targets")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    stop: str
+    reason: str
+    weights: _containers.RepeatedScalarFieldContainer[float]
+    targets: Vector
+    def __init__(self, run: _Optional[str] = ..., stop: _Optional[str] = ..., reason: _Optional[str] = ..., weights: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
+class Rejected(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...

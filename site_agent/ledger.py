@@ -1,0 +1,129 @@
+"""The disclosure ledger: an append-only, hash-chained JSONL file of everything that this agent sent.
+
+Knows messages and one file. Each line carries the hash of the line before it, so a line that is changed, removed or
+put in later breaks the chain from there on. An entry is on disk before its message is on the wire.
+"""
+
+import datetime as dt
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coreg_core.errors import BadData, StorageError
+from coreg_core.messages import Fault, FromSite, Hello, Leaving, PlanAccepted, PlanRefused, Prediction
+
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True)
+class Disclosed:
+    """What left, by kind: messages, and numbers that depend on labels or features."""
+
+    messages: int
+    numbers: int
+
+
+class Ledger:
+    """See the module's docstring."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.sent: dict[str, Disclosed] = {}
+        try:
+            last = _last_line(path)
+            # A line torn by a crash is kept, closed, and chained like any other: nothing is ever removed.
+            self._previous = GENESIS if last is None else hashlib.sha256(last).hexdigest()
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = os.fdopen(descriptor, "ab", buffering=0)
+            if last is not None and not _ends_whole(path):
+                self._file.write(b"\n")
+        except OSError as error:
+            raise StorageError(f"{path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
+
+    def record(self, message: FromSite, answers: str | None = None) -> None:
+        """Write down a message that is about to leave; ``answers`` says which part was asked, affine or linear."""
+        entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message)}
+        if answers is not None:
+            entry["part"] = answers
+        line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
+        try:
+            self._file.write(line + b"\n")
+        except OSError as error:
+            raise StorageError(f"{self.path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
+        self._previous = hashlib.sha256(line).hexdigest()
+        kind = type(message).__name__
+        before = self.sent.get(kind, Disclosed(0, 0))
+        self.sent[kind] = Disclosed(before.messages + 1, before.numbers + int(entry.get("numbers", 0)))
+
+    def close(self) -> None:
+        """No more entries."""
+        self._file.close()
+
+
+def _describe(message: FromSite) -> dict[str, Any]:
+    match message:
+        case Hello():
+            return {"kind": "Hello", "n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
+        case PlanAccepted():
+            told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
+            return {"kind": "PlanAccepted", "run": message.run, "numbers": 2, "data_digest": message.data_digest, **told}
+        case PlanRefused():
+            return {"kind": "PlanRefused", "run": message.run, "text": message.reason}
+        case Prediction():
+            return {
+                "kind": "Prediction",
+                "run": message.run,
+                "round": message.round,
+                "attempt": message.attempt,
+                "numbers": message.values.values.size,
+                "sha256": message.values.digest,
+                "sent": "in clear",
+            }
+        case Fault():
+            where = {"run": message.run, "round": message.round, "attempt": message.attempt}
+            return {"kind": "Fault", **where, "text": message.reason}
+        case Leaving():
+            return {"kind": "Leaving", "text": message.reason}
+
+
+def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
+    """Every entry, in order, the chain checked on the way.
+
+    Raises:
+        BadData: a line is not JSON, or the chain is broken; says which line.
+        StorageError: the file cannot be read.
+    """
+    previous = GENESIS
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                line = line.rstrip(b"\n")
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    raise BadData(f"{path}, line {number}: not a ledger entry (torn by a crash, or changed).") from None
+                if not isinstance(entry, dict) or entry.get("previous") != previous:
+                    raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
+                previous = hashlib.sha256(line).hexdigest()
+                yield entry
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def _last_line(path: Path) -> bytes | None:
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 65536))
+        return file.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

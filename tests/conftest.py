@@ -1,0 +1,25 @@
+"""What every test needs: shapes that are executed, and hypothesis without surprises in CI.
+
+The import hook has to be in place before anything imports `coreg_core`, so it stands at the top of the first file that
+pytest (and each of pytest-xdist's workers) reads.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+install_import_hook("coreg_core", "executed_types.check")
+
+# A shared or loaded machine is slow without anything being wrong, so there are no deadlines; and no example database,
+# whose files two workers would write at once. In CI the examples are the same on every run.
+_quiet = {
+    "deadline": None,
+    "database": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("local", max_examples=50, **_quiet)
+settings.register_profile("ci", max_examples=50, derandomize=True, **_quiet)
+settings.register_profile("thorough", max_examples=2000, **_quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))

@@ -1,0 +1,93 @@
+"""Every solver against solutions of Definitions 3.1 and 3.2 in 60-digit arithmetic (tests/core/golden)."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from problems import EPS, GOLDEN, golden, golden_problem, reference, value
+
+from coreg_core.closed_form import consensus_closed_form, solve_partitioned, solve_stacked, textbook_view
+from coreg_core.errors import UsageError
+from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
+from coreg_core.objective import consensus_weight
+from coreg_core.rounds.schedule import Stop
+
+FORMS = ("exact", "semi-parametric")
+
+
+def test_all_four_cases_are_there():
+    assert GOLDEN == ["five-sites-strong", "one-view", "three-sites", "two-views"]
+
+
+def expected(name, form):
+    return golden(name)[form.replace("-", "_")]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_solver(name, form, solver):
+    case, truth = golden(name), expected(name, form)
+    views = case["views"]
+    model = CoRLSR(
+        form=form,
+        bandwidth=[v["sigma"] for v in views],
+        ridge=[v["nu"] for v in views],
+        coupling=case["lam"],
+        solver=solver,
+        tol=1e-20,
+    ).fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views])
+    predictions = np.array(truth["predictions_unlabelled"])
+    # 1e-9: DESIGN.md's condition numbers are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
+    # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
+    assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
+    assert_allclose(
+        model.predict_views([v["X_new"] for v in views]), truth["predictions_new"], rtol=0, atol=1e-9
+    )
+    assert_allclose(
+        model.predict([v["X_new"] for v in views]), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9
+    )
+    assert model.objective_ == pytest.approx(truth["objective"], rel=1e-10)
+    # Σ‖ŷ_u − ŷ_v‖² moves by 2 ‖difference‖ · 1e-9 for each of M² pairs.
+    M = len(views)
+    assert model.disagreement_ == pytest.approx(truth["disagreement"], rel=1e-8, abs=1e-9 * M**2)
+    assert model.stop_ is Stop.CONVERGED
+    # The certificates are true statements about the 60-digit solution; the floor is the rounding of Q itself.
+    assert model.objective_ - truth["objective"] <= model.gap_ + 64 * EPS * truth["objective"]
+    errors = np.linalg.norm(model.predictions_unlabelled_ - predictions, axis=1)
+    assert errors.max() <= model.prediction_bound_ + 64 * EPS * np.linalg.norm(predictions)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_local_objectives(name, form):
+    problem, truth = golden_problem(name, form), expected(name, form)
+    views = problem.views()
+    z = consensus_closed_form(views, problem.coupling)
+    solutions = [view.solve(z, consensus_weight(problem.coupling, len(views))) for view in views]
+    assert_allclose([s.local_objective for s in solutions], truth["local_objectives"], rtol=1e-10)
+    assert value(solutions, problem.coupling) == pytest.approx(truth["objective"], rel=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_textbook_coefficients(name, form):
+    problem, truth = golden_problem(name, form), expected(name, form)
+    views = [
+        textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=form == "exact") for s in problem.sites
+    ]
+    for view, c, c_true in zip(views, solve_stacked(views, problem.coupling), truth["coefficients"], strict=True):
+        # The coefficients are K⁻¹ away from the predictions (condition 1e6 and more): the function is what is compared.
+        assert_allclose(view.U @ c, view.U @ np.array(c_true), rtol=0, atol=1e-9)
+    if len(views) != 2:
+        with pytest.raises(UsageError, match="two views"):
+            solve_partitioned(views, problem.coupling)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_oracle_of_the_other_tests(name, form):
+    predictions, Q = reference(golden_problem(name, form))
+    truth = expected(name, form)
+    # Orthonormal to 1e-6 at the smallest kept eigenvalue is the worst case; these cases keep none below 1e-6.
+    assert_allclose(predictions, truth["predictions_unlabelled"], rtol=0, atol=1e-10)
+    assert Q == pytest.approx(truth["objective"], rel=1e-12)

@@ -1,0 +1,150 @@
+"""Kernels against scikit-learn's, blocks against whole matrices, the paper's rules against sums over all n² pairs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from problems import EPS, gram
+
+from coreg_core import arrays
+from coreg_core.errors import UsageError
+from coreg_core.kernels import (
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    expand,
+    make_kernel,
+    median_bandwidth,
+    paper_bandwidth,
+    paper_ridge,
+    resolve_bandwidth,
+    resolve_ridge,
+)
+
+ALL = [Gaussian(1.7), Laplacian(1.3), Polynomial(3, 0.5, 2.0), Polynomial(1, 0.0, 1.0), Linear()]
+seeds = st.integers(0, 2**32 - 1)
+
+
+def rows(seed, n, d, offset=0.0):
+    return np.random.default_rng(seed).normal(size=(n, d)) + offset
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@given(seeds, st.integers(0, 7), st.integers(0, 7), st.integers(1, 5))
+def test_scikit_learn_agrees(kernel, seed, a, b, d):
+    A, B = rows(seed, a, d), rows(seed + 1, b, d)
+    K = kernel(A, B)
+    assert K.shape == (a, b)
+    # Squared distances of order 10 carry some eps of ‖a‖² + ‖b‖²; a cube of order 100 three times as many.
+    assert_allclose(K, gram(kernel, A, B), rtol=1e-12, atol=1e-12)
+    assert_allclose(kernel.diagonal(A), np.diag(gram(kernel, A, A)), rtol=1e-12, atol=1e-12)
+    assert isinstance(kernel, Kernel)
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@given(seeds, st.integers(1, 10))
+def test_positive_semi_definite(kernel, seed, n):
+    A = rows(seed, n, 3)
+    s = np.linalg.eigvalsh(kernel(A, A))
+    assert s[0] >= -100 * EPS * n * max(s[-1], 1.0)
+
+
+@given(seeds, st.floats(-1e6, 1e6))
+def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
+    A, B = rows(seed, 6, 3), rows(seed + 1, 5, 3)
+    # The shift itself rounds the rows by eps · |offset|, and so distances of order 10 by 20 times that; no eps · offset².
+    assert_allclose(
+        Gaussian(2.0)(A + offset, B + offset),
+        Gaussian(2.0)(A, B),
+        rtol=0,
+        atol=1e-13 + 40 * EPS * abs(offset),
+    )
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@pytest.mark.parametrize("block_bytes", [1, 100, 333])
+def test_expand_in_blocks(kernel, block_bytes, monkeypatch):
+    A, B, coef = rows(0, 23, 3), rows(1, 7, 3), rows(2, 7, 2)
+    whole = gram(kernel, A, B) @ coef
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", block_bytes)
+    assert arrays.block_rows(7) == max(1, block_bytes // 56)
+    assert_allclose(expand(kernel, A, B, coef), whole, rtol=1e-11, atol=1e-11)
+
+
+def test_expand_of_nothing():
+    assert expand(Linear(), np.zeros((0, 2)), rows(0, 3, 2), np.zeros((3, 1))).shape == (0, 1)
+    assert_allclose(expand(Gaussian(1.0), rows(0, 3, 2), np.zeros((0, 2)), np.zeros((0, 1))), 0.0)
+
+
+@given(seeds, st.integers(2, 12), st.integers(1, 4), st.floats(-100, 100))
+def test_the_rules_are_sums_over_all_pairs(seed, n, d, offset):
+    X = rows(seed, n, d, offset)
+    differences = X[:, None] - X[None]
+    squared, absolute = (differences**2).sum(axis=2), np.abs(differences).sum(axis=2)
+    upper = np.triu_indices(n, 1)
+    # 1e-9: rows at up to 100 with differences of order 1 or (rarely) 1e-3.
+    assert paper_bandwidth(X) == pytest.approx(squared.sum() / n**2, rel=1e-9)
+    assert paper_bandwidth(X, "laplacian") == pytest.approx(absolute.sum() / n**2, rel=1e-9)
+    assert median_bandwidth(X) == pytest.approx(np.median(squared[upper]), rel=1e-9)
+    assert median_bandwidth(X, "laplacian") == pytest.approx(np.median(absolute[upper]), rel=1e-9)
+    assert paper_ridge(X) == pytest.approx(n / np.linalg.norm(X, axis=1).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["paper", "median"])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+@pytest.mark.parametrize("X", [np.ones((1, 3)), np.ones((4, 3)), np.full((5, 2), 0.1), np.zeros((3, 1))])
+def test_no_bandwidth_for_one_row_or_identical_rows(rule, kernel, X):
+    with pytest.raises(UsageError, match="bandwidth="):
+        resolve_bandwidth(rule, X, kernel)
+    # Rounded means must not make a bandwidth out of nothing: 0.1 has no exact mean.
+    with pytest.raises(UsageError, match="bandwidth="):
+        resolve_bandwidth(rule, X * 1e5 / 3, kernel)
+    assert resolve_bandwidth(0.7, X, kernel) == 0.7
+
+
+@pytest.mark.parametrize("X", [np.zeros((1, 3)), np.zeros((4, 2))])
+def test_no_ridge_for_rows_of_zeros(X):
+    with pytest.raises(UsageError, match="ridge="):
+        resolve_ridge("paper", X)
+    assert resolve_ridge(0.7, X) == 0.7
+
+
+def test_identical_rows_away_from_zero_have_a_ridge():
+    assert resolve_ridge("paper", np.full((4, 1), 2.0)) == 0.5
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_the_rules_do_not_mind_units(scale):
+    X = rows(0, 6, 2)
+    assert paper_ridge(X * scale) == pytest.approx(paper_ridge(X) / scale, rel=1e-12)
+    assert paper_bandwidth(X * scale) == pytest.approx(paper_bandwidth(X) * scale**2, rel=1e-12)
+
+
+def test_kernels_without_a_bandwidth_get_one():
+    for kernel in ("linear", "polynomial"):
+        assert resolve_bandwidth("paper", np.ones((1, 1)), kernel) == 1.0
+        assert resolve_bandwidth("median", np.ones((1, 1)), kernel) == 1.0
+
+
+@pytest.mark.parametrize("value", ["other", 0.0, -1.0, np.nan, np.inf])
+def test_rules_that_are_none(value):
+    X = rows(0, 4, 2)
+    with pytest.raises(UsageError, match="bandwidth="):
+        resolve_bandwidth(value, X, "gaussian")
+    with pytest.raises(UsageError, match="ridge="):
+        resolve_ridge(value, X)
+
+
+def test_kernels_by_name():
+    assert make_kernel("gaussian", bandwidth=2.0) == Gaussian(2.0)
+    assert make_kernel("laplacian", bandwidth=2.0) == Laplacian(2.0)
+    assert make_kernel("polynomial", degree=2, offset=0.5, bandwidth=3.0) == Polynomial(2, 0.5, 3.0)
+    assert make_kernel("linear", bandwidth=2.0) == Linear()
+    with pytest.raises(UsageError, match="'sigmoid'.*'gaussian'"):
+        make_kernel("sigmoid")
+    for bad in ({"degree": 0}, {"offset": -1.0}, {"offset": np.inf}, {"bandwidth": 0.0}):
+        with pytest.raises(UsageError):
+            make_kernel("polynomial", **bad)

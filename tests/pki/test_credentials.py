@@ -1,0 +1,348 @@
+"""Mutual TLS on real loopback sockets: who gets through, who does not, and what the probe says of it."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from coreg_wire.credentials import client_credentials, is_loopback, peer_certificate, server_credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.pki import Authorised, create_authority, load_server, revoke, sign_request
+from coreg_core.errors import BadData, Refused, StorageError, Unreachable
+from site_agent.identity import Identity, check_identity, enrol, install
+from site_agent.probe import probe_server
+
+DAY = timedelta(days=1)
+LONG_AGO = datetime.now(UTC) - 100 * DAY
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Two authorities, and sites `a` of the first and `stranger` of the second."""
+    for authority, site in (("ca", "a"), ("other-ca", "stranger")):
+        create_authority(tmp_path / authority, [])
+        enrol(tmp_path / site, site)
+        signed = sign_request(tmp_path / authority, tmp_path / site / "site.csr")
+        install(tmp_path / site, signed.certificate_path)
+    return tmp_path
+
+
+@contextlib.asynccontextmanager
+async def serving(ca: Path, *, now: datetime | None = None) -> AsyncIterator[int]:
+    """An echo over mutual TLS on a free loopback port: answers b"NAME:" + request to those who may join."""
+    allowed = Authorised(ca)
+
+    async def echo(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            name, pem = peer_certificate(context)
+            allowed.check(name, pem)
+        except Refused as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        return name.encode() + b":" + request
+
+    files = load_server(ca, now=now)
+    server = grpc.aio.server()
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(echo)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", {"Echo": handler}),))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(files.key_pem, files.certificate_pem, files.ca_pem))
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+async def call(port: int, identity: Identity, host: str = "127.0.0.1") -> bytes:
+    credentials = client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
+    async with grpc.aio.secure_channel(f"{host}:{port}", credentials) as channel:
+        echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
+        return await echo(b"hello", timeout=10)
+
+
+def outcome(
+    ca: Path, identity: Identity, between: Callable[[], object] = lambda: None
+) -> tuple[bytes | grpc.StatusCode, str]:
+    """What gRPC makes of a call (the answer or the status), and what the probe says."""
+
+    async def both() -> tuple[bytes | grpc.StatusCode, str]:
+        async with serving(ca) as port:
+            between()
+            try:
+                answer: bytes | grpc.StatusCode = await call(port, identity)
+            except grpc.aio.AioRpcError as error:
+                answer = error.code()
+            try:
+                words = await asyncio.to_thread(probe_server, "127.0.0.1", port, identity)
+            except (Refused, Unreachable) as error:
+                words = f"{type(error).__name__}: {error}"
+        return answer, words
+
+    return asyncio.run(both())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_authorised_site_is_served_under_its_certificates_name(home: Path, host: str) -> None:
+    async def served() -> bytes:
+        async with serving(home / "ca") as port:
+            return await call(port, check_identity(home / "a"), host)
+
+    assert asyncio.run(served()) == b"a:hello"
+
+
+def test_the_probe_is_content_when_grpc_is(home: Path) -> None:
+    answer, words = outcome(home / "ca", check_identity(home / "a"))
+    assert answer == b"a:hello"
+    assert (
+        "speaks TLSv1.3; its certificate is our authority's, for localhost, 127.0.0.1, ::1; it accepted ours" in words
+    )
+
+
+def test_a_revoked_site_is_refused_while_the_server_runs(home: Path) -> None:
+    answer, _ = outcome(home / "ca", check_identity(home / "a"), lambda: revoke(home / "ca", "a"))
+    assert answer is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_replaced_certificate_is_refused(home: Path) -> None:
+    old = check_identity(home / "a")
+    answer, _ = outcome(home / "ca", old, lambda: sign_request(home / "ca", home / "a" / "site.csr"))
+    assert answer is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_site_does_not_speak_to_a_coordinator_of_another_authority(home: Path) -> None:
+    answer, words = outcome(home / "ca", check_identity(home / "stranger"))
+    assert answer is grpc.StatusCode.UNAVAILABLE
+    assert words.startswith("Refused")
+    assert "was signed by 'CN=coreg authority" in words
+    assert "not by our ca.pem" in words
+
+
+def test_the_coordinator_does_not_speak_to_a_site_of_another_authority(home: Path) -> None:
+    intruder = replace(check_identity(home / "stranger"), ca_pem=(home / "ca" / "ca.pem").read_bytes())
+    answer, words = outcome(home / "ca", intruder)
+    assert answer is grpc.StatusCode.UNAVAILABLE
+    assert words.startswith("Refused")
+    assert re.search(r"rejected .*site\.pem of stranger ", words)
+
+
+def test_a_site_without_certificate_gets_no_connection(home: Path) -> None:
+    async def attempt() -> grpc.StatusCode:
+        async with serving(home / "ca") as port:
+            credentials = grpc.ssl_channel_credentials((home / "ca" / "ca.pem").read_bytes())
+            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+                echo: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/test.Echo/Echo")
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await echo(b"", timeout=10)
+                return caught.value.code()
+
+    assert asyncio.run(attempt()) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_servers_own_certificate_is_no_clients(home: Path) -> None:
+    files = load_server(home / "ca")
+    own = home / "own"
+    own.mkdir()
+    (own / "site.key").write_bytes(files.key_pem)
+    (own / "site.pem").write_bytes(files.certificate_pem)
+    identity = Identity("own", files.key_pem, files.certificate_pem, files.ca_pem, LONG_AGO, own)
+    answer, words = outcome(home / "ca", identity)
+    assert answer is grpc.StatusCode.UNAVAILABLE
+    assert "Refused" in words
+    assert re.search(r"rejected .*site\.pem of own ", words)
+
+
+def test_an_expired_site_certificate_is_rejected_by_the_server(home: Path) -> None:
+    ca, late = home / "old-ca", home / "late"
+    create_authority(ca, [], now=LONG_AGO)
+    enrol(late, "late")
+    bundle = sign_request(ca, late / "site.csr", days=1, now=LONG_AGO).certificate_path
+    install(late, bundle, now=LONG_AGO)
+    with pytest.raises(Refused, match=r"site\.pem ran out on"):
+        check_identity(late)
+    answer, words = outcome(ca, check_identity(late, now=LONG_AGO))
+    assert answer is grpc.StatusCode.UNAVAILABLE
+    assert re.search(r"rejected .*site\.pem of late ", words)
+
+
+def test_an_expired_server_certificate_is_named(home: Path) -> None:
+    ca = home / "old-ca"
+    create_authority(ca, [], server_days=1, now=LONG_AGO)
+    with pytest.raises(Refused, match=r"coordinator\.pem ran out"):
+        load_server(ca)
+    enrol(home / "b", "b")
+    identity = install(home / "b", sign_request(ca, home / "b" / "site.csr").certificate_path)
+
+    async def attempt() -> str:
+        async with serving(ca, now=LONG_AGO) as port:
+            with pytest.raises(Refused) as caught:
+                await asyncio.to_thread(probe_server, "127.0.0.1", port, identity)
+            return str(caught.value)
+
+    assert "the server's certificate has run out" in asyncio.run(attempt())
+
+
+def test_a_wrong_host_name_lists_the_right_ones(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity, resolve = check_identity(home / "a"), socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *args, **more: resolve("127.0.0.1", *args, **more))
+
+    async def attempt(host: str) -> str:
+        async with serving(home / "ca") as port:
+            with pytest.raises(Refused) as caught:
+                await asyncio.to_thread(probe_server, host, port, identity)
+            return str(caught.value)
+
+    for host in ("coordinator.example", "127.0.0.2"):
+        assert f"its certificate is for localhost, 127.0.0.1, ::1, not {host}" in asyncio.run(attempt(host))
+
+
+# --- nobody there
+
+
+@contextlib.contextmanager
+def listener(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A listening loopback socket; each connection is handed to `answer` and then closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection, contextlib.suppress(OSError):
+                        answer(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_a_closed_port_is_said_so(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port} refused the connection"):
+        probe_server("127.0.0.1", port, check_identity(home / "a"))
+
+
+def test_a_name_that_does_not_resolve_is_said_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(Unreachable, match=r"'no\.such\.host' does not resolve"):
+        probe_server("no.such.host", 1, check_identity(home / "a"))
+
+
+def test_files_that_vanish_after_the_check_are_said_so(home: Path) -> None:
+    identity = check_identity(home / "a")
+    (home / "a" / "site.key").unlink()
+    with pytest.raises(StorageError, match="changed since it was checked"):
+        probe_server("127.0.0.1", 1, identity)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda connection: connection.recv(1), "closed the connection during the TLS handshake"),
+        (lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "not in TLS"),
+        (lambda connection: connection.recv(100_000) and connection.recv(1), "did not shake hands within 0.5 s"),
+    ],
+    ids=["closes", "plain", "silent"],
+)
+def test_what_is_no_tls_server_is_unreachable(
+    home: Path, answer: Callable[[socket.socket], object], words: str
+) -> None:
+    with listener(answer) as port, pytest.raises(Unreachable, match=words):
+        probe_server("127.0.0.1", port, check_identity(home / "a"), timeout=0.5)
+
+
+def test_an_insecure_coordinator_is_no_tls_server(home: Path) -> None:
+    async def attempt() -> str:
+        server = grpc.aio.server()
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            with pytest.raises(Unreachable) as caught:
+                await asyncio.to_thread(probe_server, "127.0.0.1", port, check_identity(home / "a"))
+        finally:
+            await server.stop(None)
+        return str(caught.value)
+
+    assert "--insecure" in asyncio.run(attempt())
+
+
+# --- the peer's name, and loopback
+
+
+class Context:
+    def __init__(self, *pems: bytes) -> None:
+        self._pems = pems
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"x509_pem_cert": list(self._pems)} if self._pems else {}
+
+
+def test_the_peers_name_comes_from_its_certificate_alone(home: Path) -> None:
+    pem = check_identity(home / "a").certificate_pem
+    assert peer_certificate(Context(pem)) == ("a", pem)
+    with pytest.raises(Refused, match="not mutual TLS"):
+        peer_certificate(Context())
+    with pytest.raises(Refused, match="does not name a site"):
+        peer_certificate(Context(load_server(home / "ca").certificate_pem))
+    with pytest.raises(BadData, match="no readable PEM"):
+        peer_certificate(Context(b"nonsense"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "127.0.0.1:50051", "127.9.8.7:1", "localhost", "LOCALHOST:1", "::1", "[::1]", "[::1]:50051"],
+)
+def test_loopback(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        ":50051",
+        "0.0.0.0:1",
+        "[::]:1",
+        "::",
+        "::1:50051",
+        "10.0.0.1:1",
+        "128.0.0.1",
+        "127.1",
+        "2130706433",
+        "127.0.0.1.example",
+        "localhost.example:1",
+        "localhost.:1",
+        "localhost:1@example",
+        "localhost:",
+        "[localhost]:1",
+        "[::1",
+        "[::1]x",
+        "[::1]:",
+        "::ffff:10.0.0.1",
+        "dns:localhost:1",
+        "dns:///localhost",
+        "unix:/tmp/x",
+        "127.0.0.1:1,10.0.0.1:1",
+        "localhost ",
+        "my-loopback-alias",
+    ],
+)
+def test_not_loopback(address: str) -> None:
+    assert not is_loopback(address)
+
+
+@given(st.ip_addresses(v=4), st.integers(0, 65535))
+def test_loopback_is_127_and_nothing_else(address: object, port: int) -> None:
+    assert is_loopback(f"{address}:{port}") == str(address).startswith("127.")

@@ -1,0 +1,349 @@
+"""The authority: what it signs, what it refuses, and who may join."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from coreg_wire.names import certificate_name, check_site_name, fingerprint
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.pki import (
+    Authorised,
+    create_authority,
+    days_left,
+    expiry_warnings,
+    load_server,
+    reissue_server,
+    revoke,
+    sign_request,
+)
+from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
+from site_agent.identity import enrol
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    create_authority(tmp_path / "ca", ["coordinator.example", "10.1.2.3"])
+    return tmp_path / "ca"
+
+
+def request(directory: Path, name: str) -> Path:
+    return enrol(directory / f"identity-{name}", name).request_path
+
+
+def certificate(path: Path, index: int = 0) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(path.read_bytes())[index]
+
+
+def write_request(
+    path: Path,
+    common_names: list[str],
+    alternative: list[x509.GeneralName] | None = None,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
+) -> Path:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names])
+    )
+    if alternative is not None:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)
+    made = builder.sign(key or ec.generate_private_key(ec.SECP256R1()), SHA256())
+    path.write_bytes(made.public_bytes(Encoding.PEM))
+    return path
+
+
+# --- the authority itself
+
+
+def test_keys_are_private_and_certificates_belong_together(authority: Path) -> None:
+    for name in ("ca.key", "coordinator.key"):
+        assert (authority / name).stat().st_mode & 0o777 == 0o600
+    assert authority.stat().st_mode & 0o777 == 0o700
+    ca, server = certificate(authority / "ca.pem"), certificate(authority / "coordinator.pem")
+    server.verify_directly_issued_by(ca)
+    ca.verify_directly_issued_by(ca)
+    assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value == x509.BasicConstraints(True, 0)
+    assert ca.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    purposes = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def test_the_server_is_known_by_the_given_names_and_always_by_localhost(authority: Path) -> None:
+    names = certificate(authority / "coordinator.pem").extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert [str(name.value) for name in names.value] == [
+        "coordinator.example",
+        "10.1.2.3",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    ]
+
+
+def test_certificates_are_back_dated_an_hour(tmp_path: Path) -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    create_authority(tmp_path, [], now=now)
+    for name in ("ca.pem", "coordinator.pem"):
+        assert certificate(tmp_path / name).not_valid_before_utc == now - timedelta(hours=1)
+
+
+def test_an_authority_is_never_overwritten(authority: Path) -> None:
+    before = {path.name: path.read_bytes() for path in authority.iterdir()}
+    with pytest.raises(UsageError, match=r"already holds ca\.key.*move these files away"):
+        create_authority(authority, [])
+    assert before == {path.name: path.read_bytes() for path in authority.iterdir()}
+
+
+def test_a_failure_leaves_nothing_half_made(tmp_path: Path) -> None:
+    (tmp_path / "coordinator.pem").symlink_to(tmp_path / "nowhere" / "else")  # exists() is False, creating it fails
+    with pytest.raises(StorageError, match=r"coordinator\.pem cannot be made"):
+        create_authority(tmp_path, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["coordinator.pem"]
+
+
+@pytest.mark.parametrize("host", ["", "a b", "https://a", "a:443", "ü.example", "-a", "a..b", "a" * 64])
+def test_what_is_no_host_name_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match="neither a host name nor an address"):
+        create_authority(tmp_path / "ca", [host])
+    assert not (tmp_path / "ca").exists()
+
+
+@pytest.mark.parametrize("days", [0, -1, 10**9])
+def test_lifetimes_are_sane(authority: Path, tmp_path: Path, days: int) -> None:
+    with pytest.raises(UsageError, match="between 1 and 36500"):
+        sign_request(authority, request(tmp_path, "a"), days=days)
+
+
+def test_the_server_certificate_can_be_renewed_under_other_names(authority: Path) -> None:
+    key = (authority / "coordinator.key").read_bytes()
+    end = reissue_server(authority, ["new.example"], days=10)
+    server = certificate(authority / "coordinator.pem")
+    assert server.not_valid_after_utc == end
+    assert "new.example" in str(server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    assert (authority / "coordinator.key").read_bytes() == key
+    load_server(authority)
+
+
+def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(days=1000)
+    with pytest.raises(Refused, match=r"coordinator\.pem ran out on .* --renew-server"):
+        load_server(authority, now=later)
+    with pytest.raises(Refused, match="check the clock"):
+        load_server(authority, now=datetime.now(UTC) - timedelta(days=1))
+    create_authority(tmp_path / "other", [])
+    with pytest.raises(UsageError, match=r"ca\.key does not exist.*coreg-coordinator init"):
+        sign_request(tmp_path / "none", "x.csr")
+    (authority / "ca.pem").write_bytes((tmp_path / "other" / "ca.pem").read_bytes())
+    with pytest.raises(Refused, match=r"not signed by ca\.pem"):
+        load_server(authority)
+    (authority / "coordinator.key").write_bytes((tmp_path / "other" / "coordinator.key").read_bytes())
+    with pytest.raises(Refused, match="another key"):
+        load_server(authority)
+    (authority / "coordinator.key").chmod(0o640)
+    with pytest.raises(Refused, match=r"chmod 600 .*coordinator\.key"):
+        load_server(authority)
+
+
+# --- signing
+
+
+def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(authority: Path, tmp_path: Path) -> None:
+    signed = sign_request(authority, request(tmp_path, "north"))
+    assert signed.certificate_path == authority / "north.pem"
+    site, ca = x509.load_pem_x509_certificates(signed.certificate_path.read_bytes())
+    site.verify_directly_issued_by(ca)
+    assert ca == certificate(authority / "ca.pem")
+    assert certificate_name(site) == signed.name == "north"
+    assert signed.fingerprint == fingerprint(site)
+    assert not signed.replaced
+    purposes = site.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(purposes) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    names = site.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert list(names) == [x509.UniformResourceIdentifier("coreg:site:north")]
+    assert Authorised(authority).sites() == {"north": signed.fingerprint}
+    Authorised(authority).check("north", signed.certificate_path.read_bytes())
+
+
+def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
+    create_authority(tmp_path, [], days=30)
+    signed = sign_request(tmp_path, request(tmp_path, "a"), days=365)
+    assert signed.not_after == certificate(tmp_path / "ca.pem").not_valid_after_utc
+
+
+def test_an_expired_authority_signs_nothing(authority: Path, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"ca\.pem ran out on .*new authority"):
+        sign_request(authority, request(tmp_path, "a"), now=datetime.now(UTC) + timedelta(days=5000))
+
+
+def test_another_name_than_the_request_is_refused(authority: Path, tmp_path: Path) -> None:
+    path = request(tmp_path, "north")
+    sign_request(authority, path, name="north")
+    with pytest.raises(Refused, match="asks for the name 'north', not 'south'"):
+        sign_request(authority, path, name="south")
+
+
+def test_a_damaged_signature_is_refused(authority: Path, tmp_path: Path) -> None:
+    path = request(tmp_path, "north")
+    der = bytearray(x509.load_pem_x509_csr(path.read_bytes()).public_bytes(Encoding.DER))
+    der[der.index(b"coreg:site:north") + len("coreg:site:")] = ord("f")  # ..., forth: the signature no longer fits
+    path.write_bytes(x509.load_der_x509_csr(bytes(der)).public_bytes(Encoding.PEM))
+    with pytest.raises(Refused, match="not signed by its own key"):
+        sign_request(authority, path)
+
+
+def test_requests_for_more_than_a_site_name_are_refused(authority: Path, tmp_path: Path) -> None:
+    uri = x509.UniformResourceIdentifier
+    path = tmp_path / "x.csr"
+    cases: list[tuple[list[str], list[x509.GeneralName] | None, str]] = [
+        (["a"], [x509.DNSName("coordinator.example")], "asks for other names too"),
+        (["a"], [uri("coreg:site:a"), uri("coreg:site:b")], "asks for other names too"),
+        (["a"], [uri("coreg:site:b")], "asks for other names too"),
+        (["a", "b"], None, "2 common names"),
+        ([], None, "0 common names"),
+        (["A"], None, "does not name a site"),
+        (["ca"], None, "does not name a site"),
+        (["../ca"], None, "does not name a site"),
+    ]
+    for common, alternative, words in cases:
+        with pytest.raises(Refused, match=words):
+            sign_request(authority, write_request(path, common, alternative))
+    assert Authorised(authority).sites() == {}
+
+
+def test_a_bare_request_made_with_other_tools_is_signed(authority: Path, tmp_path: Path) -> None:
+    signed = sign_request(authority, write_request(tmp_path / "x.csr", ["a"]))
+    assert certificate_name(certificate(signed.certificate_path)) == "a"
+
+
+def test_other_kinds_of_key_are_refused(authority: Path, tmp_path: Path) -> None:
+    for key in (rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())):
+        with pytest.raises(Refused, match="P-256"):
+            sign_request(authority, write_request(tmp_path / "x.csr", ["a"], key=key))
+
+
+def test_what_is_no_request_is_said_so(authority: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        sign_request(authority, tmp_path / "none.csr")
+    (tmp_path / "x.csr").write_text("hello")
+    with pytest.raises(BadData, match="no certificate request"):
+        sign_request(authority, tmp_path / "x.csr")
+    request(tmp_path, "a")
+    with pytest.raises(Refused, match="must never leave its site"):
+        sign_request(authority, tmp_path / "identity-a" / "site.key")
+
+
+def test_the_answer_never_overwrites_the_authority_or_the_request(authority: Path, tmp_path: Path) -> None:
+    path = request(tmp_path, "a")
+    for out in (authority / "ca.key", authority / ".." / "ca" / "coordinator.pem", path):
+        with pytest.raises(UsageError, match="must keep what it holds"):
+            sign_request(authority, path, out)
+    load_pem_private_key((authority / "ca.key").read_bytes(), None)
+    assert sign_request(authority, path, tmp_path / "answer.pem").certificate_path.exists()
+
+
+# --- the allow-list
+
+
+def test_signing_again_replaces_and_the_old_certificate_is_refused(authority: Path, tmp_path: Path) -> None:
+    path, allowed = request(tmp_path, "a"), Authorised(authority)
+    old = sign_request(authority, path, tmp_path / "old.pem")
+    new = sign_request(authority, path, tmp_path / "new.pem")
+    assert (old.replaced, new.replaced) == (False, True)
+    assert old.key_fingerprint == new.key_fingerprint
+    allowed.check("a", (tmp_path / "new.pem").read_bytes())
+    with pytest.raises(Refused, match="revoked or replaced"):
+        allowed.check("a", (tmp_path / "old.pem").read_bytes())
+
+
+def test_revoking_needs_no_restart(authority: Path, tmp_path: Path) -> None:
+    allowed = Authorised(authority)
+    pem = sign_request(authority, request(tmp_path, "a")).certificate_path.read_bytes()
+    allowed.check("a", pem)
+    assert revoke(authority, "a")
+    assert not revoke(authority, "a")
+    with pytest.raises(Refused, match="never signed here, or was revoked"):
+        allowed.check("a", pem)
+
+
+def test_a_name_speaks_only_with_its_own_certificate(authority: Path, tmp_path: Path) -> None:
+    sign_request(authority, request(tmp_path, "a"))
+    pem = sign_request(authority, request(tmp_path, "b")).certificate_path.read_bytes()
+    with pytest.raises(Refused, match="calls itself 'a' holds the certificate of 'b'"):
+        Authorised(authority).check("a", pem)
+
+
+def test_the_server_certificate_is_no_site(authority: Path) -> None:
+    with pytest.raises(CoregError, match="does not name a site"):
+        Authorised(authority).check("coordinator", (authority / "coordinator.pem").read_bytes())
+
+
+def test_the_list_is_edited_by_hand_without_harm(authority: Path, tmp_path: Path) -> None:
+    path, allowed = authority / "authorised-sites", Authorised(authority)
+    a = sign_request(authority, request(tmp_path, "a"))
+    mark = a.fingerprint.upper()
+    with_colons = ":".join(mark[i : i + 2] for i in range(0, 64, 2))
+    path.write_text(f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\n")
+    pem = a.certificate_path.read_bytes()
+    allowed.check("a", pem)
+    b = sign_request(authority, request(tmp_path, "b"))
+    assert path.read_text() == (f"# ours\n\n  a   {with_colons}  # Anna\nbroken line here\nc 12\nb {b.fingerprint}\n")
+    assert revoke(authority, "a")
+    with pytest.raises(Refused, match=r"Lines that could not be read: 3, 4\."):
+        allowed.check("a", pem)
+    path.write_text(f"a {a.fingerprint}\na {a.fingerprint}\n")
+    with pytest.raises(Refused, match="stands 2 times"):
+        allowed.check("a", pem)
+    path.unlink()
+    with pytest.raises(StorageError, match="nobody may join"):
+        allowed.check("a", pem)
+    path.write_bytes(b"\xff")
+    with pytest.raises(StorageError, match="nobody may join"):
+        allowed.check("a", pem)
+
+
+def test_sites_signed_at_the_same_time_are_all_listed(authority: Path, tmp_path: Path) -> None:
+    paths = [request(tmp_path, f"s{i}") for i in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        signed = list(pool.map(lambda path: sign_request(authority, path), paths))
+    assert Authorised(authority).sites() == {site.name: site.fingerprint for site in signed}
+
+
+def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path: Path) -> None:
+    signed = sign_request(authority, request(tmp_path, "a"), days=20)
+    assert days_left(signed.certificate_path.read_bytes()) == pytest.approx(20, abs=0.01)
+    assert expiry_warnings(authority, within_days=5) == []
+    (warning,) = expiry_warnings(authority)
+    assert "a.pem runs out in 20 days: sign a's request again" in warning
+    late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=735))
+    assert any("coordinator.pem ran out 5 days ago" in text and "--renew-server" in text for text in late)
+
+
+# --- names
+
+
+@pytest.mark.parametrize("name", ["a", "a1", "north-1", "a_b.c", "0", "a" * 63])
+def test_good_site_names(name: str) -> None:
+    assert check_site_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", "a-", ".", "..", "a b", "a\n", "ä", "a/b", "a" * 64, "ca"])
+def test_bad_site_names(name: str) -> None:
+    with pytest.raises(UsageError):
+        check_site_name(name)
+
+
+@given(st.text(max_size=70))
+def test_a_site_name_is_a_plain_file_name(name: str) -> None:
+    try:
+        check_site_name(name)
+    except UsageError:
+        return
+    assert Path(name).name == name
+    assert name == name.lower()
+    assert name.isascii()

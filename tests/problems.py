@@ -1,0 +1,239 @@
+"""Problems for the tests of the mathematics, and an oracle that shares no code with what it judges.
+
+A `Problem` is a list of sites and a coupling. `reference` solves it by one dense least squares over orthonormal features
+(an SVD; nothing squared, nothing factored by Cholesky), with kernels from scikit-learn: slow, plain, independent.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy.linalg import eigh, lstsq
+from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
+
+from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
+from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
+from coreg_core.objective import objective
+from coreg_core.rounds.schedule import Terms
+from coreg_core.view import Solution, View, make_view
+
+EPS = float(np.finfo(float).eps)
+GOLDEN = sorted(path.stem for path in (Path(__file__).parent / "core" / "golden").glob("*.json"))
+
+
+@cache
+def golden(name: str) -> dict[str, Any]:
+    """One file of 60-digit solutions."""
+    return json.loads((Path(__file__).parent / "core" / "golden" / f"{name}.json").read_text())
+
+
+@dataclass(frozen=True)
+class Site:
+    kernel: Kernel
+    X: np.ndarray
+    y: np.ndarray
+    Z: np.ndarray
+    ridge: float
+    span: Span
+
+    def view(self) -> View:
+        return make_view(self.span, self.kernel, self.X, self.y, self.Z, self.ridge)
+
+
+@dataclass(frozen=True)
+class Problem:
+    sites: tuple[Site, ...]
+    coupling: float
+
+    @property
+    def n_unlabelled(self) -> int:
+        return len(self.sites[0].Z)
+
+    @property
+    def scale(self) -> float:
+        """Q(0)."""
+        return sum(float(s.y @ s.y) for s in self.sites)
+
+    def views(self) -> list[View]:
+        return [s.view() for s in self.sites]
+
+    def with_span(self, span: Span) -> "Problem":
+        return replace(self, sites=tuple(replace(s, span=span) for s in self.sites))
+
+    def with_coupling(self, coupling: float) -> "Problem":
+        return replace(self, coupling=coupling)
+
+
+def golden_problem(name: str, form: str) -> Problem:
+    case = golden(name)
+    span: Span = EveryPoint() if form == "exact" else LabelledPoints()
+    return Problem(
+        tuple(
+            Site(Gaussian(v["sigma"]), np.array(v["X"]), np.array(v["y"]), np.array(v["Z"]), v["nu"], span)
+            for v in case["views"]
+        ),
+        case["lam"],
+    )
+
+
+def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
+    """Terms with tolerances that arithmetic can meet on a small problem."""
+    values: dict[str, Any] = {
+        "coupling": (problem.coupling,),
+        "bounds": tuple(view.bound() for view in views),
+        "scale": problem.scale,
+        "tolerance": 1e-20,
+        "prediction_tolerance": 1e-9 * max(float(np.abs(s.y).max()) for s in problem.sites),
+        "max_rounds": 10_000,
+    }
+    return Terms(**(values | changes))
+
+
+def value(solutions: Sequence[Solution], coupling: float) -> float:
+    """Q of these models."""
+    return objective(
+        [s.local_objective for s in solutions], np.array([s.prediction for s in solutions]), coupling
+    )
+
+
+# --- the oracle -----------------------------------------------------------------------------------------------------
+
+
+def gram(kernel: Kernel, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """k(A, B) by scikit-learn."""
+    if len(A) == 0 or len(B) == 0:
+        return np.zeros((len(A), len(B)))
+    match kernel:
+        case Gaussian(bandwidth):
+            return rbf_kernel(A, B, gamma=1 / bandwidth)
+        case Laplacian(bandwidth):
+            return laplacian_kernel(A, B, gamma=1 / bandwidth)
+        case Polynomial(degree, offset, bandwidth):
+            return polynomial_kernel(A, B, degree=degree, gamma=1 / bandwidth, coef0=offset)
+        case Linear():
+            return linear_kernel(A, B)
+    raise NotImplementedError(kernel)
+
+
+def features(site: Site) -> tuple[np.ndarray, np.ndarray]:
+    """(Φ_X, Φ_Z) with f(x) = φ(x)·w and ‖f‖ = ‖w‖, over the span of the site."""
+    match site.span:
+        case EveryPoint():
+            points, cut = np.concatenate([site.X, site.Z]), 1e-15
+        case LabelledPoints():
+            points, cut = site.X, RANK_TOLERANCE
+        case Landmarks(count, seed):
+            pool = np.concatenate([site.X, site.Z])
+            drawn = np.sort(np.random.default_rng(seed).choice(len(pool), size=count, replace=False))
+            points, cut = pool[drawn], RANK_TOLERANCE
+        case LinearFeatures():
+            return site.X, site.Z
+    s, E = eigh(gram(site.kernel, points, points))
+    keep = s > cut * s[-1]
+    W = E[:, keep] / np.sqrt(s[keep])
+    return gram(site.kernel, site.X, points) @ W, gram(site.kernel, site.Z, points) @ W
+
+
+def brute_force_response(site: Site, target: np.ndarray, weight: float) -> tuple[np.ndarray, float]:
+    """(f(Z), local objective) of argmin ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖², by the SVD of the stacked rows."""
+    Phi_X, Phi_Z = features(site)
+    r = Phi_X.shape[1]
+    rows = np.concatenate([Phi_X, np.sqrt(site.ridge) * np.eye(r), np.sqrt(weight) * Phi_Z])
+    w = lstsq(rows, np.concatenate([site.y, np.zeros(r), np.sqrt(weight) * target]))[0]
+    residual = site.y - Phi_X @ w
+    return Phi_Z @ w, float(residual @ residual + site.ridge * (w @ w))
+
+
+def reference(problem: Problem) -> tuple[np.ndarray, float]:
+    """(ŷ* (M, m), Q*), by the SVD of all rows of Q at once: one row a label, a coordinate, and a pair's difference."""
+    M, m, lam = len(problem.sites), problem.n_unlabelled, problem.coupling
+    maps = [features(site) for site in problem.sites]
+    ends = np.cumsum([0, *(Phi_X.shape[1] for Phi_X, _ in maps)])
+    rows, right = [], []
+    for v, (site, (Phi_X, _)) in enumerate(zip(problem.sites, maps, strict=True)):
+        for block, values in (
+            (Phi_X, site.y),
+            (np.sqrt(site.ridge) * np.eye(Phi_X.shape[1]), np.zeros(Phi_X.shape[1])),
+        ):
+            row = np.zeros((len(block), ends[-1]))
+            row[:, ends[v] : ends[v + 1]] = block
+            rows.append(row)
+            right.append(values)
+    for v in range(M):
+        for u in range(v):
+            row = np.zeros((m, ends[-1]))
+            row[:, ends[v] : ends[v + 1]] = np.sqrt(2 * lam) * maps[v][1]  # both orders of the pair
+            row[:, ends[u] : ends[u + 1]] = -np.sqrt(2 * lam) * maps[u][1]
+            rows.append(row)
+            right.append(np.zeros(m))
+    A, b = np.concatenate(rows), np.concatenate(right)
+    w = lstsq(A, b)[0]
+    residual = b - A @ w
+    predictions = np.array([maps[v][1] @ w[ends[v] : ends[v + 1]] for v in range(M)])
+    return predictions, float(residual @ residual)
+
+
+# --- random problems ------------------------------------------------------------------------------------------------
+
+KERNELS = ("gaussian", "laplacian", "polynomial", "linear")
+SPANS = ("exact", "semi-parametric", "landmarks", "linear")
+
+
+def random_site(
+    rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaussian", span: str = "exact"
+) -> Site:
+    """A site with its own number of features, ridge and bandwidth.
+
+    Bandwidths lie well below the paper's rule and rows are few, so that Gram matrices are far from singular and the
+    rank tolerance decides nothing: what is compared is algebra, not the rounding of a cut. Singular matrices have
+    their own tests.
+    """
+    d = int(rng.integers(2, 5))
+    X, Z = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+    bandwidth = float(d * rng.uniform(0.3, 1.0))
+    kernels: dict[str, Kernel] = {
+        "gaussian": Gaussian(bandwidth),
+        "laplacian": Laplacian(bandwidth),
+        "polynomial": Polynomial(2, 1.0, bandwidth),
+        "linear": Linear(),
+    }
+    spans: dict[str, Span] = {
+        "exact": EveryPoint(),
+        "semi-parametric": LabelledPoints(),
+        "landmarks": Landmarks(max(1, (n + m) // 2), seed=int(rng.integers(100))),
+        "linear": LinearFeatures(),
+    }
+    ridge = float(10 ** rng.uniform(-1.5, 0.5))
+    return Site(
+        Linear() if span == "linear" else kernels[kernel], X, rng.normal(size=n), Z, ridge, spans[span]
+    )
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    *,
+    forms: Sequence[str] = ("exact", "semi-parametric"),
+    kernels: Sequence[str] = ("gaussian",),
+    sites: tuple[int, int] = (1, 4),
+    rows: tuple[int, int] = (1, 9),
+    unlabelled: tuple[int, int] = (1, 10),
+    couplings: tuple[float, float] = (-3.0, 1.0),
+    mixed: bool = False,
+) -> Problem:
+    """Sites of unequal n_v, d_v, ν_v and bandwidth; λ = 10^u. All of one form, unless ``mixed``."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    M, m = draw(st.integers(*sites)), draw(st.integers(*unlabelled))
+    form = draw(st.sampled_from(forms))
+    chosen = []
+    for _ in range(M):
+        span = draw(st.sampled_from(forms)) if mixed else form
+        chosen.append(
+            random_site(rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span)
+        )
+    return Problem(tuple(chosen), float(10 ** draw(st.floats(*couplings))))
