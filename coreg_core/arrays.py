@@ -33,7 +33,7 @@ def as_matrix(values: Any, name: str) -> Arr:
         BadData: not two-dimensional, not numeric, or not finite; the message names the first bad row and column.
     """
     try:
-        matrix = np.ascontiguousarray(values, dtype=np.float64)
+        matrix = _real(values)
     except (TypeError, ValueError) as error:
         raise BadData(f"{name}: not a table of numbers ({error}). Encode text columns first.") from None
     if np.ndim(values) != 2:  # ascontiguousarray turns a scalar into a vector, so the original is asked
@@ -52,13 +52,19 @@ def as_vector(values: Any, name: str) -> Arr:
         BadData: not one-dimensional, not numeric, or not finite; the message names the first bad entry.
     """
     try:
-        vector = np.ascontiguousarray(values, dtype=np.float64)
+        vector = _real(values)
     except (TypeError, ValueError) as error:
         raise BadData(f"{name}: not a vector of numbers ({error}).") from None
     if np.ndim(values) != 1:
         raise BadData(f"{name}: expected a vector of shape (n,), got shape {np.shape(values)}.")
     _require_finite(vector, name)
     return vector
+
+
+def _real(values: Any) -> Arr:
+    if np.iscomplexobj(values):  # numpy would drop the imaginary part with a warning
+        raise TypeError("complex numbers")
+    return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def _require_finite(array: Arr, name: str) -> None:

@@ -51,10 +51,13 @@ def from_table(
         BadData: fewer columns than sites, or fewer rows than asked for.
     """
     from site_agent.preprocessing import Preprocessing  # here: polars takes a second to import, and most runs need none
-    from site_agent.tables import read_table, target_values
+    from site_agent.tables import read_table
 
     table = read_table(path)
-    y = target_values(table, target)
+    table.require([target], "the target")
+    y = table.numbers(target)
+    known = np.flatnonzero(~np.isnan(y))
+    table, y = table.rows(known), y[known]
     columns = [name for name in table.columns if name != target]
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
@@ -68,8 +71,7 @@ def from_table(
     views = []
     for v in range(n_sites):
         features = table.select(columns[v::n_sites])
-        preprocessing = Preprocessing.fit_columns(features, str(path))
-        views.append(preprocessing.transform(features, str(path))[order])
+        views.append(Preprocessing.fit_columns(features).transform(features)[order])
     return _deal(views, y[order], n_labelled, m)
 
 

@@ -6,8 +6,12 @@ pytest (and each of pytest-xdist's workers) reads.
 
 import os
 
-from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
+# Two workers with two BLAS threads each on two cores mostly wait for one another. Set before numpy is there, and
+# inherited by pytest-xdist's workers.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("coreg_core", "executed_types.check")
 
@@ -19,7 +23,7 @@ _quiet = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("local", max_examples=50, **_quiet)
-settings.register_profile("ci", max_examples=50, derandomize=True, **_quiet)
+settings.register_profile("local", max_examples=30, **_quiet)
+settings.register_profile("ci", max_examples=30, derandomize=True, **_quiet)
 settings.register_profile("thorough", max_examples=2000, **_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))

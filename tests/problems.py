@@ -1,7 +1,7 @@
 """Problems for the tests of the mathematics, and an oracle that shares no code with what it judges.
 
-A `Problem` is a list of sites and a coupling. `reference` solves it by one dense least squares over orthonormal features
-(an SVD; nothing squared, nothing factored by Cholesky), with kernels from scikit-learn: slow, plain, independent.
+A `Problem` is a list of sites and a coupling. `reference` solves it by one dense least squares over orthonormal
+features (an SVD; nothing squared, nothing factored by Cholesky), with kernels from scikit-learn: slow and independent.
 """
 
 import json
@@ -96,9 +96,7 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
 
 def value(solutions: Sequence[Solution], coupling: float) -> float:
     """Q of these models."""
-    return objective(
-        [s.local_objective for s in solutions], np.array([s.prediction for s in solutions]), coupling
-    )
+    return objective([s.local_objective for s in solutions], np.array([s.prediction for s in solutions]), coupling)
 
 
 # --- the oracle -----------------------------------------------------------------------------------------------------
@@ -184,9 +182,7 @@ KERNELS = ("gaussian", "laplacian", "polynomial", "linear")
 SPANS = ("exact", "semi-parametric", "landmarks", "linear")
 
 
-def random_site(
-    rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaussian", span: str = "exact"
-) -> Site:
+def random_site(rng: np.random.Generator, n: int, m: int, *, kernel: str = "gaussian", span: str = "exact") -> Site:
     """A site with its own number of features, ridge and bandwidth.
 
     Bandwidths lie well below the paper's rule and rows are few, so that Gram matrices are far from singular and the
@@ -209,9 +205,7 @@ def random_site(
         "linear": LinearFeatures(),
     }
     ridge = float(10 ** rng.uniform(-1.5, 0.5))
-    return Site(
-        Linear() if span == "linear" else kernels[kernel], X, rng.normal(size=n), Z, ridge, spans[span]
-    )
+    return Site(Linear() if span == "linear" else kernels[kernel], X, rng.normal(size=n), Z, ridge, spans[span])
 
 
 @st.composite
@@ -233,7 +227,5 @@ def problems(
     chosen = []
     for _ in range(M):
         span = draw(st.sampled_from(forms)) if mixed else form
-        chosen.append(
-            random_site(rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span)
-        )
+        chosen.append(random_site(rng, draw(st.integers(*rows)), m, kernel=draw(st.sampled_from(kernels)), span=span))
     return Problem(tuple(chosen), float(10 ** draw(st.floats(*couplings))))

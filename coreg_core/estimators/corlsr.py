@@ -13,6 +13,7 @@ from coreg_core.closed_form import consensus_closed_form, solve_stacked, textboo
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels import Kernel, make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.objective import (
+    ROUNDING,
     Certificate,
     consensus_certificate,
     consensus_weight,
@@ -216,10 +217,14 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         exact = self.form == "exact"
         textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
         coefs = solve_stacked(textbook, self.coupling)
-        solutions = []
+        solutions, rounding = [], 0.0
         for t, c, d in zip(textbook, coefs, data, strict=True):
             residual = t.y - t.L @ c
             local = float(residual @ residual + t.ridge * (c @ (t.K @ c)))
+            # K of condition 1e12 makes coefficients that cancel: Q is known to what their absolute values add up to.
+            size = np.abs(c)
+            rounding += t.ridge * float(size @ (np.abs(t.K) @ size))
+            rounding += 2.0 * float(np.linalg.norm(residual) * np.linalg.norm(np.abs(t.L) @ size))
             solutions.append(Solution(KernelExpansion(d.kernel, t.points, c), t.U @ c, local))
         # The textbook solution answers no query, so it is certified by its distance to one that does: the models at
         # its own mean. Q − Q* is then the difference of the two objectives plus the other's gap.
@@ -229,7 +234,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         own_Q = objective([s.local_objective for s in solutions], predictions, self.coupling)
         its_Q = objective([s.local_objective for s in at_mean], others, self.coupling)
         apart = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
-        gap = max(0.0, own_Q - its_Q) + certificate.gap
+        gap = max(0.0, own_Q - its_Q) + ROUNDING * rounding + certificate.gap
         return _Fit(solutions, Certificate(gap, apart + certificate.prediction_bound), 0, Stop.CONVERGED)
 
     def _rounds(self, data: list[_ViewData], views: list[View], bounds: Arr) -> _Fit:
@@ -254,6 +259,8 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
 
 
 def _targets(y_views: Any, n_views: int) -> list[Any]:
+    if not hasattr(y_views, "__len__"):
+        raise BadData(f"y_views: {y_views!r} is no target vector; give one for all views, or one each.")
     # One vector of numbers stands for every view; a list of vectors is one a view.
     if all(np.ndim(y) == 0 for y in y_views):
         return [y_views] * n_views

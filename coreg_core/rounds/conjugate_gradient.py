@@ -2,8 +2,8 @@ r"""Conjugate gradients on z: the default schedule. One parallel round a step, a
 
     (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (DESIGN.md 1.3)
 
-Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round asks
-R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
+Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round
+asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
 b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
 models. Departures from the textbook: the normalised direction; the residual replacement (β then uses the replaced
 residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, the step that cannot go uphill; several columns in
@@ -34,9 +34,9 @@ from coreg_core.rounds.schedule import (
 )
 
 VERIFY_EVERY = 20
-# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its rounding:
-# that often in a row, and what is left is rounding. Each alone would not do: CG's residual may rise for many rounds while
-# φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
+# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
+# rounding: that often in a row, and what is left is rounding. Each alone would not do: CG's residual may rise for many
+# rounds while φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
 STRIKES = 3
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 from problems import EPS, Problem, problems, random_site, reference, terms, value
 
-from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.bases import EveryPoint
+from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.errors import SingularSystem
 from coreg_core.objective import consensus_weight
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
@@ -85,8 +85,7 @@ def test_the_slow_schedules_converge_or_say_so(name, problem):
 @given(problems(sites=(1, 6), rows=(1, 8), unlabelled=(1, 6), couplings=(-4.0, 2.0)))
 def test_the_stacked_system_agrees_or_refuses(problem):
     textbook = [
-        textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=isinstance(s.span, EveryPoint))
-        for s in problem.sites
+        textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=isinstance(s.span, EveryPoint)) for s in problem.sites
     ]
     try:
         coefs = solve_stacked(textbook, problem.coupling)
@@ -101,9 +100,7 @@ def test_the_stacked_system_agrees_or_refuses(problem):
 @pytest.mark.parametrize("form", ["exact", "semi-parametric", "landmarks"])
 def test_every_kernel_and_span(form, kernel):
     rng = np.random.default_rng(11)
-    problem = Problem(
-        tuple(random_site(rng, n, 9, kernel=kernel, span=form) for n in (4, 7, 10)), 0.05
-    )
+    problem = Problem(tuple(random_site(rng, n, 9, kernel=kernel, span=form) for n in (4, 7, 10)), 0.05)
     views = problem.views()
     expected, _ = reference(problem)
     for name in SCHEDULE_NAMES:

@@ -107,16 +107,16 @@ def test_the_general_formula_agrees_with_the_schedules_own(name, problem):
         predictions = np.array(
             [view.respond(t[:, None], models.weights)[:, 0] for view, t in zip(views, targets, strict=True)]
         )
-        general = certificate(
-            gradient_on_unlabelled(predictions, targets, weights, problem.coupling), bounds
-        )
+        general = certificate(gradient_on_unlabelled(predictions, targets, weights, problem.coupling), bounds)
         # The general formula subtracts numbers of size λM‖ŷ‖ which nearly cancel; the schedules' own add ROUNDING
         # times what they subtract. In √gap both are a norm plus such a floor.
         floor = 4 * ROUNDING * problem.coupling * len(views) ** 2 * np.sqrt(bounds.sum())
         floor *= np.linalg.norm(predictions) + np.linalg.norm(targets)
         assert np.sqrt(progress.gap[0]) == pytest.approx(np.sqrt(general.gap), rel=1e-9, abs=floor)
         assert progress.prediction_bound[0] == pytest.approx(
-            general.prediction_bound, rel=1e-9, abs=floor * np.sqrt(bounds.max()) + ROUNDING * 10 * (1 + np.abs(predictions).sum())
+            general.prediction_bound,
+            rel=1e-9,
+            abs=floor * np.sqrt(bounds.max()) + ROUNDING * 10 * (1 + np.abs(predictions).sum()),
         )
 
 
@@ -138,9 +138,7 @@ def test_the_gradient_certifies_any_models_and_vanishes_at_the_optimum(problem, 
     z = consensus_closed_form(views, problem.coupling)
     weight = consensus_weight(problem.coupling, M)
     at_best = np.array([view.solve(z, weight).prediction for view in views])
-    gradient = gradient_on_unlabelled(
-        at_best, np.tile(z, (M, 1)), np.full(M, weight), problem.coupling
-    )
+    gradient = gradient_on_unlabelled(at_best, np.tile(z, (M, 1)), np.full(M, weight), problem.coupling)
     # The models at z*: r = mean − z* is rounding, amplified by the closed form's condition number 1 + μb.
     condition = 1 + weight * bounds.max()
     floor = 100 * EPS * condition * problem.coupling * 4 * M * (1 + np.linalg.norm(z)) * M

@@ -40,9 +40,7 @@ def test_solver(name, form, solver):
     # 1e-9: DESIGN.md's condition numbers are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
     # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
-    assert_allclose(
-        model.predict_views([v["X_new"] for v in views]), truth["predictions_new"], rtol=0, atol=1e-9
-    )
+    assert_allclose(model.predict_views([v["X_new"] for v in views]), truth["predictions_new"], rtol=0, atol=1e-9)
     assert_allclose(
         model.predict([v["X_new"] for v in views]), np.mean(truth["predictions_new"], axis=0), rtol=0, atol=1e-9
     )
@@ -72,9 +70,7 @@ def test_local_objectives(name, form):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_textbook_coefficients(name, form):
     problem, truth = golden_problem(name, form), expected(name, form)
-    views = [
-        textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=form == "exact") for s in problem.sites
-    ]
+    views = [textbook_view(s.kernel, s.X, s.y, s.Z, s.ridge, exact=form == "exact") for s in problem.sites]
     for view, c, c_true in zip(views, solve_stacked(views, problem.coupling), truth["coefficients"], strict=True):
         # The coefficients are K⁻¹ away from the predictions (condition 1e6 and more): the function is what is compared.
         assert_allclose(view.U @ c, view.U @ np.array(c_true), rtol=0, atol=1e-9)
@@ -90,4 +86,4 @@ def test_the_oracle_of_the_other_tests(name, form):
     truth = expected(name, form)
     # Orthonormal to 1e-6 at the smallest kept eigenvalue is the worst case; these cases keep none below 1e-6.
     assert_allclose(predictions, truth["predictions_unlabelled"], rtol=0, atol=1e-10)
-    assert Q == pytest.approx(truth["objective"], rel=1e-12)
+    assert pytest.approx(truth["objective"], rel=1e-12) == Q

@@ -55,7 +55,7 @@ def test_positive_semi_definite(kernel, seed, n):
 @given(seeds, st.floats(-1e6, 1e6))
 def test_a_gaussian_far_from_the_origin_keeps_its_digits(seed, offset):
     A, B = rows(seed, 6, 3), rows(seed + 1, 5, 3)
-    # The shift itself rounds the rows by eps · |offset|, and so distances of order 10 by 20 times that; no eps · offset².
+    # The shift itself rounds the rows by eps · |offset|, and distances of order 10 by 20 times that; no eps · offset².
     assert_allclose(
         Gaussian(2.0)(A + offset, B + offset),
         Gaussian(2.0)(A, B),
@@ -143,7 +143,7 @@ def test_kernels_by_name():
     assert make_kernel("laplacian", bandwidth=2.0) == Laplacian(2.0)
     assert make_kernel("polynomial", degree=2, offset=0.5, bandwidth=3.0) == Polynomial(2, 0.5, 3.0)
     assert make_kernel("linear", bandwidth=2.0) == Linear()
-    with pytest.raises(UsageError, match="'sigmoid'.*'gaussian'"):
+    with pytest.raises(UsageError, match=r"'sigmoid'.*'gaussian'"):
         make_kernel("sigmoid")
     for bad in ({"degree": 0}, {"offset": -1.0}, {"offset": np.inf}, {"bandwidth": 0.0}):
         with pytest.raises(UsageError):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
-from coreg_core import arrays, view as view_module
+from coreg_core import arrays
+from coreg_core import view as view_module
 from coreg_core.bases import (
     EveryPoint,
     LabelledPoints,
@@ -50,9 +51,7 @@ def test_respond_is_the_minimiser(site, seed, weight):
     view, target = site.view(), np.random.default_rng(seed).normal(size=len(site.Z))
     prediction, local = brute_force_response(site, target, weight)
     atol = tolerance(site, view, weight)
-    assert_allclose(
-        view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol
-    )
+    assert_allclose(view.respond(target[:, None], np.array([weight]))[:, 0], prediction, rtol=0, atol=atol)
     # ‖y − f(X)‖² + ν‖f‖² is not stationary in f: its error is that of f times its gradient, 2μ‖ŷ − t‖.
     pull = 1 + 2 * weight * np.linalg.norm(prediction - target)
     assert view.solve(target, weight).local_objective == pytest.approx(local, rel=atol, abs=atol * pull)
@@ -68,9 +67,7 @@ def test_no_small_step_does_better(site, seed):
     L, U = gram(f.kernel, site.X, f.points), gram(f.kernel, site.Z, f.points)
 
     def cost(c):
-        return (
-            np.sum((site.y - L @ c) ** 2) + site.ridge * c @ K @ c + mu * np.sum((U @ c - t) ** 2)
-        )
+        return np.sum((site.y - L @ c) ** 2) + site.ridge * c @ K @ c + mu * np.sum((U @ c - t) ** 2)
 
     for _ in range(5):
         step = rng.normal(size=len(f.coef))
@@ -155,11 +152,9 @@ def test_landmarks_at_every_point_are_the_exact_span(site, seed, weight):
     kernel = Gaussian(1.0)
     exact = make_view(EveryPoint(), kernel, site.X, site.y, site.Z, site.ridge)
     landmarks = make_view(Landmarks(n), kernel, site.X, site.y, site.Z, site.ridge)
-    # What a cut at 1e-10 leaves out of K is at most 1e-10 n in norm; the response moves by that times (1 + μb)(1 + n)/ν.
+    # A cut at 1e-10 leaves at most 1e-10 n of K out; the response moves by that times (1 + μb)(1 + n)/ν.
     atol = 1e-9 * n * (1 + weight * exact.bound()) * (1 + n / site.ridge)
-    assert_allclose(
-        landmarks.solve(t, weight).prediction, exact.solve(t, weight).prediction, rtol=0, atol=atol
-    )
+    assert_allclose(landmarks.solve(t, weight).prediction, exact.solve(t, weight).prediction, rtol=0, atol=atol)
 
 
 @given(sites(spans=["linear"]), seeds, weights)
@@ -238,9 +233,7 @@ def test_blocks_change_nothing(span, monkeypatch):
     # A shorter product rounds differently, and no worse: eps times a condition number of about 1 + 31 · 3 / 0.3.
     assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)
     assert blocks.bound() == pytest.approx(whole.bound(), rel=1e-11)
-    assert_allclose(
-        blocks.solve(t[:, 0], 0.4).predict(Z), whole.solve(t[:, 0], 0.4).predict(Z), rtol=0, atol=1e-11
-    )
+    assert_allclose(blocks.solve(t[:, 0], 0.4).predict(Z), whole.solve(t[:, 0], 0.4).predict(Z), rtol=0, atol=1e-11)
 
 
 def test_both_forms_are_views():

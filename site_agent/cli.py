@@ -1,0 +1,343 @@
+"""coreg-agent: parse, build, run, and name the next step. Everything else is in other rooms."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from coreg_core.errors import UsageError
+from coreg_core.messages import Ask, ToSite
+from coreg_wire import console
+from site_agent.identity import check_identity, enrol, install
+from site_agent.join import EXIT_CODE_OF, Joining, check, describe, join
+from site_agent.ledger import read_ledger
+from site_agent.prepare import Inputs
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Take part in a federation with this organisation's own table; nothing but predictions on the shared, "
+    "unlabelled instances leaves. Without a command: join.",
+)
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", envvar="COREG_DATA", help="The site's table, CSV or Parquet. Rows whose target "
+                              "is empty are the shared unlabelled set, unless --unlabelled names it.")
+]
+TargetOption = Annotated[str | None, typer.Option("--target", envvar="COREG_TARGET", help="The column to predict.")]
+IdOption = Annotated[str | None, typer.Option("--id", envvar="COREG_ID", help="The column that names the instances.")]
+UnlabelledOption = Annotated[
+    Path | None, typer.Option("--unlabelled", envvar="COREG_UNLABELLED", help="A table of the shared unlabelled set.")
+]
+CoordinatorOption = Annotated[
+    str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT.")
+]
+IdentityOption = Annotated[
+    Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", envvar="COREG_OUTPUT", help="The model file. It holds labelled rows: keep it private.")
+]
+CategoricalOption = Annotated[
+    list[str] | None, typer.Option("--categorical", help="A column to one-hot encode although it looks numeric; repeatable.")
+]
+DropOption = Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; repeatable.")]
+NoScaleOption = Annotated[bool, typer.Option("--no-scale", help="Features as they are, not standardised.")]
+PolicyOption = Annotated[
+    Path | None, typer.Option("--policy", envvar="COREG_POLICY", help="policy.toml: what this site agrees to.")
+]
+InsecureOption = Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+
+CONFIG_KEYS = {
+    "data": Path,
+    "target": str,
+    "id": str,
+    "unlabelled": Path,
+    "coordinator": str,
+    "identity": Path,
+    "output": Path,
+    "alone": Path,
+    "policy": Path,
+    "ledger": Path,
+    "categorical": list,
+    "drop": list,
+    "patience": float,
+    "scale": bool,
+}
+DEFAULTS: dict[str, Any] = {"identity": Path("identity"), "output": Path("model.coreg"), "patience": 600.0, "scale": True}
+
+
+def _settings(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Command line and environment first, then agent.toml, then defaults; paths in the file are relative to it."""
+    from_file: dict[str, Any] = {}
+    if config is not None:
+        for key, value in console.read_toml(config).items():
+            kind = CONFIG_KEYS.get(key)
+            if kind is None:
+                raise UsageError(f"{config}: {key!r} is no setting; choose from {', '.join(sorted(CONFIG_KEYS))}.")
+            wanted = str if kind is Path else (int, float) if kind is float else kind
+            if not isinstance(value, wanted):
+                raise UsageError(f"{config}: {key} = {value!r} is not a {kind.__name__.lower()}.")
+            from_file[key] = config.parent / value if kind is Path else value
+    return {**DEFAULTS, **from_file, **{k: v for k, v in given.items() if v not in (None, [])}}
+
+
+def _joining(settings: dict[str, Any], *, insecure: bool, name: str | None, need_coordinator: bool = True) -> Joining:
+    needed = ["data", "target", "id"] + (["coordinator"] if need_coordinator else [])
+    if missing := [key for key in needed if settings.get(key) is None]:
+        raise UsageError(f"needs {', '.join('--' + key for key in missing)} (or in agent.toml, or COREG_{missing[0].upper()}).")
+    inputs = Inputs(
+        settings["data"],
+        settings["target"],
+        settings["id"],
+        settings.get("unlabelled"),
+        tuple(settings.get("categorical", ())),
+        tuple(settings.get("drop", ())),
+        settings["scale"],
+    )
+    return Joining(
+        inputs,
+        settings.get("coordinator", ""),
+        settings["identity"],
+        settings["output"],
+        settings.get("alone"),
+        settings.get("policy"),
+        settings.get("ledger"),
+        insecure,
+        name,
+        settings["patience"],
+    )
+
+
+class _Watcher:
+    """Notes, and the round in progress: in place on a terminal, not at all in a pipe."""
+
+    def __init__(self, *, as_json: bool):
+        self._as_json = as_json
+        self._console = Console(stderr=True)
+        self._status: Status | None = None
+
+    def note(self, text: str) -> None:
+        if self._as_json:
+            console.print_json({"event": "note", "text": text})
+        else:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def message(self, message: ToSite) -> None:
+        if isinstance(message, Ask):
+            if self._as_json:
+                console.print_json({"event": "asked", "round": message.round, "part": message.part})
+            elif sys.stderr.isatty():
+                if self._status is None:
+                    self._status = self._console.status("")
+                    self._status.start()
+                self._status.update(f"round {message.round} ({message.part})")
+        elif (text := describe(message)) is not None:
+            self.close()
+            self.note(text)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    data: DataOption = None,
+    target: TargetOption = None,
+    id_column: IdOption = None,
+    unlabelled: UnlabelledOption = None,
+    coordinator: CoordinatorOption = None,
+    identity: Annotated[Path | None, typer.Option("--identity", envvar="COREG_IDENTITY",
+                                                  help="Folder of key, certificate and ledger [identity].")] = None,
+    output: Annotated[Path | None, typer.Option("--output", envvar="COREG_OUTPUT", help="The model file [model.coreg]. "
+                                                "It holds labelled rows: keep it private.")] = None,
+    alone: Annotated[Path | None, typer.Option("--alone", help="Also write the model that this site trains alone.")] = None,
+    categorical: CategoricalOption = None,
+    drop: DropOption = None,
+    no_scale: NoScaleOption = False,
+    policy: PolicyOption = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", envvar="COREG_LEDGER",
+                                                help="What left this machine [IDENTITY/ledger.jsonl].")] = None,
+    patience: Annotated[float | None, typer.Option("--patience", min=1, help="Seconds to go on dialling [600].")] = None,
+    insecure: InsecureOption = False,
+    name: NameOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take part in a federation with this organisation's own table.
+
+    Nothing but predictions on the shared, unlabelled instances leaves this machine (and two numbers with the plan:
+    see the ledger). Without a command: join, and write the model.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if len(sys.argv) == 1:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+    given = {
+        "data": data,
+        "target": target,
+        "id": id_column,
+        "unlabelled": unlabelled,
+        "coordinator": coordinator,
+        "identity": identity,
+        "output": output,
+        "alone": alone,
+        "categorical": categorical,
+        "drop": drop,
+        "scale": False if no_scale else None,
+        "policy": policy,
+        "ledger": ledger,
+        "patience": patience,
+    }
+    watcher = _Watcher(as_json=as_json)
+    try:
+        joined = join(
+            _joining(_settings(config, given), insecure=insecure, name=name), watcher.note, watcher.message
+        )
+    finally:
+        watcher.close()
+    sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
+    stop = joined.result.stop
+    if as_json:
+        console.print_json(
+            {"event": "finished", "site": joined.site, "stop": stop.name, "reason": joined.result.reason,
+             "models": [str(p) for p in joined.models], "sent": sent, "ledger": str(joined.ledger)}
+        )
+    else:
+        said = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
+        watcher.note(f"what left this machine: {said}; every entry is in {joined.ledger}")
+        for path in joined.models:
+            watcher.note(f"model: {path}")
+        if joined.models:
+            watcher.note(f"next: coreg-agent predict --model {joined.models[0]} --data new.csv --output predictions.csv")
+    raise typer.Exit(EXIT_CODE_OF[stop])
+
+
+@app.command("check")
+def check_command(
+    data: DataOption = None,
+    target: TargetOption = None,
+    id_column: IdOption = None,
+    unlabelled: UnlabelledOption = None,
+    coordinator: CoordinatorOption = None,
+    identity: Annotated[Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="[identity]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", envvar="COREG_OUTPUT", help="[model.coreg]")] = None,
+    categorical: CategoricalOption = None,
+    drop: DropOption = None,
+    no_scale: NoScaleOption = False,
+    policy: PolicyOption = None,
+    insecure: InsecureOption = False,
+    name: NameOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what would be used and what is wrong, before joining: table, policy, identity, network and TLS."""
+    given = {
+        "data": data,
+        "target": target,
+        "id": id_column,
+        "unlabelled": unlabelled,
+        "coordinator": coordinator,
+        "identity": identity,
+        "output": output,
+        "categorical": categorical,
+        "drop": drop,
+        "scale": False if no_scale else None,
+        "policy": policy,
+    }
+
+    def show(text: str, good: bool) -> None:
+        if as_json:
+            console.print_json({"event": "check", "ok": good, "text": text})
+        else:
+            typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
+
+    raise typer.Exit(check(_joining(_settings(config, given), insecure=insecure, name=name), show))
+
+
+@app.command()
+def enroll(
+    name: Annotated[str | None, typer.Option("--name", help="The site's name, as in federation.toml.")] = None,
+    identity: IdentityOption = Path("identity"),
+    install_bundle: Annotated[
+        Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
+    ] = None,
+) -> None:
+    """Make this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
+    if install_bundle is not None:
+        installed = install(identity, install_bundle)
+        typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
+        typer.echo("next: coreg-agent check --data … --target … --id … --coordinator HOST:PORT")
+        return
+    if name is None:
+        if (identity / "site.pem").exists():
+            found = check_identity(identity)
+            typer.echo(f"{found.name}: enrolled in {identity}, valid until {found.not_after:%Y-%m-%d}")
+            return
+        raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
+    made = enrol(identity, name)
+    typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
+    typer.echo(f"  key fingerprint {made.key_fingerprint}")
+    typer.echo(
+        f"next: send {made.request_path.name} to the coordinator's operator, tell the fingerprint by telephone, and "
+        f"`coreg-agent enroll --identity {identity} --install {made.name}.pem` with the answer"
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Option("--model", help="The model file.")],
+    data: Annotated[Path, typer.Option("--data", help="New records: CSV or Parquet, with the model's columns.")],
+    output: Annotated[Path, typer.Option("--output", help="CSV or Parquet.")] = Path("predictions.csv"),
+    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy beside each prediction.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score new records inside the organisation; needs no coordinator and no network."""
+    from site_agent.model_file import load_model, write_predictions
+    from site_agent.tables import read_table
+
+    loaded = load_model(model)
+    table = read_table(data)
+    predictions = loaded.predict(table)
+    ids = None if id_column is None else table.ids(id_column)
+    write_predictions(output, predictions, ids=ids, id_column=id_column)
+    if as_json:
+        console.print_json({"event": "predicted", "rows": len(predictions), "output": str(output)})
+    else:
+        typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output}")
+
+
+@app.command("ledger")
+def ledger_command(
+    path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
+    as_json: JsonOption = False,
+) -> None:
+    """Show what left this machine, and verify that no line was changed."""
+    count = 0
+    for entry in read_ledger(path):
+        count += 1
+        if as_json:
+            console.print_json(entry)
+        else:
+            detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
+            typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
+    if not as_json:
+        typer.echo(f"{count} entries; the chain is whole")
+
+
+def main() -> None:
+    """The console script."""
+    raise SystemExit(console.run(app, "coreg-agent"))

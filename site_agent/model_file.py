@@ -1,0 +1,173 @@
+"""What a site owns at the end: one file of arrays and JSON (safetensors), no pickle, versioned and checksummed.
+
+It holds the function, the preprocessing, the target's transformation and the plan that it came of. A kernel model's
+points are the site's labelled rows: the file is mode 0600, and says so. Knows files; no socket.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, StorageError
+from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
+from coreg_core.view import KernelExpansion
+from site_agent.preprocessing import Preprocessing
+from site_agent.tables import Table
+
+FORMAT = "coreg-model/1"
+WARNING = (
+    "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
+    "that it came of: mode 0600, never on a shared volume."
+)
+
+
+@dataclass(frozen=True)
+class SiteModel:
+    """A function of one site, from raw columns to the target's own units."""
+
+    function: KernelExpansion
+    preprocessing: Preprocessing
+    target: str
+    shift: float
+    scale: float
+    site: str
+    run: str
+    stop: str
+    coupling: float
+    plan: dict[str, Any]
+
+    def predict(self, table: Table) -> Arr:
+        """f(x) · scale + shift, in the target's own units, (n,).
+
+        Raises:
+            BadData: the table lacks a column, by name, or holds a cell that is no number.
+        """
+        return self.function.predict(self.preprocessing.transform(table)) * self.scale + self.shift
+
+
+def save_model(path: Path, model: SiteModel) -> None:
+    """Write it whole or not at all, mode 0600.
+
+    Raises:
+        StorageError: it cannot be written there.
+    """
+    arrays = {"points": np.ascontiguousarray(model.function.points), "coef": np.ascontiguousarray(model.function.coef)}
+    meta = {
+        "kernel": _kernel_to_json(model.function.kernel),
+        "preprocessing": model.preprocessing.to_json(),
+        "target": model.target,
+        "shift": model.shift,
+        "scale": model.scale,
+        "site": model.site,
+        "run": model.run,
+        "stop": model.stop,
+        "coupling": model.coupling,
+        "plan": model.plan,
+        "contains_records": not isinstance(model.function.kernel, Linear),
+    }
+    text = json.dumps(meta, sort_keys=True)
+    header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
+    if meta["contains_records"]:
+        header["warning"] = WARNING
+    _write_whole(path, safetensors.numpy.save(arrays, metadata=header))
+
+
+def load_model(path: Path) -> SiteModel:
+    """Read it, the checksum checked.
+
+    Raises:
+        BadData: not a model file, of another version, or changed since it was written.
+        StorageError: it cannot be read.
+    """
+    if not path.is_file():
+        raise StorageError(f"{path}: no such model file.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except SafetensorError as error:
+        raise BadData(f"{path}: not a model file of coreg ({error}).") from None
+    if header.get("format") != FORMAT:
+        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {FORMAT!r}.")
+    text = header.get("model", "")
+    if set(arrays) != {"points", "coef"} or header.get("sha256") != _checksum(arrays, text):
+        raise BadData(f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy.")
+    meta = json.loads(text)
+    return SiteModel(
+        function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
+        preprocessing=Preprocessing.from_json(meta["preprocessing"]),
+        **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
+    )
+
+
+def write_predictions(
+    path: Path, predictions: Arr, *, ids: Sequence[str] | None = None, id_column: str | None = None
+) -> None:
+    """A CSV or Parquet table with the column ``prediction``, after the ids where there are any.
+
+    Raises:
+        StorageError: it cannot be written there, or the suffix is neither.
+    """
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": list(ids)}
+    frame = pl.DataFrame({**columns, "prediction": predictions})
+    match path.suffix.lower():
+        case ".csv":
+            _write_whole(path, frame.write_csv().encode(), mode=0o644)
+        case ".parquet" | ".pq":
+            import io
+
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            _write_whole(path, buffer.getvalue(), mode=0o644)
+        case _:
+            raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
+
+
+def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
+    match kernel:
+        case Gaussian() | Laplacian() | Polynomial():
+            return {"name": type(kernel).__name__.lower(), **asdict(kernel)}
+        case Linear():
+            return {"name": "linear"}
+        case _:
+            raise TypeError(f"{kernel!r} has no form in a model file")
+
+
+def _checksum(arrays: dict[str, Arr], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Beside the place, on disk, then moved there: a crash leaves the old file or the new one."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None

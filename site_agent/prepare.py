@@ -1,0 +1,74 @@
+"""From the operator's files to the arrays that the machine computes with, and the notes that the operator should read.
+
+Knows tables and preprocessing; no socket and no plan. What is shared with nobody stays here: rows, ids, columns.
+"""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from coreg_core.errors import StorageError
+from site_agent.machine import PrivateData
+from site_agent.preprocessing import Preprocessing
+from site_agent.tables import SiteTable, ids_digest, load_site_tables
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the operator named."""
+
+    data: Path
+    target: str
+    id_column: str
+    unlabelled: Path | None = None
+    categorical: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    scale: bool = True
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The arrays, how they were made, and what to tell the operator."""
+
+    data: PrivateData
+    preprocessing: Preprocessing
+    table: SiteTable
+    notes: tuple[str, ...]
+
+
+def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
+    """Read, align, preprocess.
+
+    Raises:
+        BadData: anything that cannot be used, with file, line and column.
+    """
+    table = load_site_tables(
+        inputs.data, inputs.target, inputs.id_column, unlabelled=inputs.unlabelled, drop=inputs.drop
+    )
+    preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
+    data = PrivateData(
+        X=preprocessing.transform(table.labelled),
+        y=table.y,
+        Z=preprocessing.transform(table.unlabelled),
+        ids_digest=ids_digest(table.unlabelled_ids),
+        salt=salt,
+    )
+    return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
+
+
+def site_salt(path: Path) -> bytes:
+    """The site's secret for its data digest: made once, mode 0600, never sent.
+
+    Raises:
+        StorageError: it can be neither read nor made.
+    """
+    try:
+        if path.exists():
+            return path.read_bytes()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        salt = secrets.token_bytes(32)
+        path.touch(mode=0o600)
+        path.write_bytes(salt)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be used ({error.strerror}).") from None
+    return salt

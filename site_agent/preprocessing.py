@@ -1,0 +1,202 @@
+"""Text columns to a float64 matrix: what each column is, and how it is encoded, fitted once and kept in the model file.
+
+Fitted with scikit-learn (SimpleImputer, StandardScaler, OneHotEncoder), applied from plain numbers that JSON holds: no
+pickle. Means and scales come from the labelled rows alone; which levels there are, and where values are missing, from the
+labelled and the unlabelled rows together. Knows tables; no plan and no kernel.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, UsageError
+from site_agent.tables import SiteTable, Table
+
+Kind: TypeAlias = Literal["numeric", "boolean", "text"]
+MOST_LEVELS = 200  # as the 2006 paper does for the KDD Cup (section 5.2): nominal attributes of fewer values are binary
+TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is encoded: (x − mean)/scale for numbers, one column a level for text; and where it is missing."""
+
+    name: str
+    kind: Kind
+    mean: float = 0.0
+    scale: float = 1.0
+    fill: float = 0.0
+    levels: tuple[str, ...] = ()
+    indicator: bool = False
+    indicator_mean: float = 0.0
+    indicator_scale: float = 1.0
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The columns that come of it."""
+        own = [f"{self.name}={level}" for level in self.levels] if self.kind == "text" else [self.name]
+        return [*own, f"{self.name} is missing"] if self.indicator else own
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Every column, in order; see the module's docstring."""
+
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The columns of the matrix."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    @classmethod
+    def fit(cls, table: SiteTable, *, categorical: Sequence[str] = (), scale: bool = True) -> "Preprocessing":
+        """Decide every column's kind from all rows, and its numbers from the labelled ones.
+
+        Raises:
+            BadData: a numeric column with a cell that is no number, too many levels, a column without any value.
+            UsageError: ``categorical`` names a column that is not there.
+        """
+        return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, scale=scale)
+
+    @classmethod
+    def fit_columns(
+        cls, labelled: Table, unlabelled: Table | None = None, *, categorical: Sequence[str] = (), scale: bool = True
+    ) -> "Preprocessing":
+        """The same from the two tables; ``unlabelled`` may be absent."""
+        if unknown := [name for name in categorical if name not in labelled.columns]:
+            raise UsageError(
+                f"--categorical {', '.join(unknown)}: no such feature column; there are {', '.join(labelled.columns)}."
+            )
+        tables = [labelled] if unlabelled is None else [labelled, unlabelled]
+        columns = tuple(_fit_column(name, tables, name in categorical, scale) for name in labelled.columns)
+        constant = [c.name for c in columns if c.kind != "text" and c.mean == c.fill and _constant(labelled, c)]
+        notes = (f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}",) if constant else ()
+        return cls(columns, notes)
+
+    def transform(self, table: Table) -> Arr:
+        """The matrix (n, d), C-contiguous float64.
+
+        Raises:
+            BadData: a column that is not there, by name; a cell that is no number, by file, line and column.
+        """
+        table.require([c.name for c in self.columns], "a feature of this model")
+        X = np.empty((len(table), len(self.feature_names)))
+        at = 0
+        for column in self.columns:
+            block = _encode(column, table)
+            X[:, at : at + block.shape[1]] = block
+            at += block.shape[1]
+        return X
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"columns": [asdict(column) for column in self.columns]}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
+        """The inverse of `to_json`."""
+        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]))
+
+
+# --- fitting ------------------------------------------------------------------------------------------------------
+
+
+def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) -> Column:
+    kind: Kind = "text" if categorical else _kind(name, tables)
+    labelled = tables[0]
+    missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
+    indicator = bool(missing.any())
+    own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
+    indicator_mean, indicator_scale = _standard(own) if indicator and scale else (0.0, 1.0)
+    shared = {"indicator": indicator, "indicator_mean": indicator_mean, "indicator_scale": indicator_scale}
+    if kind == "text":
+        return Column(name, kind, levels=_levels(name, tables), **shared)
+    values = [_numbers(t, name, kind) for t in tables][0]
+    if np.isnan(values).all():
+        raise BadData(
+            f"{labelled.source}, column {name!r}: no labelled row has a value, so nothing can be learnt from it. "
+            f"Leave it out with --drop {name}."
+        )
+    imputer = SimpleImputer(strategy="mean").fit(values[:, None])
+    fill = float(imputer.statistics_[0])
+    mean, deviation = _standard(imputer.transform(values[:, None])[:, 0]) if scale else (0.0, 1.0)
+    return Column(name, kind, mean, deviation, fill, **shared)
+
+
+def _standard(values: Arr) -> tuple[float, float]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaler = StandardScaler().fit(values[:, None])
+    mean, deviation = float(scaler.mean_[0]), float(scaler.scale_[0])
+    if not (math.isfinite(mean) and math.isfinite(deviation)):
+        raise BadData("a column's values are so large that their variance overflows; rescale it.")
+    return mean, deviation
+
+
+def _kind(name: str, tables: list[Table]) -> Kind:
+    """Numeric if any cell is a number: one typo must not turn a column into one-hot (its cell is then an error)."""
+    values = pl.concat([t.frame[name] for t in tables]).drop_nulls()
+    if len(values) == 0:
+        raise BadData(f"{tables[0].source}, column {name!r}: no row has a value. Leave it out with --drop {name}.")
+    if values.cast(pl.Float64, strict=False).is_not_null().any():
+        return "numeric"
+    return "boolean" if set(values.str.to_lowercase().unique().to_list()) <= TRUE | FALSE else "text"
+
+
+def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
+    values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
+    if len(values) > MOST_LEVELS:
+        raise BadData(
+            f"{tables[0].source}, column {name!r}: {len(values)} different texts; at most {MOST_LEVELS} are one-hot "
+            f"encoded. Group them, or leave the column out with --drop {name}."
+        )
+    encoder = OneHotEncoder(sparse_output=False).fit(values.to_numpy().reshape(-1, 1)) if len(values) else None
+    return () if encoder is None else tuple(str(level) for level in encoder.categories_[0])
+
+
+def _constant(table: Table, column: Column) -> bool:
+    return table.frame[column.name].drop_nulls().n_unique() <= 1
+
+
+# --- applying -----------------------------------------------------------------------------------------------------
+
+
+def _encode(column: Column, table: Table) -> Arr:
+    text = table.frame[column.name]
+    if column.kind == "text":
+        block = np.zeros((len(table), len(column.levels)))
+        places = {level: j for j, level in enumerate(column.levels)}
+        codes = np.array([places.get(value, -1) if value is not None else -1 for value in text.to_list()], dtype=np.int64)
+        known = np.flatnonzero(codes >= 0)  # an unseen level is a row of zeros, as OneHotEncoder(handle_unknown="ignore")
+        block[known, codes[known]] = 1.0
+    else:
+        values = _numbers(table, column.name, column.kind)
+        values = np.where(np.isnan(values), column.fill, values)
+        block = ((values - column.mean) / column.scale)[:, None]
+    if not column.indicator:
+        return block
+    missing = text.is_null().to_numpy().astype(np.float64)
+    return np.column_stack([block, (missing - column.indicator_mean) / column.indicator_scale])
+
+
+def _numbers(table: Table, name: str, kind: Kind) -> Arr:
+    if kind == "numeric":
+        return table.numbers(name)
+    text = table.frame[name].str.to_lowercase()
+    bad = ~text.is_in(list(TRUE | FALSE)) & text.is_not_null()
+    if bad.any():
+        row = int(bad.arg_true()[0])
+        raise BadData(
+            f"{table.source}, line {table.lines[row]}, column {name!r}: {table.frame[name][row]!r} is neither true nor "
+            "false (nor yes nor no), as the column was when the model was made."
+        )
+    values = text.is_in(list(TRUE)).cast(pl.Float64)
+    return np.where(text.is_null().to_numpy(), math.nan, values.fill_null(0.0).to_numpy())

@@ -1,0 +1,270 @@
+"""Files to columns of text: CSV and Parquet through polars, every cell read as text first.
+
+Knows files and polars; nothing of encoding, kernels or rounds. A cell is stripped; an empty one and NA are missing (null).
+Errors name file, line (as an editor counts them: the header is line 1), column and value. Ids are text everywhere:
+stripped, NFC-normalised, sorted by their UTF-8 bytes, so that neither file order nor a guessed type can matter.
+"""
+
+import hashlib
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PolarsError
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData
+
+MISSING = ("", "NA")
+SHOWN = 5  # lines or names in one message
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text columns (null: missing), the file they came from, and the line of each row in it."""
+
+    frame: pl.DataFrame
+    source: str
+    lines: Arr | Sequence[int]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names, in the file's order."""
+        return self.frame.columns
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def require(self, names: Sequence[str], what: str) -> None:
+        """Every named column is there.
+
+        Raises:
+            BadData: names the missing ones, those that look like them, and those that there are.
+        """
+        missing = [name for name in names if name not in self.frame.columns]
+        if not missing:
+            return
+        close = {name: get_close_matches(name, self.frame.columns, n=1) for name in missing}
+        hints = ", ".join(f"{found[0]!r} for {name!r}?" for name, found in close.items() if found)
+        raise BadData(
+            f"{self.source}: no column {', '.join(map(repr, missing))} ({what})."
+            + (f" Did you mean {hints}" if hints else "")
+            + f" The columns are {', '.join(map(repr, self.frame.columns[:50]))}."
+        )
+
+    def select(self, names: Sequence[str]) -> "Table":
+        """Some columns."""
+        return Table(self.frame.select(names), self.source, self.lines)
+
+    def rows(self, keep: Arr) -> "Table":
+        """Some rows, by index, in that order."""
+        return Table(self.frame[keep], self.source, np.asarray(self.lines)[keep])
+
+    def ids(self, column: str) -> list[str]:
+        """An id column as normalised text; missing ones are empty."""
+        self.require([column], "the id column")
+        return [unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list()]
+
+    def numbers(self, column: str) -> Arr:
+        """A column as float64, NaN where missing.
+
+        Raises:
+            BadData: the first cell that is no finite number, with its line.
+        """
+        text = self.frame[column]
+        values = text.cast(pl.Float64, strict=False)
+        bad = (values.is_null() | ~values.is_finite()) & text.is_not_null()
+        if bad.any():
+            row = int(bad.arg_true()[0])
+            raise BadData(
+                f"{self.source}, line {self.lines[row]}, column {column!r}: {text[row]!r} is not a finite number. "
+                "Mend the cell (missing is an empty cell or NA), or list the column as categorical."
+            )
+        return values.fill_null(math.nan).to_numpy().astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """A site's rows: labelled with their targets, and the shared unlabelled ones, sorted by id."""
+
+    labelled: Table
+    y: Arr
+    unlabelled: Table
+    unlabelled_ids: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """The feature columns."""
+        return self.labelled.columns
+
+
+def read_table(path: Path) -> Table:
+    """A CSV or Parquet file as text columns.
+
+    Raises:
+        BadData: missing, unreadable, neither CSV nor Parquet, without rows, with a column named twice or not at all.
+    """
+    source = str(path)
+    try:
+        match path.suffix.lower():
+            case ".csv":
+                frame = _read_csv(path)
+            case ".parquet" | ".pq":
+                frame = _parquet_as_text(pl.read_parquet(path))
+            case suffix:
+                raise BadData(f"{source}: {suffix or 'a file without a suffix'} is neither .csv nor .parquet.")
+    except FileNotFoundError:
+        raise BadData(f"{source}: no such file.") from None
+    except (PolarsError, OSError, UnicodeDecodeError) as error:
+        raise BadData(f"{source}: cannot be read as a table: {str(error).splitlines()[0]}") from None
+    if frame.height == 0:
+        raise BadData(f"{source}: no rows below the header.")
+    text = pl.all().str.strip_chars()
+    frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
+    return Table(frame, source, np.arange(2, frame.height + 2))
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise BadData(f"{path}, line {line}: not UTF-8 text. Save the table as UTF-8.") from None
+    if "\0" in text:
+        raise BadData(f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL byte; this is not a CSV file.")
+    if not text.strip():
+        raise BadData(f"{path}: empty.")
+    try:
+        frame = pl.read_csv(data, has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False)
+    except PolarsError as error:
+        raise BadData(f"{path}: {_ragged(text) or str(error).splitlines()[0]}") from None
+    names = [(name or "").strip() for name in frame.row(0)]
+    if short := _ragged(text):
+        raise BadData(f"{path}: {short}")
+    _check_names(names, str(path))
+    return frame.slice(1).rename(dict(zip(frame.columns, names, strict=True)))
+
+
+def _ragged(text: str) -> str | None:
+    # polars pads short rows and reports long ones without their line, so the standard reader finds both.
+    import csv
+    import io
+
+    width = None
+    reader = csv.reader(io.StringIO(text, newline=""))
+    for row in reader:
+        if not row:
+            continue
+        width = width or len(row)
+        if len(row) != width:
+            return (
+                f"line {reader.line_num}: {len(row)} cells, the header has {width}. "
+                "Quote a cell that holds a comma, or add what is missing."
+            )
+    return None
+
+
+def _check_names(names: list[str], source: str) -> None:
+    if empty := [str(i + 1) for i, name in enumerate(names) if not name]:
+        raise BadData(f"{source}: column {', '.join(empty[:SHOWN])} has no name in the header.")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadData(f"{source}: column {', '.join(map(repr, twice[:SHOWN]))} stands there twice; rename one.")
+
+
+def _parquet_as_text(frame: pl.DataFrame) -> pl.DataFrame:
+    _check_names([name.strip() for name in frame.columns], "the Parquet file")
+    columns = []
+    for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
+        if series.dtype.is_float():  # repr: the shortest text that reads back to the same number
+            values = [None if v is None or math.isnan(v) else repr(v) for v in series.cast(pl.Float64).to_list()]
+            columns.append(pl.Series(series.name, values, dtype=pl.String))
+        elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
+            raise BadData(f"column {series.name!r} holds {series.dtype}, which is no number and no text; drop it.")
+        else:
+            columns.append(series.cast(pl.String))
+    return pl.DataFrame(columns)
+
+
+def load_site_tables(
+    data: Path, target: str, id_column: str, *, unlabelled: Path | None = None, drop: Sequence[str] = ()
+) -> SiteTable:
+    """A site's labelled and unlabelled rows.
+
+    Rows of ``data`` with an empty target are the shared unlabelled set, unless ``unlabelled`` names a file; such
+    rows are then left out, with a note.
+
+    Raises:
+        BadData: see `read_table`; a column that is missing, a target that is no number, an id that is missing or stands
+            twice among the unlabelled rows, or no row of either kind.
+    """
+    table = read_table(data)
+    table.require([target], "the target")
+    table.require([id_column], "the id column")
+    table.require(list(drop), "to be dropped")
+    if target == id_column:
+        raise BadData(f"{data}: {target!r} is named as target and as id column.")
+    y = table.numbers(target)
+    features = [name for name in table.columns if name not in {target, id_column, *drop}]
+    if not features:
+        raise BadData(f"{data}: no feature column is left beside {target!r} and {id_column!r}.")
+    labelled, empty = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
+    notes: list[str] = []
+    if len(labelled) == 0:
+        raise BadData(f"{data}: no row has a value in {target!r}; a site needs labelled rows of its own.")
+    if unlabelled is None:
+        shared = table.rows(empty)
+        if len(shared) == 0:
+            raise BadData(
+                f"{data}: no row has an empty {target!r}, so there are no shared unlabelled instances. "
+                "Add them with an empty target, or name their table with --unlabelled."
+            )
+    else:
+        shared = read_table(unlabelled)
+        shared.require([id_column], "the id column")
+        shared.require(features, f"features of {data}")
+        if len(empty):
+            notes.append(f"{data}: {len(empty)} rows without a target are left out, since --unlabelled names the shared set")
+        if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
+            notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
+    ids = _checked_ids(shared, id_column)
+    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    return SiteTable(
+        labelled=table.rows(labelled).select(features),
+        y=np.ascontiguousarray(y[labelled]),
+        unlabelled=shared.rows(order).select(features),
+        unlabelled_ids=tuple(ids[i] for i in order),
+        notes=tuple(notes),
+    )
+
+
+def _checked_ids(table: Table, column: str) -> list[str]:
+    ids = table.ids(column)
+    if empty := [str(table.lines[i]) for i, text in enumerate(ids) if not text]:
+        raise BadData(
+            f"{table.source}, line {', '.join(empty[:SHOWN])}: an unlabelled instance without an id in {column!r}."
+        )
+    first: dict[str, int] = {}
+    for i, text in enumerate(ids):
+        if text in first:
+            raise BadData(
+                f"{table.source}, lines {table.lines[first[text]]} and {table.lines[i]}: the id {text!r} stands twice "
+                "among the unlabelled instances. Each is shared once."
+            )
+        first[text] = i
+    return ids
+
+
+def ids_digest(ids: Sequence[str]) -> str:
+    """SHA-256 (hex) over the ordered ids, each after its length, so that no two lists run together."""
+    digest = hashlib.sha256()
+    for text in ids:
+        data = text.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()

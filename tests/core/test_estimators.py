@@ -1,0 +1,215 @@
+"""scikit-learn's conventions, and errors that say which view and what to do."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import RLSR, CoRLSR
+
+# The paper's rules have no value for one row or identical rows, and say so; explicit values serve every check.
+EXPLICIT = RLSR(bandwidth=1.0, ridge=0.1)
+
+
+@parametrize_with_checks([RLSR(), EXPLICIT, RLSR(kernel="linear", ridge=1.0)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    return (
+        [rng.normal(size=(6, 2)), rng.normal(size=(5, 3))],
+        [rng.normal(size=6), rng.normal(size=5)],
+        [rng.normal(size=(4, 2)), rng.normal(size=(4, 3))],
+    )
+
+
+def test_clone_and_parameters():
+    model = CoRLSR(form="semi-parametric", coupling=0.3, bandwidth=[1.0, "paper"], rank_tolerance=1e-8)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert copy.set_params(coupling=0.7).get_params()["coupling"] == 0.7
+    assert "coupling=0.3" in repr(model)
+    fitted = model.fit(*tables())
+    assert fitted is model
+    assert model.get_params() == clone(model).get_params()  # fit changes no parameter
+    assert not hasattr(clone(model), "functions_")
+
+
+def test_fit_does_not_change_its_arguments():
+    data = tables()
+    before = [[a.copy() for a in table] for table in data]
+    for form in ("exact", "semi-parametric"):
+        for solver in ("direct", "conjugate-gradients", "block-coordinate-descent"):
+            CoRLSR(form=form, solver=solver).fit(*data)
+    for table, kept in zip(data, before, strict=True):
+        for a, b in zip(table, kept, strict=True):
+            assert_array_equal(a, b)
+
+
+def test_lists_integers_and_fortran_order_serve():
+    Xs, ys, Zs = tables()
+    expected = CoRLSR(bandwidth=1.0, ridge=1.0).fit(Xs, ys, Zs).predict(Zs)
+    other = CoRLSR(bandwidth=1, ridge=1).fit(
+        [X.tolist() for X in Xs], [y.tolist() for y in ys], [np.asfortranarray(Z) for Z in Zs]
+    )
+    assert_allclose(other.predict(Zs), expected, rtol=1e-12)
+    whole = CoRLSR(bandwidth=1, ridge=1).fit([[[1], [2]]], [[1, 2]], [[[3]]])
+    assert whole.predict([[[3]]]).shape == (1,)
+
+
+def test_one_target_vector_for_all_views():
+    Xs, ys, Zs = tables()
+    Xs = [X[:5] for X in Xs]
+    one = CoRLSR().fit(Xs, ys[1], Zs)
+    each = CoRLSR().fit(Xs, [ys[1], ys[1]], Zs)
+    assert_array_equal(one.predict(Zs), each.predict(Zs))
+    assert_array_equal(CoRLSR().fit(Xs, np.array([ys[1]] * 2), Zs).predict(Zs), each.predict(Zs))
+
+
+def test_the_mean_of_the_views_is_the_prediction():
+    data = tables()
+    model = CoRLSR().fit(*data)
+    assert_array_equal(model.predict(data[2]), model.predict_views(data[2]).mean(axis=0))
+    assert_allclose(model.predict_views(data[2]), model.predictions_unlabelled_, atol=1e-11)
+    assert model.predict_views([np.zeros((0, 2)), np.zeros((0, 3))]).shape == (2, 0)
+
+
+def test_parameters_one_a_view():
+    data = tables()
+    model = CoRLSR(bandwidth=[0.5, "paper"], ridge=["paper", 2.0]).fit(*data)
+    by_rule = CoRLSR().fit(*data)
+    assert_array_equal(model.bandwidth_, [0.5, by_rule.bandwidth_[1]])
+    assert_array_equal(model.ridge_, [by_rule.ridge_[0], 2.0])
+
+
+def test_rlsr_in_a_pipeline_and_a_search():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3)) * [1.0, 10.0, 100.0]
+    y = X @ [1.0, 0.1, 0.01]
+    search = GridSearchCV(make_pipeline(StandardScaler(), RLSR()), {"rlsr__ridge": [1e-3, "paper", 1e3]}, cv=3)
+    assert search.fit(X, y).best_params_["rlsr__ridge"] == 1e-3
+
+
+def broken(what):
+    Xs, ys, Zs = tables()
+    match what:
+        case "nan in X":
+            Xs[1][2, 1] = np.nan
+        case "infinity in Z":
+            Zs[0][3, 0] = np.inf
+        case "nan in y":
+            ys[0][4] = np.nan
+        case "a vector for X":
+            Xs[0] = Xs[0][:, 0]
+        case "a matrix for y":
+            ys[1] = ys[1][:, None]
+        case "a short y":
+            ys[1] = ys[1][:-1]
+        case "no labelled row":
+            Xs[0], ys[0] = Xs[0][:0], ys[0][:0]
+        case "no feature":
+            Xs[0], Zs[0] = Xs[0][:, :0], Zs[0][:, :0]
+        case "other features in Z":
+            Zs[1] = Zs[1][:, :2]
+        case "other rows in Z":
+            Zs[1] = Zs[1][:3]
+        case "no view":
+            Xs, ys, Zs = [], [], []
+        case "one Z too few":
+            Zs = Zs[:1]
+        case "three y":
+            ys = [*ys, ys[0]]
+        case "text in X":
+            Xs[0] = [["a", "b"]] * 6
+        case "a ragged X":
+            Xs[0] = [[1.0, 2.0], [3.0]]
+        case "complex X":
+            Xs[0] = Xs[0] + 1j
+        case "None for y":
+            ys = None
+    return Xs, ys, Zs
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("nan in X", r"X_views\[1\].*row 3 column 2"),
+        ("infinity in Z", r"Z_views\[0\].*row 4 column 1"),
+        ("nan in y", r"y_views\[0\].*row 5"),
+        ("a vector for X", r"X_views\[0\].*2D"),
+        ("a matrix for y", r"y_views\[1\].*\(5, 1\)"),
+        ("a short y", "view 1: 5 labelled rows and 4 targets"),
+        ("no labelled row", "view 0: 0 labelled rows"),
+        ("no feature", "view 0: 0 features"),
+        ("other features in Z", "view 1: 3 features in X, 2 in Z"),
+        ("other rows in Z", "view 1: 3 unlabelled instances, view 0 has 4"),
+        ("no view", "at least one"),
+        ("one Z too few", "2 labelled and 1 unlabelled"),
+        ("three y", "3 target vectors for 2 views"),
+        ("text in X", r"X_views\[0\].*numbers"),
+        ("a ragged X", r"X_views\[0\].*numbers"),
+        ("complex X", r"X_views\[0\].*complex"),
+        ("None for y", "y_views"),
+    ],
+)
+def test_bad_data_is_named(what, message):
+    with pytest.raises(BadData, match=message):
+        CoRLSR(bandwidth=1.0, ridge=1.0).fit(*broken(what))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"form": "parametric"}, "form='parametric'.*'exact'"),
+        ({"solver": "newton"}, "solver='newton'.*'direct'"),
+        ({"kernel": "sigmoid"}, "kernel='sigmoid'.*'gaussian'"),
+        ({"bandwidth": "mean"}, "bandwidth='mean'.*'paper'"),
+        ({"bandwidth": -1.0}, "bandwidth=-1.0"),
+        ({"bandwidth": [1.0]}, "bandwidth: 1 values for 2 views"),
+        ({"ridge": 0.0}, "ridge=0.0"),
+        ({"ridge": "median"}, "ridge='median'"),
+        ({"ridge": [1.0, 2.0, 3.0]}, "ridge: 3 values for 2 views"),
+        ({"coupling": -0.1}, "coupling=-0.1"),
+        ({"coupling": np.nan}, "coupling=nan"),
+        ({"kernel": "polynomial", "degree": 0}, "degree=0"),
+        ({"solver": "consensus", "max_rounds": 0}, "max_rounds=0"),
+        ({"solver": "consensus", "tol": -1.0}, "tolerance"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(UsageError, match=message):
+        CoRLSR(**parameters).fit(*tables())
+
+
+def test_prediction_checks_its_tables():
+    data = tables()
+    with pytest.raises(NotFittedError):
+        CoRLSR().predict(data[2])
+    model = CoRLSR().fit(*data)
+    with pytest.raises(BadData, match="1 views, the model was fitted with 2"):
+        model.predict(data[2][:1])
+    with pytest.raises(BadData, match=r"X_views\[1\]: 2 features, the view was fitted with 3"):
+        model.predict([data[2][0], data[2][1][:, :2]])
+    with pytest.raises(BadData, match=r"\[4, 2\]"):
+        model.predict([data[2][0], data[2][1][:2]])
+
+
+def test_errors_are_value_errors_and_carry_exit_codes():
+    assert issubclass(BadData, ValueError)
+    assert issubclass(UsageError, ValueError)
+    assert (UsageError.exit_code, BadData.exit_code) == (2, 6)
+
+
+def test_large_finite_numbers_are_not_called_infinite():
+    # Their sum overflows, which is how infinity is found quickly; only a real one may be refused.
+    X = np.array([[1e308], [1e308]])
+    with pytest.raises(UsageError, match=r"overflow|bandwidth="), np.errstate(over="ignore", invalid="ignore"):
+        CoRLSR().fit([X], [[1.0, 2.0]], [X])

@@ -1,0 +1,389 @@
+"""The three schedules, stepped from outside: what they ask, when they stop, and that a state is all there is."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from problems import EPS, Problem, problems, random_site, reference, terms, value
+
+from coreg_core.errors import UsageError
+from coreg_core.objective import consensus_weight, sweep_weight
+from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.rounds.schedule import (
+    FinalTargets,
+    Schedule,
+    Stop,
+    Terms,
+    code_of,
+    normalised,
+    overall_stop,
+    stops_of,
+)
+
+every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
+
+
+def problem_of(M, n, m, coupling, *, span="exact", seed=0):
+    rng = np.random.default_rng(seed)
+    return Problem(tuple(random_site(rng, n, m, span=span) for _ in range(M)), coupling)
+
+
+def answer(views, query):
+    asked = views if query.site is None else [views[query.site]]
+    total = asked[0].respond(query.targets, query.weights, query.part)
+    for view in asked[1:]:
+        total = total + view.respond(query.targets, query.weights, query.part)
+    return total
+
+
+def same_bits(one, other):
+    a, b = one.to_arrays(), other.to_arrays()
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        assert a[name].tobytes() == b[name].tobytes(), name
+
+
+# --- states ---------------------------------------------------------------------------------------------------------
+
+
+@every_schedule
+@settings(max_examples=25)
+@given(problems(sites=(1, 3)), st.integers(0, 30))
+def test_a_stored_state_continues_to_the_same_bits(name, problem, at):
+    views = problem.views()
+    schedule = make_schedule(name, terms(problem, views, max_rounds=25))
+    state = schedule.start(problem.n_unlabelled)
+    for _ in range(at):
+        if schedule.finished(state):
+            break
+        state = schedule.step(state, answer(views, schedule.query(state)))
+    # Bytes and back, as a run store keeps them; another schedule object of the same terms, as after a restart.
+    stored = {k: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape) for k, a in state.to_arrays().items()}
+    again = make_schedule(name, schedule.terms)
+    restored = again.restore(stored)
+    same_bits(state, restored)
+    while not schedule.finished(state):
+        state = schedule.step(state, answer(views, schedule.query(state)))
+        restored = again.step(restored, answer(views, again.query(restored)))
+        same_bits(state, restored)
+    assert again.finished(restored)
+    assert_array_equal(schedule.models(state).targets, again.models(restored).targets)
+    # Every kind of number in a state is one that a store can hold, and has the type that its first state had.
+    for f in fields(state):
+        assert isinstance(getattr(restored, f.name), int | np.ndarray)
+
+
+@every_schedule
+@settings(max_examples=10)
+@given(problems(sites=(1, 3)))
+def test_no_method_changes_the_state_that_it_is_given(name, problem):
+    views = problem.views()
+    schedule = make_schedule(name, terms(problem, views, coupling=(problem.coupling, 0.0), max_rounds=25))
+    state = schedule.start(problem.n_unlabelled)
+    while not schedule.finished(state):
+        before = {k: a.copy() for k, a in state.to_arrays().items()}
+        for a in state.to_arrays().values():
+            a.setflags(write=False)  # an attempt raises; the bytes are compared all the same
+        query = schedule.query(state)
+        total = answer(views, query)
+        kept = total.copy()
+        after = schedule.step(state, total)
+        schedule.progress(state), schedule.models(state), schedule.finished(state)
+        assert_array_equal(total, kept)
+        for k, a in state.to_arrays().items():
+            assert_array_equal(a, before[k], err_msg=k)
+        state = after
+
+
+@every_schedule
+def test_a_state_of_another_version_is_refused(name):
+    schedule = make_schedule(name, Terms((0.1,), (1.0, 1.0), 1.0, 0.0, 0.0, 5))
+    arrays = schedule.start(3).to_arrays()
+    with pytest.raises(UsageError, match="another version"):
+        schedule.restore({k: a for k, a in arrays.items() if k != "stops"})
+    with pytest.raises(UsageError, match="another version"):
+        schedule.restore({**arrays, "more": np.zeros(1)})
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+def queries(schedule, views, state):
+    asked = []
+    while not schedule.finished(state):
+        asked.append(schedule.query(state))
+        state = schedule.step(state, answer(views, asked[-1]))
+    return asked, state
+
+
+@settings(max_examples=25)
+@given(problems(sites=(2, 4)))
+def test_labels_leave_a_site_once_and_directions_have_size_one(problem):
+    views = problem.views()
+    schedule = make_schedule(
+        "conjugate-gradients",
+        terms(problem, views, tolerance=0.0, coupling=(problem.coupling, 0.0), max_rounds=50),
+    )
+    state, verifications = schedule.start(problem.n_unlabelled), 0
+    first = True
+    while not schedule.finished(state):
+        query = schedule.query(state)
+        assert query.site is None
+        assert query.part == ("affine" if first else "linear")
+        if first:
+            assert not query.targets.any()
+        elif query.targets is state.z:
+            verifications += 1
+        else:
+            sizes = np.abs(query.targets).max(axis=0)
+            assert all(s in (0.0, 1.0) for s in sizes)
+            assert sizes.any()
+        state, first = schedule.step(state, answer(views, query)), False
+    assert verifications >= 1
+
+
+@every_schedule
+def test_weights_and_sites(name):
+    problem = problem_of(3, 5, 6, 0.2)
+    views = problem.views()
+    schedule = make_schedule(name, terms(problem, views))
+    asked, _ = queries(schedule, views, schedule.start(6))
+    serial = name == "block-coordinate-descent"
+    weight = sweep_weight(0.2, 3) if serial else consensus_weight(0.2, 3)
+    assert weight == pytest.approx(2 * 0.2 * (2 if serial else 3))
+    for i, query in enumerate(asked):
+        assert_allclose(query.weights, [weight])
+        assert query.site == (i % 3 if serial else None)
+    assert isinstance(schedule, Schedule)
+
+
+def test_algorithm_1_is_the_papers():
+    """ŷ_v ← respond_v(mean of the others, 2λ(M−1)) in order, from 0: written out beside the schedule."""
+    problem = problem_of(3, 5, 6, 0.2)
+    views = problem.views()
+    schedule = make_schedule("block-coordinate-descent", terms(problem, views, max_rounds=7))
+    asked, state = queries(schedule, views, schedule.start(6))
+    yhat, i = np.zeros((3, 6)), 0
+    for _ in range(7):
+        for v in range(3):
+            target = (yhat.sum(axis=0) - yhat[v]) / 2
+            assert_allclose(asked[i].targets[:, 0], target, rtol=0, atol=1e-14)
+            yhat[v] = views[v].solve(target, 0.8).prediction
+            i += 1
+    assert i == len(asked)
+    assert_allclose(state.predictions[:, :, 0], yhat, rtol=0, atol=1e-13)
+
+
+@every_schedule
+@settings(max_examples=15)
+@given(problems(sites=(2, 4), couplings=(-3.0, 0.0)))
+def test_the_objective_never_rises(name, problem):
+    """Block minimisations cannot raise Q; conjugate gradients lower min_f Q at a fixed z. Seen at verified rounds."""
+    views = problem.views()
+    schedule = make_schedule(name, terms(problem, views, max_rounds=60))
+    values = []
+
+    def look(state):
+        models = schedule.models(state)
+        if models is None or not schedule.progress(state).verified:
+            return
+        solutions = [view.solve(models.of(v)[:, 0], models.weights[0]) for v, view in enumerate(views)]
+        if name == "block-coordinate-descent":
+            values.append(value(solutions, problem.coupling))
+        else:  # the function that is descended: Σ local + μ‖ŷ_v − z‖² at the z that was asked
+            z = models.targets[0][:, 0]
+            values.append(
+                sum(s.local_objective + models.weights[0] * np.sum((s.prediction - z) ** 2) for s in solutions)
+            )
+
+    run_in_memory(schedule, views, on_step=look)
+    assert (np.diff(values) <= 100 * EPS * (problem.scale + values[0])).all()
+
+
+# --- when it stops ----------------------------------------------------------------------------------------------------
+
+
+@every_schedule
+@pytest.mark.parametrize("max_rounds", [1, 2, 3, 4, 19, 20, 21, 22, 23, 24, 43, 44])
+@pytest.mark.parametrize("warm", [False, True])
+def test_max_rounds_is_respected(name, max_rounds, warm):
+    problem = problem_of(3, 8, 20, 10.0)
+    views = problem.views()
+    schedule = make_schedule(
+        name, terms(problem, views, tolerance=0.0, prediction_tolerance=0.0, max_rounds=max_rounds)
+    )
+    state = schedule.start(20, warm=FinalTargets(np.ones((1, 20, 1)), schedule.weights) if warm else None)
+    asked, state = queries(schedule, views, state)
+    progress = schedule.progress(state)
+    assert progress.stops == (Stop.MAX_ROUNDS,)
+    assert progress.verified
+    assert progress.round == len(asked) // (3 if name == "block-coordinate-descent" else 1)
+    if name == "conjugate-gradients":  # a direction needs a verification: where one round is left it is not begun
+        assert max_rounds - 1 <= progress.round <= max_rounds
+    else:
+        assert progress.round == max_rounds
+
+
+@pytest.mark.parametrize("coupling", [0.0, 1e-3, 1.0, 1e2, 1e4, 1e6])
+@pytest.mark.parametrize("span", ["exact", "semi-parametric"])
+def test_conjugate_gradients_end_at_the_rounding_and_say_so(span, coupling):
+    """μb up to 1e9: the stop is STAGNATED, soon, and what was certified is as good as μb · eps allows."""
+    for seed in range(4):
+        problem = problem_of(4, 8, 30, coupling, span=span, seed=seed)
+        views = problem.views()
+        schedule = make_schedule("conjugate-gradients", terms(problem, views, tolerance=0.0, prediction_tolerance=0.0))
+        gaps = []
+
+        def look(state, gaps=gaps, schedule=schedule):
+            gaps.append(float(schedule.progress(state).gap[0]))
+
+        progress = schedule.progress(run_in_memory(schedule, views, on_step=look))
+        assert progress.stops == (Stop.STAGNATED,)
+        assert progress.verified
+        # Three strikes of 21 rounds after the last gain; the gain itself takes some multiple of the 32 labelled rows.
+        assert progress.round <= 500
+        # Rounding in the answers is amplified by 1 + μb, once in the residual's own certificate. 1000: constants.
+        mu_b = 2 * coupling * 4 * max(schedule.terms.bounds)
+        assert progress.prediction_bound[0] <= 1000 * EPS * (1 + mu_b) * (1 + np.sqrt(problem.scale))
+        # It never diverges: no gap on the way is far above the first.
+        assert max(gaps) <= 1e3 * (1 + mu_b) * (gaps[0] + 1e-300)
+
+
+@pytest.mark.parametrize("name", ["consensus", "block-coordinate-descent"])
+@pytest.mark.parametrize("span", ["exact", "semi-parametric"])
+def test_the_slow_schedules_stagnate_too(name, span):
+    for coupling in (0.0, 1e-3, 0.3):
+        problem = problem_of(3, 6, 10, coupling, span=span)
+        views = problem.views()
+        schedule = make_schedule(name, terms(problem, views, tolerance=0.0, prediction_tolerance=0.0))
+        progress = schedule.progress(run_in_memory(schedule, views))
+        assert progress.stops == (Stop.STAGNATED,)
+        assert progress.prediction_bound[0] <= 1e-11
+
+
+@every_schedule
+@settings(max_examples=15)
+@given(problems(sites=(1, 4), couplings=(-3.0, 0.0)))
+def test_columns_stop_by_themselves_and_agree_with_closed_forms(name, problem):
+    views = problem.views()
+    couplings = (problem.coupling, 0.0, problem.coupling / 50, problem.coupling * 2)
+    schedule = make_schedule(name, terms(problem, views, coupling=couplings, max_rounds=3000))
+    stopped, frozen = {}, {}
+
+    def look(state):
+        progress, models = schedule.progress(state), schedule.models(state)
+        if progress is None:
+            return
+        for j, stop in enumerate(progress.stops):
+            targets = np.array([models.of(v)[:, j] for v in range(len(views))])
+            if stop is not None and j not in stopped:
+                stopped[j] = progress.round
+                frozen[j] = (targets, progress.gap[j])
+            elif j in stopped:  # what has stopped stays as it was certified
+                assert_array_equal(targets, frozen[j][0])
+                assert progress.gap[j] == frozen[j][1]
+
+    state = run_in_memory(schedule, views, on_step=look)
+    models, progress = schedule.models(state), schedule.progress(state)
+    assert overall_stop(progress.stops) is not None
+    for j, coupling in enumerate(couplings):
+        expected, _ = reference(problem.with_coupling(coupling))
+        found = np.array([view.solve(models.of(v)[:, j], models.weights[j]).prediction for v, view in enumerate(views)])
+        error = np.linalg.norm(found - expected, axis=1).max()
+        assert error <= progress.prediction_bound[j] + 1e-11
+        if progress.stops[j] is Stop.CONVERGED:
+            assert error <= schedule.terms.prediction_tolerance + 1e-11
+    assert stopped[1] <= min(stopped.values()) + 1  # λ = 0 has nothing to agree on
+
+
+@every_schedule
+@settings(max_examples=15)
+@given(problems(sites=(2, 4), couplings=(-3.0, 0.0)), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_warm_start_ends_at_the_same_answer(name, problem, seed, per_site):
+    views = problem.views()
+    schedule = make_schedule(name, terms(problem, views, max_rounds=10_000))
+    rng = np.random.default_rng(seed)
+    shape = (len(views) if per_site else 1, problem.n_unlabelled, 1)
+    warm = FinalTargets(rng.normal(size=shape), np.array([1.0]))
+    asked, state = queries(schedule, views, schedule.start(problem.n_unlabelled, warm=warm, round=7))
+    models, progress = schedule.models(state), schedule.progress(state)
+    assert progress.stops == (Stop.CONVERGED,)
+    assert progress.round > 7
+    if name == "conjugate-gradients":
+        assert [q.part for q in asked].count("affine") == 1
+    expected, _ = reference(problem)
+    found = np.array([view.solve(models.of(v)[:, 0], models.weights[0]).prediction for v, view in enumerate(views)])
+    assert np.linalg.norm(found - expected, axis=1).max() <= progress.prediction_bound[0] + 1e-11
+
+
+def test_a_warm_start_at_the_answer_takes_two_rounds():
+    problem = problem_of(3, 8, 20, 1.0)
+    views = problem.views()
+    schedule = make_schedule("conjugate-gradients", terms(problem, views))
+    models = schedule.models(run_in_memory(schedule, views))
+    asked, state = queries(schedule, views, schedule.start(20, warm=models))
+    assert (len(asked), schedule.progress(state).stops) == (2, (Stop.CONVERGED,))
+
+
+@every_schedule
+def test_before_the_first_round_there_is_nothing_to_show(name):
+    schedule = make_schedule(name, Terms((0.1,), (1.0, 1.0), 1.0, 0.0, 0.0, 5))
+    state = schedule.start(3)
+    assert schedule.progress(state) is None
+    assert schedule.models(state) is None
+    assert not schedule.finished(state)
+
+
+def test_conjugate_gradients_beat_the_other_two():
+    """DESIGN.md 1.3's trial in small: parallel rounds against sweeps, at strong coupling."""
+    problem = problem_of(6, 10, 25, 3.0, span="semi-parametric")
+    views = problem.views()
+    rounds = {}
+    for name in SCHEDULE_NAMES:
+        schedule = make_schedule(name, terms(problem, views, tolerance=1e-10, prediction_tolerance=1e-4))
+        rounds[name] = schedule.progress(run_in_memory(schedule, views)).round
+    assert 3 * rounds["conjugate-gradients"] < rounds["block-coordinate-descent"] <= rounds["consensus"]
+
+
+# --- the small parts --------------------------------------------------------------------------------------------------
+
+
+def test_terms_refuse_nonsense():
+    good = Terms((0.1,), (1.0,), 1.0, 1e-6, 1e-6, 5)
+    for change in (
+        {"coupling": ()},
+        {"bounds": ()},
+        {"coupling": (-0.1,)},
+        {"bounds": (np.nan,)},
+        {"scale": np.inf},
+        {"tolerance": -1.0},
+        {"prediction_tolerance": np.nan},
+        {"max_rounds": 0},
+    ):
+        with pytest.raises(UsageError):
+            replace(good, **change)
+
+
+def test_an_unknown_schedule_is_named():
+    with pytest.raises(UsageError, match=r"'newton'.*conjugate-gradients"):
+        make_schedule("newton", Terms((0.1,), (1.0,), 1.0, 0.0, 0.0, 5))
+
+
+def test_stops_have_codes_and_an_order():
+    codes = np.array([0, 1, 2, 3])
+    assert stops_of(codes) == (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
+    assert [code_of(s) for s in stops_of(codes)[1:]] == [1, 2, 3]
+    assert overall_stop((Stop.CONVERGED, None)) is None
+    assert overall_stop((Stop.CONVERGED, Stop.MAX_ROUNDS, Stop.STAGNATED)) is Stop.MAX_ROUNDS
+    assert overall_stop((Stop.CONVERGED, Stop.CONVERGED)) is Stop.CONVERGED
+
+
+def test_normalised_leaves_zeros_alone():
+    columns, scale = normalised(np.array([[0.0, -4.0], [0.0, 1.0]]))
+    assert_array_equal(columns, [[0.0, -1.0], [0.0, 0.25]])
+    assert_array_equal(scale, [1.0, 4.0])
+    assert normalised(np.zeros((0, 2)))[0].shape == (0, 2)
