@@ -10,8 +10,8 @@ import os
 # inherited by pytest-xdist's workers.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from hypothesis import HealthCheck, settings  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
 
 install_import_hook("coreg_core", "executed_types.check")
 
