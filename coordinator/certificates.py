@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
-from coreg_wire.names import site_uri
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import UsageError
+from coreg_wire.names import site_uri
 
 # A certificate is valid from a little before it was made: clocks at the sites may be slow.
 _BACKDATED = timedelta(hours=1)

@@ -2,17 +2,18 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.config import SAMPLE, read_configuration
 from coordinator.pki import create_authority, reissue_server, sign_request
-from coordinator.report import HEADINGS, PLAIN, cells, choose_reporter
-from coordinator.serve import serve
-from coordinator.store import RunStore
 from coreg_core.errors import UsageError
 from coreg_wire import console
+
+if TYPE_CHECKING:
+    from coordinator.store import RunStore
+
+# The mathematics and gRPC take a second to import: each command imports what it needs, when it runs.
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,6 +45,8 @@ def init(
         until = reissue_server(directory, host or [])
         typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}")
         return
+    from coordinator.config import SAMPLE
+
     mark = create_authority(directory, host or [])
     sample = directory / "federation.toml"
     if not sample.exists():
@@ -79,7 +82,8 @@ def sign(
 def run(
     federation: Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")],
     listen: Annotated[
-        str | None, typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one.")
+        str | None,
+        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
     ] = None,
     store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
     identity: Annotated[
@@ -93,6 +97,10 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was."""
+    from coordinator.config import read_configuration
+    from coordinator.report import choose_reporter
+    from coordinator.serve import serve
+
     configuration = read_configuration(federation)
     given = {"listen": listen, "store": store, "identity": identity}
     service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
@@ -101,7 +109,9 @@ def run(
     raise typer.Exit(serve(configuration, reporter, insecure=insecure, new=new, port_file=port_file))
 
 
-def _open(store: Path) -> RunStore:
+def _open(store: Path) -> "RunStore":
+    from coordinator.store import RunStore
+
     if not store.exists():
         raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
     return RunStore(store)
@@ -115,7 +125,9 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
             console.print_json(dataclasses.asdict(summary))
         else:
             stop = summary.stop or "unfinished"
-            typer.echo(f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.questions:>6} rounds  {summary.federation}")
+            typer.echo(
+                f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.questions:>6} rounds  {summary.federation}"
+            )
 
 
 @app.command()
@@ -125,6 +137,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell one run again: its plan, its rounds, its certificates, its end."""
+    from coordinator.report import HEADINGS, PLAIN, cells
+
     summary, rounds = _open(store).show(run)
     if as_json:
         console.print_json({**dataclasses.asdict(summary), "rounds": rounds})

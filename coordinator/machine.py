@@ -319,15 +319,11 @@ class Coordinator:
         left = [s for s in (self.participants or self.plan.sites) if s not in self._excluded]
         if len(left) < self.plan.min_sites or (self.participants and self.plan.on_lost == "wait"):
             return [*told, *self._end(stop, reason)]
-        match self.phase:
-            case Phase.ENROLLING:
-                return told if self.missing or not self._enrolling else [*told, *self._begin_planning()]
-            case Phase.PLANNING:
-                return told if self.missing else [*told, *self._begin_rounds()]
-            case Phase.ROUND | Phase.WAITING:
-                return [*told, *self._regroup([s for s in left if s in self._ready])]
-            case Phase.DELIVERING | Phase.DONE:
-                return told
+        if self.phase in (Phase.ROUND, Phase.WAITING):
+            return [*told, *self._regroup([s for s in left if s in self._ready])]
+        if self.missing or self._resumed:
+            return told
+        return [*told, *(self._begin_planning() if self.phase is Phase.ENROLLING else self._begin_rounds())]
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -385,9 +381,7 @@ class Coordinator:
     def _ask(self) -> Ask:
         assert self._query is not None
         q = self._query
-        return Ask(
-            self.plan.run, self._round, self._attempt, q.part, tuple(q.weights.tolist()), Vector(q.targets)
-        )
+        return Ask(self.plan.run, self._round, self._attempt, q.part, tuple(q.weights.tolist()), Vector(q.targets))
 
     def _next_question(self) -> list[Action]:
         assert self._schedule is not None
@@ -524,9 +518,7 @@ class Coordinator:
         membership = left.membership
         self.accepted = dict(membership.participants)
         self.participants = tuple(sorted(membership.participants))
-        self._reference = Hello(
-            self.participants[0], PROTOCOL_VERSION, membership.n_unlabelled, membership.ids_digest
-        )
+        self._reference = Hello(self.participants[0], PROTOCOL_VERSION, membership.n_unlabelled, membership.ids_digest)
         self._attempt, self._round = membership.attempt, left.round
         self._schedule = make_schedule(self.plan.schedule, self._terms())
         self._state = self._schedule.restore(left.state)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as keys
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coordinator.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
 from coordinator.certificates import authority_certificate, served_names, server_certificate, site_certificate
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
 
 __all__ = [
     "Authorised",

@@ -74,7 +74,14 @@ class JsonReporter:
     def finished(self, plan: Plan, end: Finish, rounds: int, last: dict[str, Any] | None) -> None:
         """{"event": "finished"}."""
         print_json(
-            {"event": "finished", "run": plan.run, "stop": end.stop.name, "reason": end.reason, "rounds": rounds, "last": last}
+            {
+                "event": "finished",
+                "run": plan.run,
+                "stop": end.stop.name,
+                "reason": end.reason,
+                "rounds": rounds,
+                "last": last,
+            }
         )
 
 
@@ -159,7 +166,7 @@ class Remembering:
     """Passes everything on, and keeps the last row and the count for the end."""
 
     def __init__(self, inner: AnyReporter):
-        self.inner, self.rounds, self.last = inner, 0, None
+        self.inner, self.rounds = inner, 0
         self.last: dict[str, Any] | None = None
 
     def note(self, text: str) -> None:

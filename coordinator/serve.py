@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
+
 from coordinator.authorised import Authorised
 from coordinator.config import Configuration
 from coordinator.driver import drive, utc_now
@@ -68,7 +70,8 @@ def serve(
 ) -> int:
     """Serve one run to its end; the exit code."""
     service = configuration.service
-    credentials, authorise = None, _anybody
+    credentials: grpc.ServerCredentials | None = None
+    authorise: Callable[[str, bytes], None] = _anybody
     if not insecure:
         files = load_server(service.identity)
         credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)

@@ -82,7 +82,9 @@ class RunStore:
             self._db.execute("pragma foreign_keys = on")
             version = self._db.execute("pragma user_version").fetchone()[0]
         except sqlite3.Error as error:
-            raise StorageError(f"{path}: cannot be opened as a run store ({error}). Check the path and its rights.") from None
+            raise StorageError(
+                f"{path}: cannot be opened as a run store ({error}). Check the path and its rights."
+            ) from None
         if version not in (0, SCHEMA_VERSION):
             raise StorageError(f"{path}: written by another version (schema {version}, this is {SCHEMA_VERSION}).")
         if version == 0:
@@ -155,16 +157,36 @@ class RunStore:
             (run, step.round, _arrays_to_bytes({"total": step.total.values})),
         )
         p = step.progress
-        shown = (None,) * 5 if p is None else (
-            p.round,
-            int(p.verified),
-            *(json.dumps([x if np.isfinite(x) else None for x in a.tolist()]) for a in (p.residual, p.gap, p.prediction_bound)),
+        shown = (
+            (None,) * 5
+            if p is None
+            else (
+                p.round,
+                int(p.verified),
+                *(
+                    json.dumps([x if np.isfinite(x) else None for x in a.tolist()])
+                    for a in (p.residual, p.gap, p.prediction_bound)
+                ),
+            )
         )
         sweep, verified, residual, gap, bound = shown
         self._db.execute(
             "insert or replace into rounds values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (run, step.round, step.attempt, sweep, step.answered, verified, residual, gap, bound,
-             measured.seconds, measured.bytes_sent, measured.bytes_received, at),
+            (
+                run,
+                step.round,
+                step.attempt,
+                sweep,
+                step.answered,
+                verified,
+                residual,
+                gap,
+                bound,
+                measured.seconds,
+                measured.bytes_sent,
+                measured.bytes_received,
+                at,
+            ),
         )
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -172,7 +194,8 @@ class RunStore:
     def unfinished(self, plan_digest: str) -> tuple[str, Resumption | None] | None:
         """The latest run of this plan that has not ended: its name, and where it was (None: before its first round)."""
         row = self._db.execute(
-            "select run from runs where plan_digest = ? and ended is null order by started desc, rowid desc", (plan_digest,)
+            "select run from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
+            (plan_digest,),
         ).fetchone()
         return None if row is None else (row["run"], self._resumption(row["run"]))
 
@@ -212,7 +235,9 @@ class RunStore:
         found = [summary for summary in self.runs() if summary.run.startswith(run)]
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
-        rows = self._db.execute("select * from rounds where run = ? order by round, attempt", (found[0].run,)).fetchall()
+        rows = self._db.execute(
+            "select * from rounds where run = ? order by round, attempt", (found[0].run,)
+        ).fetchall()
         rounds = []
         for row in rows:
             plain = {key: row[key] for key in row.keys() if key != "run"}  # noqa: SIM118 - a Row iterates its values

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arr = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 else:  # jaxtyping reads the class itself, at run time, when the tests execute the shapes
-    Arr = np.ndarray
+    Arr = Ints = np.ndarray
 
 # A block of kernel values is kept near this many bytes: large enough for BLAS-3 to reach its speed, small enough
 # to stay in the outer cache, and independent of m, which is what bounds memory.

@@ -66,7 +66,7 @@ class Basis:
     @property
     def rank(self) -> int:
         """r: the numerical rank of K_BB at the stated relative tolerance."""
-        return self.transform.shape[1]
+        return int(self.transform.shape[1])
 
 
 def make_basis(
@@ -93,9 +93,7 @@ def make_basis(
             return Basis(Linear(), unit, unit)
 
 
-def orthonormal_basis(
-    kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE
-) -> Basis:
+def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE) -> Basis:
     r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$.
 
     Raises:

@@ -32,9 +32,7 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
     spectral = [view for view in views if isinstance(view, SpectralView)]
     if len(spectral) == len(views):
         return _reduced_stacked_system(spectral, coupling)
-    raise UsageError(
-        "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
-    )
+    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
 
 
 def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
@@ -71,9 +69,7 @@ def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> F
         for u in range(v + 1):
             factor = 2.0 * coupling * (M - 1) if u == v else -2.0 * coupling
             N[ends[v] : ends[v + 1], ends[u] : ends[u + 1]] += factor * (maps[v].T @ maps[u])
-    a = cho_solve(
-        cho_factor(N, lower=True, check_finite=False), np.concatenate([v.label_coordinates for v in views])
-    )
+    a = cho_solve(cho_factor(N, lower=True, check_finite=False), np.concatenate([v.label_coordinates for v in views]))
     total = np.zeros(views[0].n_unlabelled)
     for v in range(M):
         total += maps[v] @ a[ends[v] : ends[v + 1]]
@@ -150,7 +146,9 @@ def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float6
 
 
 def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
-    r"""Two views: $c_1 = (G_1 - 4λ^2 U_1^\top U_2 G_2^{-1} U_2^\top U_1)^{-1}(L_1^\top y_1 + 2λ U_1^\top U_2 G_2^{-1} L_2^\top y_2)$.
+    r"""The paper's partitioned inverse for two views.
+
+    $c_1 = (G_1 - 4λ^2 U_1^\top U_2 G_2^{-1} U_2^\top U_1)^{-1}(L_1^\top y_1 + 2λ U_1^\top U_2 G_2^{-1} L_2^\top y_2)$
 
     Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
 
@@ -167,9 +165,7 @@ def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Fl
     right = np.column_stack([cross.T, L2.T @ y2])
     solved = _solve_positive_definite(G2, right, "partitioned")
     schur = G1 - 4 * lam**2 * (cross @ solved[:, :-1])
-    c1 = _solve_positive_definite(
-        (schur + schur.T) / 2, L1.T @ y1 + 2 * lam * (cross @ solved[:, -1]), "partitioned"
-    )
+    c1 = _solve_positive_definite((schur + schur.T) / 2, L1.T @ y1 + 2 * lam * (cross @ solved[:, -1]), "partitioned")
     c2 = solved[:, -1] + 2 * lam * (solved[:, :-1] @ c1)
     return [c1, c2]
 

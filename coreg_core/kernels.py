@@ -44,11 +44,13 @@ class Gaussian:
         _require_positive(self.bandwidth, "bandwidth")
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
         K = _squared_distances(A, B)
         K *= -1.0 / self.bandwidth
         return np.exp(K, out=K)
 
     def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
         return np.ones(len(A))
 
 
@@ -62,11 +64,13 @@ class Laplacian:
         _require_positive(self.bandwidth, "bandwidth")
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
         K: Arr = cdist(A, B, "cityblock") if A.shape[1] else np.zeros((len(A), len(B)))
         K *= -1.0 / self.bandwidth
         return np.exp(K, out=K)
 
     def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
         return np.ones(len(A))
 
 
@@ -87,13 +91,16 @@ class Polynomial:
             )
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
         K: Arr = A @ B.T
         K /= self.bandwidth
         K += self.offset
         return np.power(K, self.degree, out=K)
 
     def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        return (np.einsum("ij,ij->i", A, A) / self.bandwidth + self.offset) ** self.degree
+        """k(a_i, a_i)."""
+        diagonal: Arr = (np.einsum("ij,ij->i", A, A) / self.bandwidth + self.offset) ** self.degree
+        return diagonal
 
 
 @dataclass(frozen=True)
@@ -101,10 +108,13 @@ class Linear:
     r"""$k(x, x') = \langle x, x' \rangle$: no intercept, so centre the targets or add a constant column."""
 
     def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
         return A @ B.T
 
     def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        return np.einsum("ij,ij->i", A, A)
+        """k(a_i, a_i)."""
+        diagonal: Arr = np.einsum("ij,ij->i", A, A)
+        return diagonal
 
 
 def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: float = 1.0) -> Kernel:
@@ -123,9 +133,7 @@ def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: f
         case "linear":
             return Linear()
         case _:
-            raise UsageError(
-                f"kernel={name!r}: choose one of 'gaussian', 'laplacian', 'polynomial', 'linear'."
-            )
+            raise UsageError(f"kernel={name!r}: choose one of 'gaussian', 'laplacian', 'polynomial', 'linear'.")
 
 
 def expand(
@@ -249,9 +257,7 @@ def _require_positive(value: float, name: str) -> float:
 
 def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:
     if not np.isfinite(value):
-        raise UsageError(
-            f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly."
-        )
+        raise UsageError(f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly.")
     if value <= noise:
         plural = "1 row (1 sample)" if len(X) == 1 else f"{len(X)} rows that do not differ"
         raise UsageError(f"{rule} has no value for {plural}; give {parameter}= explicitly.")

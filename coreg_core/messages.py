@@ -57,7 +57,7 @@ class Vector:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the little-endian bytes, row by row."""
-        return hashlib.sha256(memoryview(self.values.astype("<f8", copy=False)).cast("B")).hexdigest()
+        return hashlib.sha256(self.values.astype("<f8", copy=False).data.cast("B")).hexdigest()
 
     @property
     def finite(self) -> bool:

@@ -58,7 +58,8 @@ def gradient_on_unlabelled(
     """g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ_v(ŷ_v − t_v): ∇Q of models that answer (t_v, μ_v), seen on Z."""
     M = len(predictions)
     pull = 4.0 * coupling * (M * predictions - predictions.sum(axis=0))
-    return pull - 2.0 * weights[:, None] * (predictions - targets)
+    gradient: Arr = pull - 2.0 * weights[:, None] * (predictions - targets)
+    return gradient
 
 
 def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:
@@ -67,9 +68,7 @@ def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Ce
     return Certificate(gap, float(np.sqrt(bounds.max() * gap)))
 
 
-def consensus_certificate(
-    residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"]
-) -> Certificate:
+def consensus_certificate(residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"]) -> Certificate:
     """The same for answers at a common z: gap = μ² ‖r‖² Σ_v b_v, r = mean answer − z.
 
     Args:

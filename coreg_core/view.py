@@ -266,9 +266,7 @@ class FunctionSpaceView:
         # λ_max(Σ) is at most the largest absolute row sum, the Frobenius norm and the trace; the least of the three
         # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
         S = self.posterior_covariance
-        row_sum = max(
-            (float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0
-        )
+        row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
         largest = min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum)
         return max(0.0, largest) / self._ridge * _ROUND_UP
 
@@ -326,7 +324,5 @@ class FunctionSpaceView:
         if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
             function = KernelExpansion(self._kernel, self._X, c_X)
         else:
-            function = KernelExpansion(
-                self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z])
-            )
+            function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
         return Solution(function, prediction, float(residual @ residual + self._ridge * norm))

@@ -30,7 +30,8 @@ app = typer.Typer(
 Sites = Annotated[int, typer.Option("--sites", min=1, help="How many sites.")]
 Labelled = Annotated[int, typer.Option("--labelled", min=1, help="Labelled instances of each site.")]
 Unlabelled = Annotated[
-    int | None, typer.Option("--unlabelled", min=1, help="Shared unlabelled instances [500; two thirds of a table's rest].")
+    int | None,
+    typer.Option("--unlabelled", min=1, help="Shared unlabelled instances [500; two thirds of a table's rest]."),
 ]
 Views = Annotated[int, typer.Option("--views", min=1, help="Features of each site's view (generated data).")]
 Coupling = Annotated[float, typer.Option("--coupling", min=0, help="λ.")]

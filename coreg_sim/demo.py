@@ -208,7 +208,9 @@ def draw(rounds: list[dict[str, Any]], path: Path) -> None:
         (bound, "#b5541c", "error of a site's predictions, at most"),
     ):
         axes.semilogy(number, values, color=colour, alpha=0.6, label=f"{label} (estimate)")
-        axes.semilogy([number[i] for i in sure], [values[i] for i in sure], "o", color=colour, label=f"{label} (certified)")
+        axes.semilogy(
+            [number[i] for i in sure], [values[i] for i in sure], "o", color=colour, label=f"{label} (certified)"
+        )
     axes.set_xlabel("round: one vector of predictions each way")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
@@ -221,7 +223,9 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
     table = Shown(title="root mean square error on 100 held-out patients", box=None, header_style="bold")
     for heading in ("", "alone", "federated", "change"):
         table.add_column(heading, justify="left" if not heading else "right")
-    means = {"mean of the sites": {"rmse_alone": report["rmse_mean_alone"], "rmse_federated": report["rmse_mean_federated"]}}
+    means = {
+        "mean of the sites": {"rmse_alone": report["rmse_mean_alone"], "rmse_federated": report["rmse_mean_federated"]}
+    }
     for name, errors in {**report["sites"], **means}.items():
         alone, federated = errors["rmse_alone"], errors["rmse_federated"]
         table.add_row(name, f"{alone:.3f}", f"{federated:.3f}", f"{(federated / alone - 1) * 100:+.2f} %")

@@ -29,7 +29,12 @@ def generated(
 
     Every site sees other features of the same instances, and has labelled instances of its own.
     """
-    for name, value in (("sites", n_sites), ("labelled", n_labelled), ("unlabelled", n_unlabelled), ("views", n_features)):
+    for name, value in (
+        ("sites", n_sites),
+        ("labelled", n_labelled),
+        ("unlabelled", n_unlabelled),
+        ("views", n_features),
+    ):
         if value < 1:
             raise UsageError(f"--{name} {value}: needs at least 1.")
     rng = np.random.default_rng(seed)
@@ -42,9 +47,7 @@ def generated(
     return _deal(views, y, n_labelled, n_unlabelled)
 
 
-def from_table(
-    path: Path, target: str, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int
-) -> Problem:
+def from_table(path: Path, target: str, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int) -> Problem:
     """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,9 +12,12 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, ToSite
 from coreg_wire import console
 from site_agent.identity import check_identity, enrol, install
-from site_agent.join import EXIT_CODE_OF, Joining, check, describe, join
 from site_agent.ledger import read_ledger
-from site_agent.prepare import Inputs
+
+if TYPE_CHECKING:
+    from site_agent.join import Joining
+
+# polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
 app = typer.Typer(
     add_completion=False,
@@ -25,25 +28,30 @@ app = typer.Typer(
 )
 
 DataOption = Annotated[
-    Path | None, typer.Option("--data", envvar="COREG_DATA", help="The site's table, CSV or Parquet. Rows whose target "
-                              "is empty are the shared unlabelled set, unless --unlabelled names it.")
+    Path | None,
+    typer.Option(
+        "--data",
+        envvar="COREG_DATA",
+        help="The site's table, CSV or Parquet. Rows whose target "
+        "is empty are the shared unlabelled set, unless --unlabelled names it.",
+    ),
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", envvar="COREG_TARGET", help="The column to predict.")]
 IdOption = Annotated[str | None, typer.Option("--id", envvar="COREG_ID", help="The column that names the instances.")]
 UnlabelledOption = Annotated[
     Path | None, typer.Option("--unlabelled", envvar="COREG_UNLABELLED", help="A table of the shared unlabelled set.")
 ]
-CoordinatorOption = Annotated[
-    str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT.")
-]
+CoordinatorOption = Annotated[str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT.")]
 IdentityOption = Annotated[
     Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
 ]
 OutputOption = Annotated[
-    Path, typer.Option("--output", envvar="COREG_OUTPUT", help="The model file. It holds labelled rows: keep it private.")
+    Path,
+    typer.Option("--output", envvar="COREG_OUTPUT", help="The model file. It holds labelled rows: keep it private."),
 ]
 CategoricalOption = Annotated[
-    list[str] | None, typer.Option("--categorical", help="A column to one-hot encode although it looks numeric; repeatable.")
+    list[str] | None,
+    typer.Option("--categorical", help="A column to one-hot encode although it looks numeric; repeatable."),
 ]
 DropOption = Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; repeatable.")]
 NoScaleOption = Annotated[bool, typer.Option("--no-scale", help="Features as they are, not standardised.")]
@@ -53,11 +61,12 @@ PolicyOption = Annotated[
 InsecureOption = Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes.")
+    Path | None,
+    typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 
-CONFIG_KEYS = {
+CONFIG_KEYS: dict[str, type] = {
     "data": Path,
     "target": str,
     "id": str,
@@ -73,7 +82,12 @@ CONFIG_KEYS = {
     "patience": float,
     "scale": bool,
 }
-DEFAULTS: dict[str, Any] = {"identity": Path("identity"), "output": Path("model.coreg"), "patience": 600.0, "scale": True}
+DEFAULTS: dict[str, Any] = {
+    "identity": Path("identity"),
+    "output": Path("model.coreg"),
+    "patience": 600.0,
+    "scale": True,
+}
 
 
 def _settings(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -81,20 +95,25 @@ def _settings(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     from_file: dict[str, Any] = {}
     if config is not None:
         for key, value in console.read_toml(config).items():
-            kind = CONFIG_KEYS.get(key)
+            kind: type | None = CONFIG_KEYS.get(key)
             if kind is None:
                 raise UsageError(f"{config}: {key!r} is no setting; choose from {', '.join(sorted(CONFIG_KEYS))}.")
-            wanted = str if kind is Path else (int, float) if kind is float else kind
+            wanted: Any = {Path: str, float: (int, float)}.get(kind, kind)
             if not isinstance(value, wanted):
                 raise UsageError(f"{config}: {key} = {value!r} is not a {kind.__name__.lower()}.")
-            from_file[key] = config.parent / value if kind is Path else value
+            from_file[key] = config.parent / str(value) if kind is Path else value
     return {**DEFAULTS, **from_file, **{k: v for k, v in given.items() if v not in (None, [])}}
 
 
-def _joining(settings: dict[str, Any], *, insecure: bool, name: str | None, need_coordinator: bool = True) -> Joining:
+def _joining(settings: dict[str, Any], *, insecure: bool, name: str | None, need_coordinator: bool = True) -> "Joining":
+    from site_agent.join import Joining
+    from site_agent.prepare import Inputs
+
     needed = ["data", "target", "id"] + (["coordinator"] if need_coordinator else [])
     if missing := [key for key in needed if settings.get(key) is None]:
-        raise UsageError(f"needs {', '.join('--' + key for key in missing)} (or in agent.toml, or COREG_{missing[0].upper()}).")
+        raise UsageError(
+            f"needs {', '.join('--' + key for key in missing)} (or in agent.toml, or COREG_{missing[0].upper()})."
+        )
     inputs = Inputs(
         settings["data"],
         settings["target"],
@@ -141,9 +160,12 @@ class _Watcher:
                     self._status = self._console.status("")
                     self._status.start()
                 self._status.update(f"round {message.round} ({message.part})")
-        elif (text := describe(message)) is not None:
-            self.close()
-            self.note(text)
+        else:
+            from site_agent.join import describe
+
+            if (text := describe(message)) is not None:
+                self.close()
+                self.note(text)
 
     def close(self) -> None:
         if self._status is not None:
@@ -159,18 +181,32 @@ def root(
     id_column: IdOption = None,
     unlabelled: UnlabelledOption = None,
     coordinator: CoordinatorOption = None,
-    identity: Annotated[Path | None, typer.Option("--identity", envvar="COREG_IDENTITY",
-                                                  help="Folder of key, certificate and ledger [identity].")] = None,
-    output: Annotated[Path | None, typer.Option("--output", envvar="COREG_OUTPUT", help="The model file [model.coreg]. "
-                                                "It holds labelled rows: keep it private.")] = None,
-    alone: Annotated[Path | None, typer.Option("--alone", help="Also write the model that this site trains alone.")] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", envvar="COREG_IDENTITY", help="Folder of key, certificate and ledger [identity]."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            envvar="COREG_OUTPUT",
+            help="The model file [model.coreg]. It holds labelled rows: keep it private.",
+        ),
+    ] = None,
+    alone: Annotated[
+        Path | None, typer.Option("--alone", help="Also write the model that this site trains alone.")
+    ] = None,
     categorical: CategoricalOption = None,
     drop: DropOption = None,
     no_scale: NoScaleOption = False,
     policy: PolicyOption = None,
-    ledger: Annotated[Path | None, typer.Option("--ledger", envvar="COREG_LEDGER",
-                                                help="What left this machine [IDENTITY/ledger.jsonl].")] = None,
-    patience: Annotated[float | None, typer.Option("--patience", min=1, help="Seconds to go on dialling [600].")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option("--ledger", envvar="COREG_LEDGER", help="What left this machine [IDENTITY/ledger.jsonl]."),
+    ] = None,
+    patience: Annotated[
+        float | None, typer.Option("--patience", min=1, help="Seconds to go on dialling [600].")
+    ] = None,
     insecure: InsecureOption = False,
     name: NameOption = None,
     config: ConfigOption = None,
@@ -202,19 +238,26 @@ def root(
         "ledger": ledger,
         "patience": patience,
     }
+    from site_agent.join import EXIT_CODE_OF, join
+
     watcher = _Watcher(as_json=as_json)
     try:
-        joined = join(
-            _joining(_settings(config, given), insecure=insecure, name=name), watcher.note, watcher.message
-        )
+        joined = join(_joining(_settings(config, given), insecure=insecure, name=name), watcher.note, watcher.message)
     finally:
         watcher.close()
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
     stop = joined.result.stop
     if as_json:
         console.print_json(
-            {"event": "finished", "site": joined.site, "stop": stop.name, "reason": joined.result.reason,
-             "models": [str(p) for p in joined.models], "sent": sent, "ledger": str(joined.ledger)}
+            {
+                "event": "finished",
+                "site": joined.site,
+                "stop": stop.name,
+                "reason": joined.result.reason,
+                "models": [str(p) for p in joined.models],
+                "sent": sent,
+                "ledger": str(joined.ledger),
+            }
         )
     else:
         said = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
@@ -222,7 +265,9 @@ def root(
         for path in joined.models:
             watcher.note(f"model: {path}")
         if joined.models:
-            watcher.note(f"next: coreg-agent predict --model {joined.models[0]} --data new.csv --output predictions.csv")
+            watcher.note(
+                f"next: coreg-agent predict --model {joined.models[0]} --data new.csv --output predictions.csv"
+            )
     raise typer.Exit(EXIT_CODE_OF[stop])
 
 
@@ -258,6 +303,8 @@ def check_command(
         "scale": False if no_scale else None,
         "policy": policy,
     }
+
+    from site_agent.join import check
 
     def show(text: str, good: bool) -> None:
         if as_json:

@@ -24,6 +24,7 @@ from site_agent.machine import Site, SiteResult
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
+
 @dataclass(frozen=True)
 class Dial:
     """Where, and how.
@@ -73,18 +74,20 @@ async def take_part(
             reason = await asyncio.to_thread(_diagnosis, dial) or reason
         waited = time.monotonic() - last_session
         if waited > dial.patience:
-            raise Unreachable(f"{dial.address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up.")
+            raise Unreachable(
+                f"{dial.address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up."
+            )
         note(f"no session with {dial.address}: {reason}; trying again")
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
         pause = min(LONGEST_PAUSE, 2 * pause)
 
 
-def _diagnosis(dial: Dial) -> str | None:
+def _diagnosis(dial: Dial) -> str:
     try:
         dial.diagnose()
     except Unreachable as error:
         return str(error)
-    return None  # the handshake works now: whatever it was has passed
+    return ""  # the handshake works now: whatever it was has passed
 
 
 async def _session(
@@ -114,14 +117,16 @@ async def _answer(
     note: Callable[[str], None],
     on_message: Callable[[ToSite], None],
 ) -> SiteResult:
-    call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
+    call: "grpc.aio.StreamStreamCall[bytes, bytes]" = channel.stream_stream(
+        JOIN_PATH, request_serializer=None, response_deserializer=None
+    )()
     hello = site.hello()
     assembler = Assembler(max_rows=hello.n_unlabelled)
     await _send(call, ledger, hello, None)
     note("connected")
     while True:
         data = await call.read()
-        if data is grpc.aio.EOF:
+        if not isinstance(data, bytes):  # grpc.aio.EOF
             raise _LostSession("the coordinator closed the stream")
         try:
             message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))

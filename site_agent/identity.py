@@ -11,14 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from coreg_wire.names import (
-    certificate_name,
-    check_site_name,
-    fingerprint,
-    key_fingerprint,
-    load_certificates,
-    site_uri,
-)
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as keys
@@ -27,6 +19,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.names import (
+    certificate_name,
+    check_site_name,
+    fingerprint,
+    key_fingerprint,
+    load_certificates,
+    site_uri,
+)
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
 _STEPS = (

@@ -68,7 +68,7 @@ class Joined:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """"host:port" taken apart.
+    """ "host:port" taken apart.
 
     Raises:
         UsageError: not of that form.
@@ -128,9 +128,7 @@ def _dial(joining: Joining, identity: Identity | None) -> Dial:
         identity.key_pem, identity.certificate_pem, identity.ca_pem
     )
     host, port = host_and_port(joining.coordinator)
-    return Dial(
-        joining.coordinator, credentials, joining.patience, diagnose=lambda: probe_server(host, port, identity)
-    )
+    return Dial(joining.coordinator, credentials, joining.patience, diagnose=lambda: probe_server(host, port, identity))
 
 
 async def _until_the_end(
@@ -211,7 +209,7 @@ def check(joining: Joining, note: Callable[[str, bool], None]) -> int:
         return f"{name}" if checked is None else f"{name}, valid until {checked.not_after:%Y-%m-%d}"
 
     def network() -> str:
-        name, checked = who_am_i(joining)
+        _, checked = who_am_i(joining)
         if checked is None:
             return "not probed with --insecure"
         host, port = host_and_port(joining.coordinator)

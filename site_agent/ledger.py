@@ -53,7 +53,9 @@ class Ledger:
         try:
             self._file.write(line + b"\n")
         except OSError as error:
-            raise StorageError(f"{self.path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
+            raise StorageError(
+                f"{self.path}: the ledger cannot be written ({error.strerror}); nothing was sent."
+            ) from None
         self._previous = hashlib.sha256(line).hexdigest()
         kind = type(message).__name__
         before = self.sent.get(kind, Disclosed(0, 0))
@@ -70,7 +72,13 @@ def _describe(message: FromSite) -> dict[str, Any]:
             return {"kind": "Hello", "n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
         case PlanAccepted():
             told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
-            return {"kind": "PlanAccepted", "run": message.run, "numbers": 2, "data_digest": message.data_digest, **told}
+            return {
+                "kind": "PlanAccepted",
+                "run": message.run,
+                "numbers": 2,
+                "data_digest": message.data_digest,
+                **told,
+            }
         case PlanRefused():
             return {"kind": "PlanRefused", "run": message.run, "text": message.reason}
         case Prediction():

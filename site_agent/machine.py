@@ -230,8 +230,6 @@ class Site:
                     for j, weight in enumerate(finished.weights)
                 )
             alone = self.view.solve(np.zeros(len(self._data.Z)), 0.0)
-        self.result = SiteResult(
-            finished.stop, finished.reason, self.plan, solutions, alone, self._shift, self._scale
-        )
+        self.result = SiteResult(finished.stop, finished.reason, self.plan, solutions, alone, self._shift, self._scale)
         self.phase = SitePhase.OVER
         return [Leaving("the run is over")]

@@ -104,7 +104,9 @@ def load_model(path: Path) -> SiteModel:
         raise BadData(f"{path}: format {header.get('format')!r}, this version reads {FORMAT!r}.")
     text = header.get("model", "")
     if set(arrays) != {"points", "coef"} or header.get("sha256") != _checksum(arrays, text):
-        raise BadData(f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy.")
+        raise BadData(
+            f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
+        )
     meta = json.loads(text)
     return SiteModel(
         function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),

@@ -69,5 +69,7 @@ def read_policy(path: Path | None) -> Policy:
     try:
         return Policy.model_validate(read_toml(path))
     except ValidationError as error:
-        faults = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (it is {e['input']!r})" for e in error.errors())
+        faults = "\n".join(
+            f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (it is {e['input']!r})" for e in error.errors()
+        )
         raise UsageError(f"{path}: {error.error_count()} fault(s):\n{faults}") from None

@@ -117,10 +117,14 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     indicator = bool(missing.any())
     own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
     indicator_mean, indicator_scale = _standard(own) if indicator and scale else (0.0, 1.0)
-    shared = {"indicator": indicator, "indicator_mean": indicator_mean, "indicator_scale": indicator_scale}
+    shared: dict[str, Any] = {
+        "indicator": indicator,
+        "indicator_mean": indicator_mean,
+        "indicator_scale": indicator_scale,
+    }
     if kind == "text":
         return Column(name, kind, levels=_levels(name, tables), **shared)
-    values = [_numbers(t, name, kind) for t in tables][0]
+    values = _numbers(labelled, name, kind)
     if np.isnan(values).all():
         raise BadData(
             f"{labelled.source}, column {name!r}: no labelled row has a value, so nothing can be learnt from it. "
@@ -174,8 +178,12 @@ def _encode(column: Column, table: Table) -> Arr:
     if column.kind == "text":
         block = np.zeros((len(table), len(column.levels)))
         places = {level: j for j, level in enumerate(column.levels)}
-        codes = np.array([places.get(value, -1) if value is not None else -1 for value in text.to_list()], dtype=np.int64)
-        known = np.flatnonzero(codes >= 0)  # an unseen level is a row of zeros, as OneHotEncoder(handle_unknown="ignore")
+        codes = np.array(
+            [places.get(value, -1) if value is not None else -1 for value in text.to_list()], dtype=np.int64
+        )
+        known = np.flatnonzero(
+            codes >= 0
+        )  # an unseen level is a row of zeros, as OneHotEncoder(handle_unknown="ignore")
         block[known, codes[known]] = 1.0
     else:
         values = _numbers(table, column.name, column.kind)

@@ -7,10 +7,10 @@ import socket
 import ssl
 import time
 
-from coreg_wire.names import load_certificates
 from cryptography import x509
 
 from coreg_core.errors import Refused, StorageError, Unreachable
+from coreg_wire.names import load_certificates
 from site_agent.identity import AUTHORITY, CERTIFICATE, KEY, Identity
 
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, ..._IP_ADDRESS_MISMATCH

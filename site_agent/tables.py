@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 
 MISSING = ("", "NA")
@@ -30,7 +30,7 @@ class Table:
 
     frame: pl.DataFrame
     source: str
-    lines: Arr | Sequence[int]
+    lines: Ints
 
     @property
     def columns(self) -> list[str]:
@@ -61,9 +61,9 @@ class Table:
         """Some columns."""
         return Table(self.frame.select(names), self.source, self.lines)
 
-    def rows(self, keep: Arr) -> "Table":
+    def rows(self, keep: Ints) -> "Table":
         """Some rows, by index, in that order."""
-        return Table(self.frame[keep], self.source, np.asarray(self.lines)[keep])
+        return Table(self.frame[keep], self.source, self.lines[keep])
 
     def ids(self, column: str) -> list[str]:
         """An id column as normalised text; missing ones are empty."""
@@ -138,11 +138,15 @@ def _read_csv(path: Path) -> pl.DataFrame:
         line = data[: error.start].count(b"\n") + 1
         raise BadData(f"{path}, line {line}: not UTF-8 text. Save the table as UTF-8.") from None
     if "\0" in text:
-        raise BadData(f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL byte; this is not a CSV file.")
+        raise BadData(
+            f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL byte; this is not a CSV file."
+        )
     if not text.strip():
         raise BadData(f"{path}: empty.")
     try:
-        frame = pl.read_csv(data, has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False)
+        frame = pl.read_csv(
+            data, has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False
+        )
     except PolarsError as error:
         raise BadData(f"{path}: {_ragged(text) or str(error).splitlines()[0]}") from None
     names = [(name or "").strip() for name in frame.row(0)]
@@ -230,7 +234,9 @@ def load_site_tables(
         shared.require([id_column], "the id column")
         shared.require(features, f"features of {data}")
         if len(empty):
-            notes.append(f"{data}: {len(empty)} rows without a target are left out, since --unlabelled names the shared set")
+            notes.append(
+                f"{data}: {len(empty)} rows without a target are left out, since --unlabelled names the shared set"
+            )
         if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
             notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
     ids = _checked_ids(shared, id_column)

@@ -79,7 +79,7 @@ class GrpcServer:
         """
         self._emit = emit
         self._server = grpc.aio.server(options=channel_options(self._keepalive))
-        handler = grpc.stream_stream_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {JOIN: handler}),))
@@ -117,7 +117,9 @@ class GrpcServer:
             name = self._authenticated(context)
             hello = await self._hello(frames, assembler)
             if name is not None and hello.site != name:
-                raise Refused(f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site.")
+                raise Refused(
+                    f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
+                )
         except CoregError as error:
             await self._write(context, Rejected(str(error)))
             return

@@ -116,10 +116,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         """
         data = self._check(X_views, y_views, Z_views)
         span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
-        views = [
-            make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance)
-            for d in data
-        ]
+        views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
         fit = self._solve(data, views)
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [s.function for s in fit.solutions]
@@ -144,9 +141,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
             if X.shape[1] != d:
                 raise BadData(f"X_views[{v}]: {X.shape[1]} features, the view was fitted with {d}.")
         if len({len(X) for X in tables}) > 1:
-            raise BadData(
-                f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same."
-            )
+            raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
         return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
     def predict(self, X_views: Sequence[Any]) -> Any:
@@ -164,29 +159,21 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
             raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
         M = len(X_views)
         if M == 0 or len(Z_views) != M:
-            raise BadData(
-                f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one."
-            )
+            raise BadData(f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one.")
         Xs = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
         Zs = [as_matrix(Z, f"Z_views[{v}]") for v, Z in enumerate(Z_views)]
         ys = [as_vector(y, f"y_views[{v}]") for v, y in enumerate(_targets(y_views, M))]
         for v, (X, y, Z) in enumerate(zip(Xs, ys, Zs, strict=True)):
             if len(X) == 0 or len(X) != len(y):
-                raise BadData(
-                    f"view {v}: {len(X)} labelled rows and {len(y)} targets; needs as many, at least 1."
-                )
+                raise BadData(f"view {v}: {len(X)} labelled rows and {len(y)} targets; needs as many, at least 1.")
             if X.shape[1] != Z.shape[1] or X.shape[1] == 0:
-                raise BadData(
-                    f"view {v}: {X.shape[1]} features in X, {Z.shape[1]} in Z; needs as many, at least 1."
-                )
+                raise BadData(f"view {v}: {X.shape[1]} features in X, {Z.shape[1]} in Z; needs as many, at least 1.")
             if len(Z) != len(Zs[0]):
                 raise BadData(
                     f"view {v}: {len(Z)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
                 )
         bandwidths, ridges = _one_a_view(self.bandwidth, M, "bandwidth"), _one_a_view(self.ridge, M, "ridge")
-        self.bandwidth_ = np.array(
-            [resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)]
-        )
+        self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
         resolved = [resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)]
         kernels = [
             make_kernel(self.kernel, bandwidth=float(b), degree=self.degree, offset=self.offset)
@@ -265,9 +252,7 @@ def _targets(y_views: Any, n_views: int) -> list[Any]:
     if all(np.ndim(y) == 0 for y in y_views):
         return [y_views] * n_views
     if len(y_views) != n_views:
-        raise BadData(
-            f"y_views: {len(y_views)} target vectors for {n_views} views; give one for all, or one each."
-        )
+        raise BadData(f"y_views: {len(y_views)} target vectors for {n_views} views; give one for all, or one each.")
     return list(y_views)
 
 

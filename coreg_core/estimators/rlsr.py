@@ -57,9 +57,7 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
         K = kernel(X, X)
         K.flat[:: len(X) + 1] += self.ridge_
-        coef = cho_solve(
-            cho_factor(K, lower=True, check_finite=False, overwrite_a=True), y, check_finite=False
-        )
+        coef = cho_solve(cho_factor(K, lower=True, check_finite=False, overwrite_a=True), y, check_finite=False)
         self.function_ = KernelExpansion(kernel, X, coef)
         return self
 

@@ -34,7 +34,7 @@ def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
 def run_in_memory(
     schedule: Schedule[Any],
     views: Sequence[View],
-    on_step: Callable[[Any], None] = lambda state: None,
+    on_step: Callable[[Any], None] = lambda _state: None,
 ) -> Any:
     """Step a schedule to its end with every view at hand; sums in site order, as the service takes them.
 

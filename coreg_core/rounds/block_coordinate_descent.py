@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.objective import ROUNDING, sweep_weight
 from coreg_core.rounds.schedule import (
     ArrayState,
@@ -46,8 +46,8 @@ class SweepState(ArrayState):
     gap: Float64[Arr, " k"]
     prediction_bound: Float64[Arr, " k"]
     least_gap: Float64[Arr, " k"]
-    least_round: Int64[Arr, " k"]
-    stops: Int64[Arr, " k"]
+    least_round: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,13 @@ class BlockCoordinateDescent:
         if warm is not None:
             y += warm.targets.mean(axis=0)
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
-        return SweepState(
-            round, 0, y, y, y, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes
-        )
+        return SweepState(round, 0, y, y, y, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
 
     def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
         M = self.terms.n_views
         others = np.delete(state.predictions, state.site, axis=0)
-        return others.sum(axis=0) / max(1, M - 1)
+        mean: Arr = others.sum(axis=0) / max(1, M - 1)
+        return mean
 
     def query(self, state: SweepState) -> Query:
         """respond(mean of the others, 2λ(M−1)), of one site."""
@@ -141,9 +140,7 @@ class BlockCoordinateDescent:
         """The last complete sweep; every one is verified."""
         if np.isinf(state.residual).any():
             return None
-        return Progress(
-            state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops)
-        )
+        return Progress(state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops))
 
     def finished(self, state: SweepState) -> bool:
         """Every column has stopped."""

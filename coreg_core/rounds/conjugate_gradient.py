@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight
 from coreg_core.rounds.schedule import (
     ArrayState,
@@ -70,8 +70,8 @@ class GradientState(ArrayState):
     certified_residual: Float64[Arr, " k"]
     certified_gap: Float64[Arr, " k"]
     certified_prediction_bound: Float64[Arr, " k"]
-    strikes: Int64[Arr, " k"]
-    stops: Int64[Arr, " k"]
+    strikes: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,7 @@ class ConjugateGradient:
             c = self._certificate(j, residual[j], 0.0)
             gap[j], bound[j] = c.gap, c.prediction_bound
             due = due or self.terms.stop_of(c.gap, c.prediction_bound) is not None
-        state = replace(
-            state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0
-        )
+        state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0)
         ask = Ask.VERIFY if due else Ask.DIRECTION
         return replace(state, ask=ask, since_verified=state.since_verified + 1)
 

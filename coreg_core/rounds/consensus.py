@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.objective import consensus_certificate, consensus_weight
 from coreg_core.rounds.schedule import (
     ArrayState,
@@ -42,8 +42,8 @@ class ConsensusState(ArrayState):
     gap: Float64[Arr, " k"]
     prediction_bound: Float64[Arr, " k"]
     least_residual: Float64[Arr, " k"]
-    least_round: Int64[Arr, " k"]
-    stops: Int64[Arr, " k"]
+    least_round: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,7 @@ class Consensus:
         m, k = n_unlabelled, self.terms.n_columns
         z = np.zeros((m, k)) if warm is None else warm.targets.mean(axis=0)
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
-        return ConsensusState(
-            round, z, z, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes
-        )
+        return ConsensusState(round, z, z, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
 
     def query(self, state: ConsensusState) -> Query:
         """respond(z, 2λM), of all."""
@@ -111,9 +109,7 @@ class Consensus:
         """Every round is verified."""
         if np.isinf(state.residual).any():
             return None
-        return Progress(
-            state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops)
-        )
+        return Progress(state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops))
 
     def finished(self, state: ConsensusState) -> bool:
         """Every column has stopped."""

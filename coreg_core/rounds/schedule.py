@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.view import Part
 
@@ -36,9 +36,7 @@ class Stop(Enum):
     REFUSED = "A site refused the plan; its reason is above. Change the plan or the site's policy."
     TOO_FEW_SITES = "Too few sites joined before the deadline; start the missing agents, or lower min_sites."
     STALLED = "Sites that the plan cannot do without did not come back in time; restart them and run again."
-    SITE_FAULT = (
-        "A site answered with something that cannot be used; its fault is above. Mend it and run again."
-    )
+    SITE_FAULT = "A site answered with something that cannot be used; its fault is above. Mend it and run again."
     INTERRUPTED = "Interrupted by the operator; the same command takes the run up where it was."
 
 
@@ -80,7 +78,8 @@ class FinalTargets:
 
     def of(self, site: int) -> Float64[Arr, "m k"]:
         """The target of the site at that position."""
-        return self.targets[site if len(self.targets) > 1 else 0]
+        target: Arr = self.targets[site if len(self.targets) > 1 else 0]
+        return target
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class State(Protocol):
         """Rounds (sweeps) that are complete."""
         ...
 
-    def to_arrays(self) -> dict[str, Arr | Int64[Arr, "..."]]:
+    def to_arrays(self) -> dict[str, Arr | Int64[Ints, "..."]]:
         """For the run store."""
         ...
 
@@ -149,7 +148,10 @@ S = TypeVar("S", bound=State)
 class Schedule(Protocol[S]):
     """Pure steps over a state. Methods never change the state that they are given."""
 
-    terms: Terms
+    @property
+    def terms(self) -> Terms:
+        """What the schedule knows of the federation."""
+        ...
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None = None, round: int = 0) -> S:  # noqa: A002
         """The first state; from earlier models, and counting on from ``round``, when membership changed."""
@@ -184,12 +186,10 @@ class Schedule(Protocol[S]):
 class ArrayState:
     """Base of the states: a frozen dataclass whose fields are arrays, integers and booleans."""
 
-    def to_arrays(self) -> dict[str, Arr | Int64[Arr, "..."]]:
+    def to_arrays(self) -> dict[str, Arr | Int64[Ints, "..."]]:
         """Field by field; a number becomes an int64 array of no dimension."""
         return {
-            f.name: value
-            if isinstance(value := getattr(self, f.name), np.ndarray)
-            else np.array(value, dtype=np.int64)
+            f.name: value if isinstance(value := getattr(self, f.name), np.ndarray) else np.array(value, dtype=np.int64)
             for f in fields(self)
         }
 
@@ -209,7 +209,7 @@ class ArrayState:
         return cls(**{name: a if a.ndim else int(a) for name, a in arrays.items()})
 
 
-def stops_of(codes: Int64[Arr, " k"]) -> tuple[Stop | None, ...]:
+def stops_of(codes: Int64[Ints, " k"]) -> tuple[Stop | None, ...]:
     """The stops behind a state's integer codes."""
     return tuple(_COLUMN_STOPS[code] for code in codes)
 

@@ -8,7 +8,7 @@ for size, shape, order and finiteness, and the size is checked *before* memory i
 from collections.abc import Iterator
 from dataclasses import fields
 from math import isfinite
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, assert_never, cast, get_args
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class ProtocolError(BadData):
 
 def vector_to_frames(vector: Vector) -> tuple[pb.Vector, Iterator[pb.Chunk]]:
     """The head with the first MiB, and the chunks that follow; no more than one chunk is copied at a time."""
-    data = memoryview(vector.values.astype("<f8", copy=False)).cast("B") if vector.values.size else memoryview(b"")
+    data = vector.values.astype("<f8", copy=False).data.cast("B") if vector.values.size else memoryview(b"")
     head = pb.Vector(rows=vector.shape[0], columns=vector.shape[1], data=bytes(data[:CHUNK_BYTES]))
     rest = range(CHUNK_BYTES, len(data), CHUNK_BYTES)
     return head, (pb.Chunk(data=bytes(data[start : start + CHUNK_BYTES])) for start in rest)
@@ -69,7 +69,7 @@ class _Assembly:
                 f"a vector of {head.rows} x {head.columns} numbers announced; at most {max_rows} x {max_columns} fit."
             )
         self.values = np.empty((head.rows, head.columns), dtype="<f8")
-        self._bytes = memoryview(self.values).cast("B")
+        self._bytes = self.values.data.cast("B")
         self._filled = 0
         self.add(head.data)
 
@@ -114,6 +114,8 @@ def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
             body = pb.FromSite(fault=pb.Fault(**_fields(message)))
         case Leaving():
             body = pb.FromSite(leaving=pb.Leaving(**_fields(message)))
+        case _:
+            assert_never(message)
     yield pb.SiteFrame(message=body)
     for chunk in chunks:
         yield pb.SiteFrame(chunk=chunk)
@@ -179,6 +181,8 @@ def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFra
             body = pb.ToSite(finished=finished)
         case Rejected():
             body = pb.ToSite(rejected=pb.Rejected(reason=message.reason[:MAX_TEXT]))
+        case _:
+            assert_never(message)
     yield pb.CoordinatorFrame(message=body)
     for chunk in chunks:
         yield pb.CoordinatorFrame(chunk=chunk)

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from coreg_wire.names import key_fingerprint
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from coordinator.pki import create_authority, sign_request
 from coreg_core.errors import BadData, Refused, UsageError
+from coreg_wire.names import key_fingerprint
 from site_agent.identity import Identity, check_identity, enrol, install
 
 DAY = timedelta(days=1)

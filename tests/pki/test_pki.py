@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from coreg_wire.names import certificate_name, check_site_name, fingerprint
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -25,6 +24,7 @@ from coordinator.pki import (
     sign_request,
 )
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
+from coreg_wire.names import certificate_name, check_site_name, fingerprint
 from site_agent.identity import enrol
 
 
