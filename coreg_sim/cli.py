@@ -188,6 +188,22 @@ def compare(
     raise typer.Exit(0 if all(r.stop is Stop.CONVERGED for r in results) else 3)
 
 
+@app.command()
+def tables(
+    directory: Annotated[Path, typer.Argument(help="Made when absent.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
+) -> None:
+    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and its federation.toml."""
+    from coreg_sim.demo import federation_toml
+    from coreg_sim.diabetes import deal
+
+    directory.mkdir(parents=True, exist_ok=True)
+    dealt = deal(directory, seed)
+    (directory / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
+    for path in (*dealt.tables.values(), *dealt.held_out.values(), directory / "federation.toml"):
+        typer.echo(str(path))
+
+
 def _plain(result: Simulated) -> dict[str, Any]:
     return {
         "schedule": result.schedule,
