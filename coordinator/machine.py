@@ -67,7 +67,7 @@ _E, _P, _R, _W, _D, _X = Phase
 TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
     _E: {
         SiteJoined: frozenset({_E, _P}),
-        Received: frozenset({_E, _P, _R, _D, _X}),
+        Received: frozenset({_E, _R, _D, _X}),
         SiteLost: frozenset({_E}),
         DeadlinePassed: frozenset({_P, _R, _D, _X}),
         Interrupted: frozenset({_X}),
@@ -130,6 +130,7 @@ class Coordinator:
         self.participants: tuple[str, ...] = ()  # of the current attempt, in site order
         self._hellos: dict[str, Hello] = {}  # open sessions
         self._ready: set[str] = set()  # open sessions that accepted the plan
+        self._invited: set[str] = set()  # sites that were sent the plan before the first round
         self._excluded: dict[str, str] = {}  # sites that cannot take part any more, and why
         self._reference: Hello | None = None  # the unlabelled set that everybody has to share
         self._fetched: set[str] = set()
@@ -147,6 +148,8 @@ class Coordinator:
 
     def start(self) -> list[Action]:
         """The first actions."""
+        if (stop := self._stop()) is not None:  # killed after the last step: only the models are still to be fetched
+            return [Report(f"taking up run {self.plan.run}, which is over"), *self._end(stop, "")]
         awaited = self.participants or self.plan.sites
         verb = f"taking up run {self.plan.run} at question {self._round}" if self._resumed else f"run {self.plan.run}"
         return [Report(f"{verb}: waiting for {', '.join(awaited)}"), self._deadline(self.timeouts.join)]
@@ -176,8 +179,8 @@ class Coordinator:
         """Who is awaited now, in site order."""
         match self.phase:
             case Phase.ENROLLING | Phase.PLANNING:
-                awaited = self.participants or tuple(s for s in sorted(self.plan.sites) if s not in self._excluded)
-                return tuple(s for s in awaited if s not in (self._hellos if self._enrolling else self._ready))
+                here = self._hellos if self._enrolling else self._ready
+                return tuple(s for s in self._awaited if s not in here)
             case Phase.ROUND | Phase.WAITING:
                 return tuple(s for s in self._asked if s not in self._answers)
             case Phase.DELIVERING:
@@ -188,16 +191,27 @@ class Coordinator:
     # --- joining --------------------------------------------------------------------------------------------------
 
     @property
+    def _awaited(self) -> list[str]:
+        """Whom enrolling and planning wait for: of those that the plan went to, or of all where these are too few."""
+        left = [s for s in self.participants or sorted(self.plan.sites) if s not in self._excluded]
+        came = [s for s in left if s in self._invited]
+        planning = self.phase is Phase.PLANNING and len(came) >= self.plan.min_sites
+        return came if planning else left
+
+    @property
     def _enrolling(self) -> bool:
         return self.phase is Phase.ENROLLING and not self._resumed
 
     def _joined(self, hello: Hello) -> list[Action]:
+        if self._enrolling and not self._hellos.keys() - {hello.site}:
+            self._reference = None  # nobody else is here: what this site, or one that has gone, said before is void
         if reason := self._objection(hello):
             self._hellos.pop(hello.site, None)
             self._ready.discard(hello.site)
             return [Reject(hello.site, reason), Report(reason)]
         self._hellos[hello.site] = hello
         self._ready.discard(hello.site)
+        self._invited.add(hello.site)
         self._reference = self._reference or hello
         joined = Report(f"{hello.site} joined ({len(self._hellos)} of {len(self.plan.sites)})")
         if not self._enrolling:
@@ -234,7 +248,7 @@ class Coordinator:
         return None
 
     def _begin_planning(self) -> list[Action]:
-        self.phase = Phase.PLANNING
+        self.phase, self._invited = Phase.PLANNING, set(self._hellos)
         sends: list[Action] = [Send(site, self.plan) for site in sorted(self._hellos)]
         return [Report("plan sent"), self._deadline(self.timeouts.plan), *sends]
 
@@ -251,7 +265,8 @@ class Coordinator:
             case Prediction():
                 return self._answered(site, message)
             case Fault(run, round_, attempt, reason):
-                current = self._is(run) and (round_, attempt) == (self._round, self._attempt)
+                # A session that has not accepted the plan yet may get a question that was meant for the one before it.
+                current = self._is(run) and (round_, attempt) == (self._round, self._attempt) and site in self._ready
                 return self._exclude(site, Stop.SITE_FAULT, f"{site}: {reason}") if current else []
             case Leaving(reason):
                 return self._left(site, reason)
@@ -286,7 +301,7 @@ class Coordinator:
                 return [ready] if self.missing else [ready, *self._begin_rounds()]
             case Phase.ROUND | Phase.WAITING:
                 again = site in self._asked and site not in self._answers
-                return [ready, Send(site, self._ask())] if again else [ready]
+                return [ready, Send(site, self._ask())] if again else [ready, *self._go_on()]
             case Phase.DELIVERING:
                 return [ready, Send(site, self._finished(site))]
             case Phase.DONE:
@@ -316,27 +331,26 @@ class Coordinator:
         self._hellos.pop(site, None)
         self._ready.discard(site)
         told: list[Action] = [Reject(site, reason), Report(reason)]
+        if self.participants and site not in self.participants:
+            return told  # it came late or came back, and nobody counts on it
         left = [s for s in (self.participants or self.plan.sites) if s not in self._excluded]
         if len(left) < self.plan.min_sites or (self.participants and self.plan.on_lost == "wait"):
             return [*told, *self._end(stop, reason)]
         if self.phase in (Phase.ROUND, Phase.WAITING):
-            return [*told, *self._regroup([s for s in left if s in self._ready])]
-        if self.missing or self._resumed:
-            return told
-        return [*told, *(self._begin_planning() if self.phase is Phase.ENROLLING else self._begin_rounds())]
+            return [*told, *self._regroup(left)]
+        return told if self.missing else [*told, *self._begin_rounds()]
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
     def _begin_rounds(self) -> list[Action]:
-        if self._resumed and self._schedule is not None:
+        if self._resumed and not self._excluded.keys() & set(self.participants):
             self._resumed = False
             return self._next_question()
         return self._regroup(sorted(self._ready))
 
     def _regroup(self, participants: list[str]) -> list[Action]:
-        """Start the schedule, or start it again from z, with these sites."""
-        if len(participants) < self.plan.min_sites or not participants:
-            return self._wait()
+        """Start the schedule, or start it again from z, with these sites; who is not here now has the round's time."""
+        assert len(participants) >= self.plan.min_sites, f"{participants} are fewer than {self.plan.min_sites}"
         warm: FinalTargets | None = None
         rounds = 0
         if self._schedule is not None:
@@ -397,6 +411,8 @@ class Coordinator:
             return []  # late, or repeated after a reconnection: its round is over
         if self.phase not in (Phase.ROUND, Phase.WAITING) or site not in self._asked or site in self._answers:
             return []
+        if site not in self._ready:
+            return []  # not yet in the plan in this session; it will be asked again
         assert self._query is not None
         if answer.values.shape != self._query.targets.shape:
             reason = (
@@ -408,7 +424,13 @@ class Coordinator:
             reason = f"{site}: NaN or infinity among its predictions in round {self._round}. Check its features."
             return self._exclude(site, Stop.SITE_FAULT, reason)
         self._answers[site] = answer.values
-        return [] if self.missing else self._step()
+        return self._go_on() if self.missing else self._step()
+
+    def _go_on(self) -> list[Action]:
+        """A run that stalled goes on once enough have answered, where the plan can do without the others."""
+        here = [s for s in sorted(self._ready) if s not in self.missing]
+        stalled = self.phase is Phase.WAITING and self.plan.on_lost == "continue"
+        return self._regroup(here) if stalled and len(here) >= self.plan.min_sites else []
 
     def _step(self) -> list[Action]:
         assert self._schedule is not None
@@ -422,17 +444,21 @@ class Coordinator:
         )
         self._round += 1
         actions: list[Action] = [Persist(taken), Report("", taken)]
-        if self._schedule.finished(self._state):
-            progress = self._schedule.progress(self._state)
-            stop = overall_stop(progress.stops) if progress is not None else None
-            return [*actions, *self._end(stop or Stop.MAX_ROUNDS, "")]
+        if (stop := self._stop()) is not None:
+            return [*actions, *self._end(stop, "")]
         if self._round % SNAPSHOT_EVERY == 0:
             actions.append(Persist(Snapshot(self._round, self._state.to_arrays())))
         returned = [s for s in sorted(self._ready) if s not in self.participants]
         if returned:  # taken back at a round's end, never in its middle
-            here = [s for s in self.participants if s in self._ready]
-            return [*actions, *self._regroup([*here, *returned])]
+            return [*actions, *self._regroup([*self.participants, *returned])]
         return [*actions, *self._next_question()]
+
+    def _stop(self) -> Stop | None:
+        """Why the schedule has ended; None while it runs, and before it began."""
+        if self._schedule is None or not self._schedule.finished(self._state):
+            return None
+        progress = self._schedule.progress(self._state)
+        return (overall_stop(progress.stops) if progress is not None else None) or Stop.MAX_ROUNDS
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -467,7 +493,7 @@ class Coordinator:
         return self._regroup(sorted(self._ready))
 
     def _wait(self) -> list[Action]:
-        self.phase = Phase.WAITING if self._query is not None else self.phase
+        self.phase = Phase.WAITING
         names = ", ".join(self.missing) or "enough sites"
         return [Report(f"stalled: waiting for {names}"), self._deadline(self.timeouts.stall)]
 
@@ -490,13 +516,13 @@ class Coordinator:
         if not self.participants:
             self.participants = tuple(sorted(self._hellos))
         sends: list[Action] = [Send(site, self._finished(site)) for site in self.participants if site in self._hellos]
-        told: list[Action] = [Persist(Ended(stop, reason)), *sends]
         self._fetched |= set(self._excluded)
-        if stop is not Stop.CONVERGED:  # nobody who is not here will come for a model that did not converge
+        # Nobody who is not here will come for a model that did not converge, unless the coordinator was away itself.
+        if stop is not Stop.CONVERGED and not (self._resumed and self._stop() is stop):
             self._fetched |= {s for s in self.participants if s not in self._hellos}
         if not self.missing:
-            return [*told, *self._done()]
-        return [*told, self._deadline(self.timeouts.round)]
+            return [*sends, *self._done()]
+        return [*sends, self._deadline(self.timeouts.round)]
 
     def _finished(self, site: str) -> Finished:
         assert self._outcome is not None
@@ -508,9 +534,10 @@ class Coordinator:
         return Finished(self.plan.run, stop, reason, tuple(models.weights.tolist()), targets)
 
     def _done(self) -> list[Action]:
+        # Written last: a coordinator that is killed while sites fetch their models goes on delivering.
         assert self._outcome is not None
         self.phase = Phase.DONE
-        return [Finish(*self._outcome)]
+        return [Persist(Ended(*self._outcome)), Finish(*self._outcome)]
 
     # --- taking up a run ------------------------------------------------------------------------------------------
 

@@ -77,8 +77,10 @@ class RunStore:
         try:
             self._db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
             self._db.row_factory = sqlite3.Row
+            self._db.execute("pragma page_size = 32768")  # of a new file: vectors are large
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
+            self._db.execute("pragma wal_autocheckpoint = 4096")
             self._db.execute("pragma foreign_keys = on")
             version = self._db.execute("pragma user_version").fetchone()[0]
         except sqlite3.Error as error:

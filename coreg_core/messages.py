@@ -188,12 +188,6 @@ class Ask:
     weights: tuple[float, ...]
     targets: Vector
 
-    @cached_property
-    def digest(self) -> str:
-        """What a repeated question must repeat."""
-        head = json.dumps([self.run, self.part, self.weights]).encode()
-        return hashlib.sha256(head + self.targets.digest.encode()).hexdigest()
-
 
 @dataclass(frozen=True)
 class Finished:

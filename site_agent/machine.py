@@ -99,7 +99,7 @@ class Site:
         self._shift, self._scale = 0.0, 1.0
         # The last answer, by (run, round, attempt). Only the last question can be repeated: the coordinator writes an
         # answered round down before it asks the next.
-        self._last: tuple[tuple[str, int, int], str, Prediction] | None = None
+        self._last: tuple[tuple[str, int, int], Ask, Prediction] | None = None
 
     def hello(self) -> Hello:
         """The first message of every session."""
@@ -189,7 +189,7 @@ class Site:
         if ask.run != self.plan.run:
             return Fault(*number, f"asked for run {ask.run}, this site takes part in {self.plan.run}.")
         if self._last is not None and self._last[0] == number:
-            if self._last[1] == ask.digest:
+            if self._last[1] == ask:
                 return self._last[2]
             return Fault(*number, "the same question number came with another target; only the first was answered.")
         if self._last is not None and number[1:] < self._last[0][1:]:
@@ -198,7 +198,7 @@ class Site:
             return Fault(*number, reason)
         values = self.view.respond(ask.targets.values, np.array(ask.weights), ask.part)
         prediction = Prediction(*number, Vector(values))
-        self._last = (number, ask.digest, prediction)
+        self._last = (number, ask, prediction)
         self.answered += 1
         return prediction
 

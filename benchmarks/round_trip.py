@@ -1,0 +1,224 @@
+"""One whole round of 4 sites over mutual TLS with persistence on, against a bare grpc.aio echo in the same run.
+
+    python benchmarks/round_trip.py [--json] [--sizes 10000 100000 1000000] [--rounds 12]
+
+The floor: a grpc.aio server that sends each of 4 clients m doubles in 1 MiB chunks and takes as many back, over mutual TLS.
+coreg: the real driver, machine, codec, run store and agents (connection, ledger, site) with views of one linear feature, so
+that computing costs next to nothing and what is measured is everything else. The four clients share one process in
+both. Medians over the rounds after the first three. Ratios hold on any machine; seconds are this one's.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from coordinator.driver import drive, utc_now
+from coordinator.machine import Coordinator, Timeouts
+from coordinator.pki import Authorised, create_authority, load_server, sign_request
+from coordinator.store import RunStore
+from coordinator.transports.grpc_mtls import GrpcServer
+from coreg_core.threads import pin_threads
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import Steps, plan_for
+from coreg_wire.codec import CHUNK_BYTES
+from coreg_wire.credentials import client_credentials, server_credentials
+from coreg_wire.service import channel_options
+from site_agent.connection import Dial, take_part
+from site_agent.identity import check_identity, enrol, install
+from site_agent.ledger import Ledger
+from site_agent.machine import PrivateData, Site
+
+SITES = 4
+
+
+class Timed(Steps):
+    """Keeps each step's seconds."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def step(self, step, measured):
+        self.seconds.append(measured.seconds)
+
+
+def identities(folder: Path) -> None:
+    create_authority(folder / "co", ["localhost"])
+    for v in range(SITES):
+        enrol(folder / f"site-{v}", f"site-{v}")
+        signed = sign_request(folder / "co", folder / f"site-{v}" / "site.csr")
+        install(folder / f"site-{v}", signed.certificate_path)
+
+
+def credentials_of(folder: Path, v: int) -> grpc.ChannelCredentials:
+    identity = check_identity(folder / f"site-{v}")
+    return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
+
+
+# --- the floor ----------------------------------------------------------------------------------------------------
+
+
+async def echo_clients(folder: Path, port: int, chunks: int) -> None:
+    async def one(v: int) -> None:
+        async with grpc.aio.secure_channel(f"localhost:{port}", credentials_of(folder, v), channel_options(5)) as channel:
+            call = channel.stream_stream("/echo/Echo")()
+            await call.write(b"hello")
+            while True:
+                received = []
+                for _ in range(chunks):
+                    data = await call.read()
+                    if data is grpc.aio.EOF:
+                        return
+                    received.append(data)
+                for data in received:
+                    await call.write(data)
+
+    await asyncio.gather(*(one(v) for v in range(SITES)))
+
+
+def floor(folder: Path, m: int, rounds: int) -> float:
+    data = bytes(8 * m)
+    pieces = [data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES)]
+
+    async def serve() -> list[float]:
+        files = load_server(folder / "co")
+        inbox: asyncio.Queue = asyncio.Queue()
+        outboxes: list[asyncio.Queue] = []
+
+        async def handler(frames, context) -> None:
+            await anext(frames)
+            outbox: asyncio.Queue = asyncio.Queue()
+            outboxes.append(outbox)
+
+            async def read() -> None:
+                while True:
+                    for _ in pieces:
+                        await anext(frames)
+                    inbox.put_nowait(1)
+
+            reader = asyncio.create_task(read())
+            while (batch := await outbox.get()) is not None:
+                for piece in batch:
+                    await context.write(piece)
+            reader.cancel()
+
+        server = grpc.aio.server(options=channel_options(5))
+        method = grpc.stream_stream_rpc_method_handler(handler)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": method}),))
+        port = server.add_secure_port(
+            "localhost:0", server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
+        )
+        await server.start()
+        process = multiprocessing.get_context("spawn").Process(target=run_echo, args=(folder, port, len(pieces)))
+        process.start()
+        while len(outboxes) < SITES:
+            await asyncio.sleep(0.01)
+        seconds = []
+        for _ in range(rounds):
+            since = time.perf_counter()
+            for outbox in outboxes:
+                outbox.put_nowait(pieces)
+            for _ in range(SITES):
+                await inbox.get()
+            seconds.append(time.perf_counter() - since)
+        for outbox in outboxes:
+            outbox.put_nowait(None)
+        await server.stop(1)
+        process.join(10)
+        return seconds
+
+    return statistics.median(asyncio.run(serve())[3:])
+
+
+def run_echo(folder: Path, port: int, chunks: int) -> None:
+    asyncio.run(echo_clients(folder, port, chunks))
+
+
+# --- coreg --------------------------------------------------------------------------------------------------------
+
+
+def problem_of(m: int) -> Problem:
+    rng = np.random.default_rng(0)
+    sites = {
+        f"site-{v}": PrivateData(rng.normal(size=(5, 1)), rng.normal(size=5), rng.normal(size=(m, 1)), "bench")
+        for v in range(SITES)
+    }
+    return Problem(sites, (), np.empty(0))
+
+
+async def agents(folder: Path, port: int, m: int) -> None:
+    async def one(v: int) -> None:
+        site = Site(f"site-{v}", problem_of(m).sites[f"site-{v}"])
+        ledger = Ledger(folder / f"ledger-{m}-{v}.jsonl")
+        dial = Dial(f"localhost:{port}", credentials_of(folder, v), 30)
+        await take_part(site, ledger, dial, lambda _text: None, lambda _message: None)
+
+    await asyncio.gather(*(one(v) for v in range(SITES)))
+
+
+def run_agents(folder: Path, port: int, m: int) -> None:
+    pin_threads(1)
+    asyncio.run(agents(folder, port, m))
+
+
+def coreg(folder: Path, m: int, rounds: int) -> float:
+    pin_threads(1)
+    files = load_server(folder / "co")
+    transport = GrpcServer(
+        "localhost:0",
+        server_credentials(files.key_pem, files.certificate_pem, files.ca_pem),
+        Authorised(folder / "co").check,
+        n_columns=1,
+    )
+    # Tolerances of 0: it goes on to max_rounds. A fresh sum is written to SQLite before every question.
+    plan = plan_for(
+        problem_of(1), form="linear", ridge=1.0, coupling=(0.001,), tolerance=0.0, prediction_tolerance=0.0,
+        max_rounds=rounds, schedule="consensus",
+    )  # fmt: skip
+    store = RunStore(folder / f"runs-{m}.sqlite")
+    store.begin(plan, utc_now())
+    timed = Timed()
+    processes = []
+
+    def start(_emit) -> None:
+        process = multiprocessing.get_context("spawn").Process(target=run_agents, args=(folder, transport.port, m))
+        process.start()
+        processes.append(process)
+
+    asyncio.run(drive(Coordinator(plan, Timeouts()), transport, store, timed, on_start=start))
+    store.close()
+    for process in processes:
+        process.join(20)
+    return statistics.median(timed.seconds[3:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="coreg-bench-") as name:
+        folder = Path(name)
+        identities(folder)
+        for m in options.sizes:
+            bare, ours = floor(folder, m, options.rounds), coreg(folder, m, options.rounds)
+            rows.append({"m": m, "floor_seconds": bare, "coreg_seconds": ours, "ratio": ours / bare})
+            if not options.json:
+                print(f"m = {m:>9,}: bare echo {bare:.4f} s, coreg {ours:.4f} s, ratio {ours / bare:.2f}", flush=True)
+    if options.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
