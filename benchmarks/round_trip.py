@@ -69,7 +69,9 @@ def credentials_of(folder: Path, v: int) -> grpc.ChannelCredentials:
 
 async def echo_clients(folder: Path, port: int, chunks: int) -> None:
     async def one(v: int) -> None:
-        async with grpc.aio.secure_channel(f"localhost:{port}", credentials_of(folder, v), channel_options(5)) as channel:
+        async with grpc.aio.secure_channel(
+            f"localhost:{port}", credentials_of(folder, v), channel_options(5)
+        ) as channel:
             call = channel.stream_stream("/echo/Echo")()
             await call.write(b"hello")
             while True:

@@ -1,0 +1,43 @@
+"""Rounds of conjugate gradients against the serial steps of the paper's Algorithm 1, to the same tolerance.
+
+    python benchmarks/rounds.py [--json]
+
+Both run through the real machines in one process. Steps in series are what a wide-area network's latency multiplies.
+"""
+
+import argparse
+import json
+
+from coreg_sim.problems import generated
+from coreg_sim.simulate import plan_for, simulate
+
+CASES = ((4, 0.1), (16, 0.1), (16, 1.0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for M, coupling in CASES:
+        problem = generated(M, 50, 500, 5, seed=0)
+        row = {"sites": M, "coupling": coupling}
+        for schedule in ("conjugate-gradients", "block-coordinate-descent"):
+            plan = plan_for(problem, coupling=(coupling,), schedule=schedule, prediction_tolerance=1e-3)
+            result = simulate(problem, plan)
+            row[schedule] = {"stop": result.stop.name, "rounds": result.rounds, "in_series": result.steps_in_series}
+        row["ratio"] = row["block-coordinate-descent"]["in_series"] / row["conjugate-gradients"]["in_series"]
+        rows.append(row)
+        if not options.json:
+            cg, bcd = row["conjugate-gradients"], row["block-coordinate-descent"]
+            print(
+                f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds ({cg['stop'].lower()}), "
+                f"Algorithm 1 {bcd['in_series']} steps in series ({bcd['stop'].lower()}), ratio {row['ratio']:.0f}",
+                flush=True,
+            )
+    if options.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
