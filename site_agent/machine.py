@@ -130,7 +130,8 @@ class Site:
             return PlanRefused(plan.run, reason)
         try:
             threads = self._pin_threads(plan.threads)
-            y = self._transform_targets(plan)
+            shift, scale = self._units(plan)
+            y = (self._data.y - shift) / scale
             self.view = self._factor(plan, y)
         except CoregError as error:
             return PlanRefused(plan.run, str(error))
@@ -140,21 +141,22 @@ class Site:
                 plan.run, f"not enough memory to factor form={plan.form!r} with {m} unlabelled instances."
             )
         self.plan, self.phase, self.result, self._last = plan, SitePhase.TAKING_PART, None, None
+        self._shift, self._scale, self.answered = shift, scale, 0
         self._acceptance = PlanAccepted(
             plan.run, plan.digest, self._digest(plan), self.view.bound(plan.bound), float(y @ y), threads
         )
         return self._acceptance
 
-    def _transform_targets(self, plan: Plan) -> Float64[Arr, " n"]:
+    def _units(self, plan: Plan) -> tuple[float, float]:
+        """Shift and scale: the targets that the run sees are (y - shift) / scale."""
         y = self._data.y
         match plan.target:
             case "raw":
-                self._shift, self._scale = 0.0, 1.0
+                return 0.0, 1.0
             case "centred":
-                self._shift, self._scale = float(y.mean()), 1.0
-            case "standardised":
-                self._shift, self._scale = float(y.mean()), float(y.std()) or 1.0
-        return (y - self._shift) / self._scale
+                return float(y.mean()), 1.0
+            case "standardised":  # equal targets have a standard deviation of rounding errors, not of zero
+                return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
     def _factor(self, plan: Plan, y: Float64[Arr, " n"]) -> View:
         X, Z = self._data.X, self._data.Z

@@ -476,7 +476,7 @@ def test_below_the_minimum_a_plan_that_continues_waits_and_goes_on_as_soon_as_it
 
 def test_below_the_minimum_another_site_of_the_plan_serves_as_well() -> None:
     machine = begun(small_plan(on_lost="continue"), "a", "b")
-    all_of(machine, [SiteLost("b", "gone"), answers("a"), DeadlinePassed(4)])
+    all_of(machine, [SiteLost("b", "gone"), answers("a"), DeadlinePassed(3)])
     assert machine.phase is Phase.WAITING
     machine.handle(SiteJoined(hello("c")))
     assert [s.site for s in sends(machine.handle(accepts(machine, "c")))] == ["a", "c"]
