@@ -94,6 +94,17 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
     return Terms(**(values | changes))
 
 
+def amplification(problem: Problem) -> float:
+    """1/√s of the least relative eigenvalue s that a finite span keeps: what its features make of a rounded kernel."""
+    worst = 1.0
+    for site in problem.sites:
+        if isinstance(site.span, LabelledPoints):
+            eigenvalues = np.linalg.eigvalsh(site.kernel(site.X, site.X))
+            kept = eigenvalues[eigenvalues > RANK_TOLERANCE * eigenvalues[-1]]
+            worst = max(worst, float(np.sqrt(eigenvalues[-1] / kept.min())))
+    return worst
+
+
 def value(solutions: Sequence[Solution], coupling: float) -> float:
     """Q of these models."""
     return objective([s.local_objective for s in solutions], np.array([s.prediction for s in solutions]), coupling)

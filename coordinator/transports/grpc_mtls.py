@@ -169,7 +169,8 @@ class GrpcServer:
                 if isinstance(message, Leaving):
                     session.close()
         except ProtocolError as error:
-            self._emit(SiteLost(session.site, f"broke the protocol: {error}"))
+            if self._sessions.get(session.site) is session:  # what a replaced session says is no event
+                self._emit(SiteLost(session.site, f"broke the protocol: {error}"))
             session.close(Rejected(f"{session.site}: {error}"))
         except (grpc.RpcError, asyncio.CancelledError):
             pass  # the stream is gone; below, its writer is told

@@ -1,0 +1,473 @@
+"""Frames: what goes in comes out, what is wrong is refused, and nothing that a peer sends raises anything else."""
+
+import struct
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coreg_core.messages import (
+    Ask,
+    Fault,
+    Finished,
+    Form,
+    FromSite,
+    Hello,
+    Leaving,
+    LostPolicy,
+    Plan,
+    PlanAccepted,
+    PlanRefused,
+    Prediction,
+    Rejected,
+    TargetScale,
+    ToSite,
+    Vector,
+)
+from coreg_core.rounds import SCHEDULE_NAMES
+from coreg_core.rounds.schedule import Stop
+from coreg_core.view import BoundRule, Part
+from coreg_wire.codec import (
+    CHUNK_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_TEXT,
+    Assembler,
+    ProtocolError,
+    coordinator_message_to_frames,
+    plan_from_proto,
+    plan_to_proto,
+    site_message_to_frames,
+)
+from coreg_wire.v1 import federation_pb2 as pb
+
+REPOSITORY = Path(__file__).parents[2]
+MIB = CHUNK_BYTES // 8
+Made = Callable[[], Any]
+
+texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+uint32, uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+numbers = st.lists(finite, min_size=1, max_size=4).map(tuple)
+
+
+def made_later(message: type, *args: Any, **kwargs: Any) -> st.SearchStrategy[Any]:
+    """A message that the test makes by calling: beartype looks at a random entry of a tuple, and hypothesis forbids
+    that while it draws."""
+    return st.builds(partial, st.just(message), *args, **kwargs)
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> Vector:
+    m, k = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    flat = draw(st.lists(finite, min_size=m * k, max_size=m * k))
+    return Vector(np.array(flat).reshape(m, k))
+
+
+plans = made_later(
+    Plan,
+    run=texts,
+    federation=texts,
+    sites=st.lists(texts, max_size=4).map(tuple),
+    min_sites=uint32,
+    on_lost=st.sampled_from(get_args(LostPolicy)),
+    form=st.sampled_from(get_args(Form)),
+    kernel=texts,
+    bandwidth=texts | finite,
+    ridge=texts | finite,
+    degree=uint32,
+    offset=finite,
+    landmarks=uint64,
+    seed=uint64,
+    coupling=numbers,
+    schedule=st.sampled_from(SCHEDULE_NAMES),
+    tolerance=finite,
+    prediction_tolerance=finite,
+    max_rounds=uint64,
+    target=st.sampled_from(get_args(TargetScale)),
+    bound=st.sampled_from(get_args(BoundRule)),
+    threads=uint32,
+)
+FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
+    Hello: made_later(Hello, texts, uint32, uint64, texts),
+    PlanAccepted: made_later(PlanAccepted, texts, texts, texts, finite, finite, uint32),
+    PlanRefused: made_later(PlanRefused, texts, texts),
+    Prediction: made_later(Prediction, texts, uint64, uint32, vectors()),
+    Fault: made_later(Fault, texts, uint64, uint32, texts),
+    Leaving: made_later(Leaving, texts),
+}
+TO_SITE: dict[type, st.SearchStrategy[Any]] = {
+    Plan: plans,
+    Ask: made_later(Ask, texts, uint64, uint32, st.sampled_from(get_args(Part)), numbers, vectors()),
+    Finished: made_later(Finished, texts, st.sampled_from(Stop), texts, numbers, st.none() | vectors()),
+    Rejected: made_later(Rejected, texts),
+}
+from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
+
+
+def from_site_frames(frames: Iterable[bytes], max_rows: int = 10, max_columns: int = 4) -> list[FromSite]:
+    assembler = Assembler(max_rows, max_columns)
+    whole = [assembler.feed_site(pb.SiteFrame.FromString(data)) for data in frames]
+    return [message for message in whole if message is not None]
+
+
+def to_site_frames(frames: Iterable[bytes], max_rows: int = 10, max_columns: int = 4) -> list[ToSite]:
+    assembler = Assembler(max_rows, max_columns)
+    whole = [assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data)) for data in frames]
+    return [message for message in whole if message is not None]
+
+
+def of_site(message: FromSite) -> list[bytes]:
+    return [frame.SerializeToString() for frame in site_message_to_frames(message)]
+
+
+def of_coordinator(message: ToSite) -> list[bytes]:
+    return [frame.SerializeToString() for frame in coordinator_message_to_frames(message)]
+
+
+# --- the closed list ----------------------------------------------------------------------------------------------
+
+
+def camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+@pytest.mark.parametrize(("wire", "messages"), [(pb.FromSite, FromSite), (pb.ToSite, ToSite)])
+def test_the_wire_carries_these_messages_and_nothing_else(wire: Any, messages: Any) -> None:
+    kinds = {message.__name__: message for message in get_args(messages)}
+    oneof = wire.DESCRIPTOR.oneofs_by_name["body"].fields
+    assert {camel(field.name) for field in oneof} == set(kinds)
+    assert [field.name for field in wire.DESCRIPTOR.fields] == [field.name for field in oneof], "nothing beside it"
+    for field in oneof:
+        assert field.message_type.name == camel(field.name)
+        assert [f.name for f in field.message_type.fields] == [f.name for f in fields(kinds[camel(field.name)])]
+
+
+def test_every_message_has_its_strategy_here() -> None:
+    assert set(FROM_SITE) == set(get_args(FromSite))
+    assert set(TO_SITE) == set(get_args(ToSite))
+
+
+@pytest.mark.parametrize("frame", [pb.SiteFrame, pb.CoordinatorFrame])
+def test_a_frame_is_a_message_or_a_chunk(frame: Any) -> None:
+    assert [field.name for field in frame.DESCRIPTOR.fields] == ["message", "chunk"]
+    assert [f.name for f in frame.DESCRIPTOR.oneofs_by_name["content"].fields] == ["message", "chunk"]
+
+
+def test_the_generated_code_is_what_the_schema_says(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is a development dependency")
+    out = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    schema = "coreg_wire/v1/federation.proto"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I", "proto", *out, schema]
+    subprocess.run(command, cwd=REPOSITORY, check=True, timeout=60)
+    for name in ("federation_pb2.py", "federation_pb2.pyi"):
+        fresh, committed = tmp_path / "coreg_wire/v1" / name, REPOSITORY / "proto/coreg_wire/v1" / name
+        assert fresh.read_text() == committed.read_text(), "run `make proto` and commit what it writes"
+
+
+# --- round trips --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(from_site, min_size=1, max_size=3))
+def test_what_a_site_sends_is_what_the_coordinator_reads(made: list[Made]) -> None:
+    messages = [make() for make in made]
+    assert from_site_frames(data for message in messages for data in of_site(message)) == messages
+
+
+@given(st.lists(to_site, min_size=1, max_size=3))
+def test_what_the_coordinator_sends_is_what_a_site_reads(made: list[Made]) -> None:
+    messages = [make() for make in made]
+    assert to_site_frames(data for message in messages for data in of_coordinator(message)) == messages
+
+
+@given(plans)
+def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -> None:
+    plan = made()
+    again = plan_from_proto(plan_to_proto(plan))
+    assert again == plan
+    assert again.digest == plan.digest == replace(plan, run="another").digest
+
+
+@pytest.mark.parametrize("rows", [1, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1])
+def test_vectors_are_cut_at_a_mebibyte(rows: int) -> None:
+    vector = Vector(np.random.default_rng(rows).normal(size=(rows, 1)))
+    frames = of_site(Prediction("r", 0, 0, vector))
+    assert len(frames) == -(-8 * rows // CHUNK_BYTES)
+    assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
+    assert from_site_frames(frames, max_rows=rows) == [Prediction("r", 0, 0, vector)]
+
+
+def test_minus_zero_and_the_smallest_numbers_survive() -> None:
+    vector = Vector(np.array([[-0.0], [5e-324], [-1.7976931348623157e308]]))
+    [back] = from_site_frames(of_site(Prediction("r", 0, 0, vector)))
+    assert isinstance(back, Prediction)
+    assert back.values == vector
+    assert np.signbit(back.values.values[0, 0])
+
+
+def test_what_was_read_cannot_be_written_to() -> None:
+    [back] = from_site_frames(of_site(Prediction("r", 0, 0, Vector(np.ones((3, 1))))))
+    assert isinstance(back, Prediction)
+    with pytest.raises(ValueError, match="read-only"):
+        back.values.values[0] = 2.0
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+
+def prediction(rows: int, data: bytes, columns: int = 1) -> bytes:
+    vector = pb.Vector(rows=rows, columns=columns, data=data)
+    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(values=vector))).SerializeToString()
+
+
+def chunk(data: bytes) -> bytes:
+    return pb.SiteFrame(chunk=pb.Chunk(data=data)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(2**60, 1), (2**64 - 1, 2**32 - 1), (10, 2**32 - 1), (11, 1), (10, 5), (0, 1), (1, 0), (0, 0)],
+)
+def test_a_vector_that_is_too_large_is_refused_before_memory_is_taken(rows: int, columns: int) -> None:
+    frame = prediction(rows, b"", columns)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="announced; at most 10 x 4 fit"):
+            from_site_frames([frame])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
+    vector = Vector(np.ones((8 * MIB, 1)))
+    frames = of_site(Prediction("r", 0, 0, vector))
+    tracemalloc.start()
+    try:
+        [back] = from_site_frames(frames, max_rows=8 * MIB)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(back, Prediction)
+    assert peak < 8 * CHUNK_BYTES + 4 * CHUNK_BYTES, "the vector, a frame or two, and nothing of its size beside it"
+
+
+ONE_MIB = b"\0" * CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ([prediction(3, b"\0" * 16)], "a piece of 16 bytes at 0 of a vector of 24"),
+        ([prediction(3, b"\0" * 23)], "a piece of 23 bytes"),
+        ([prediction(3, b"\0" * 32)], "a piece of 32 bytes"),
+        ([prediction(3, b"")], "a piece of 0 bytes"),
+        ([prediction(3, b"\0" * 24), chunk(b"\0" * 8)], "belongs to no vector"),
+        ([chunk(b"\0" * 8)], "belongs to no vector"),
+        ([prediction(2 * MIB, ONE_MIB), chunk(b"")], "a piece of 0 bytes at 1048576"),
+        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB + b"\0" * 8)], "a piece of 1048584 bytes"),
+        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB), chunk(b"\0" * 8)], "belongs to no vector"),
+        ([prediction(2 * MIB, ONE_MIB), prediction(1, b"\0" * 8)], "before the last one's vector was complete"),
+        ([prediction(2 * MIB, ONE_MIB), *of_site(Leaving(""))], "before the last one's vector was complete"),
+        ([prediction(3, struct.pack("<3d", 0, float("nan"), 0))], "holds NaN or infinity"),
+        ([prediction(3, struct.pack("<3d", 0, float("inf"), float("-inf")))], "holds NaN or infinity"),
+        ([pb.SiteFrame().SerializeToString()], "an empty frame"),
+        ([pb.SiteFrame(message=pb.FromSite()).SerializeToString()], "a kind that this version does not know"),
+        ([pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction())).SerializeToString()], "0 x 0 numbers"),
+    ],
+)
+def test_malformed_vectors_and_frames_are_refused(frames: list[bytes], words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        from_site_frames(frames, max_rows=2 * MIB)
+
+
+def test_a_vector_that_never_ends_makes_no_message() -> None:
+    frames = of_site(Prediction("r", 0, 0, Vector(np.ones((2 * MIB + 1, 1)))))
+    assert from_site_frames(frames[:-1], max_rows=3 * MIB) == []
+
+
+# --- words, numbers and texts -------------------------------------------------------------------------------------
+
+
+def asked(**changes: Any) -> bytes:
+    vector = pb.Vector(rows=1, columns=1, data=struct.pack("<d", 1.0))
+    values: dict[str, Any] = {"run": "r", "part": "affine", "weights": [1.0], "targets": vector} | changes
+    return pb.CoordinatorFrame(message=pb.ToSite(ask=pb.Ask(**values))).SerializeToString()
+
+
+def planned(**changes: Any) -> bytes:
+    from_defaults = plan_to_proto(
+        Plan(
+            run="r",
+            federation="f",
+            sites=("a",),
+            min_sites=1,
+            on_lost="wait",
+            form="exact",
+            kernel="gaussian",
+            bandwidth="paper",
+            ridge=1.0,
+            degree=3,
+            offset=1.0,
+            landmarks=0,
+            seed=0,
+            coupling=(1.0,),
+            schedule="consensus",
+            tolerance=0.0,
+            prediction_tolerance=0.0,
+            max_rounds=1,
+            target="raw",
+            bound="tight",
+            threads=1,
+        )
+    )
+    for name, value in changes.items():
+        from_defaults.ClearField(name)  # type: ignore[arg-type]
+        from_defaults.MergeFrom(pb.Plan(**{name: value}))
+    return pb.CoordinatorFrame(message=pb.ToSite(plan=from_defaults)).SerializeToString()
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (asked(part="quadratic"), "part is 'quadratic'"),
+        (asked(part=""), "part is ''"),
+        (asked(weights=[NAN]), "weight is nan"),
+        (asked(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
+        (planned(on_lost="panic"), "on_lost is 'panic'"),
+        (planned(form="Exact"), "form is 'Exact'"),
+        (planned(schedule="newton"), "schedule is 'newton'"),
+        (planned(target="log"), "target is 'log'"),
+        (planned(bound="loose"), "bound is 'loose'"),
+        (planned(coupling=[1.0, float("inf")]), "coupling is inf"),
+        (planned(tolerance=NAN), "tolerance is nan"),
+        (planned(prediction_tolerance=NAN), "prediction_tolerance is nan"),
+        (planned(offset=NAN), "offset is nan"),
+        (planned(bandwidth=pb.RuleOrValue()), "bandwidth is missing"),
+        (planned(ridge=pb.RuleOrValue(value=NAN)), "ridge is nan"),
+        (
+            pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(stop="VICTORY"))).SerializeToString(),
+            "unknown stop 'VICTORY'",
+        ),
+        (pb.CoordinatorFrame(message=pb.ToSite()).SerializeToString(), "does not know"),
+    ],
+)
+def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        to_site_frames([frame])
+
+
+@pytest.mark.parametrize("name", ["bound", "scale"])
+@pytest.mark.parametrize("value", [NAN, float("inf"), float("-inf")])
+def test_an_acceptance_holds_finite_numbers(name: str, value: float) -> None:
+    body = pb.FromSite(plan_accepted=pb.PlanAccepted(**{name: value}))  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match=f"{name} is"):
+        from_site_frames([pb.SiteFrame(message=body).SerializeToString()])
+
+
+@given(st.text(max_size=60))
+def test_no_control_character_reaches_a_terminal(text: str) -> None:
+    [message] = from_site_frames(of_site(Leaving(text.encode("utf-8", "replace").decode())))
+    assert isinstance(message, Leaving)
+    assert message.reason.isprintable()
+    assert len(message.reason) == len(text)
+
+
+def test_escape_sequences_are_blanked() -> None:
+    [message] = from_site_frames(of_site(Leaving("\x1b[2Jall is well\r\n\x9b0m‮")))
+    assert message == Leaving(" [2Jall is well   0m ")
+
+
+@pytest.mark.parametrize(
+    "message", [PlanRefused("r", "x" * 20_000), Fault("r", 0, 0, "x" * 20_000), Leaving("x" * 20_000)]
+)
+def test_a_long_reason_is_cut_when_it_is_sent(message: FromSite) -> None:
+    [back] = from_site_frames(of_site(message))
+    assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("message", [Rejected("x" * 20_000), Finished("r", Stop.STALLED, "x" * 20_000)])
+def test_a_long_reason_of_the_coordinator_is_cut_too(message: ToSite) -> None:
+    [back] = to_site_frames(of_coordinator(message))
+    assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "cut", "insert", "double", "reverse"]),
+        st.integers(0, 3),
+        st.integers(0, 400),
+        st.binary(min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(frames: list[bytes], edits: list[tuple[str, int, int, bytes]]) -> list[bytes]:
+    """Some bytes set, cut or put in; some frames doubled, or in another order."""
+    mutable = [bytearray(data) for data in frames]
+    for kind, which, where, data in edits:
+        frame = mutable[which % len(mutable)]
+        at = where % (len(frame) + 1)
+        match kind:
+            case "set":
+                frame[at : at + 1] = data[:1]
+            case "cut":
+                del frame[at : at + len(data)]
+            case "insert":
+                frame[at:at] = data
+            case "double":
+                mutable.append(bytearray(frame))
+            case _:
+                mutable.reverse()
+    return [bytes(frame) for frame in mutable]
+
+
+def from_a_site(frames: list[bytes]) -> None:
+    try:
+        messages = from_site_frames(frames)
+    except (ProtocolError, DecodeError):
+        return
+    assert all(isinstance(message, FromSite) for message in messages)
+
+
+def from_the_coordinator(frames: list[bytes]) -> None:
+    try:
+        messages = to_site_frames(frames)
+    except (ProtocolError, DecodeError):
+        return
+    assert all(isinstance(message, ToSite) for message in messages)
+
+
+@settings(max_examples=250)
+@given(from_site, edits)
+def test_a_site_that_garbles_is_read_or_refused_and_nothing_else(made: Made, edits: list[Any]) -> None:
+    from_a_site(mutated(of_site(made()), edits))
+
+
+@settings(max_examples=250)
+@given(to_site, edits)
+def test_a_coordinator_that_garbles_is_read_or_refused_and_nothing_else(made: Made, edits: list[Any]) -> None:
+    from_the_coordinator(mutated(of_coordinator(made()), edits))
+
+
+@given(st.lists(st.binary(max_size=60), max_size=3))
+def test_noise_is_read_or_refused_and_nothing_else(frames: list[bytes]) -> None:
+    from_a_site(frames)
+    from_the_coordinator(frames)
