@@ -91,6 +91,8 @@ class RunStore:
             raise StorageError(f"{path}: written by another version (schema {version}, this is {SCHEMA_VERSION}).")
         if version == 0:
             with self._transaction():
+                if self._db.execute("pragma user_version").fetchone()[0] == SCHEMA_VERSION:
+                    return  # another process made it meanwhile
                 for statement in SCHEMA.split(";\n"):
                     if statement.strip():
                         self._db.execute(statement)
@@ -112,6 +114,16 @@ class RunStore:
             self._db.execute("commit")
         except sqlite3.Error as error:
             raise StorageError(f"{self.path}: {error}. Free some space or mend the disk, then run again.") from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A file that was damaged raises many things; all of them mean this."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, LookupError, TypeError, safetensors.SafetensorError) as error:
+            raise StorageError(
+                f"{self.path}: cannot be read ({error}). Restore it from a backup, or move it away and start a new run."
+            ) from None
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -195,11 +207,12 @@ class RunStore:
 
     def unfinished(self, plan_digest: str) -> tuple[str, Resumption | None] | None:
         """The latest run of this plan that has not ended: its name, and where it was (None: before its first round)."""
-        row = self._db.execute(
-            "select run from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
-            (plan_digest,),
-        ).fetchone()
-        return None if row is None else (row["run"], self._resumption(row["run"]))
+        with self._reading():
+            row = self._db.execute(
+                "select run from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
+                (plan_digest,),
+            ).fetchone()
+            return None if row is None else (row["run"], self._resumption(row["run"]))
 
     def _resumption(self, run: str) -> Resumption | None:
         last = self._db.execute(
@@ -222,11 +235,12 @@ class RunStore:
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
-        rows = self._db.execute(
-            "select runs.*, (select count(*) from rounds where rounds.run = runs.run) as questions "
-            "from runs order by started desc, rowid desc"
-        ).fetchall()
-        return [_summary(row) for row in rows]
+        with self._reading():
+            rows = self._db.execute(
+                "select runs.*, (select count(*) from rounds where rounds.run = runs.run) as questions "
+                "from runs order by started desc, rowid desc"
+            ).fetchall()
+            return [_summary(row) for row in rows]
 
     def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
         """One run and its rounds; a unique beginning of its name is enough.
@@ -234,19 +248,21 @@ class RunStore:
         Raises:
             UsageError: no run, or several, begin so.
         """
-        found = [summary for summary in self.runs() if summary.run.startswith(run)]
+        runs = self.runs()
+        found = [s for s in runs if s.run == run] or [s for s in runs if s.run.startswith(run)]
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
-        rows = self._db.execute(
-            "select * from rounds where run = ? order by round, attempt", (found[0].run,)
-        ).fetchall()
-        rounds = []
-        for row in rows:
-            plain = {key: row[key] for key in row.keys() if key != "run"}  # noqa: SIM118 - a Row iterates its values
-            for name in ("residual", "gap", "prediction_bound"):
-                plain[name] = None if plain[name] is None else json.loads(plain[name])
-            plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
-            rounds.append(plain)
+        with self._reading():
+            rows = self._db.execute(
+                "select * from rounds where run = ? order by round, attempt", (found[0].run,)
+            ).fetchall()
+            rounds = []
+            for row in rows:
+                plain = {key: row[key] for key in row.keys() if key != "run"}  # noqa: SIM118 - a Row iterates its values
+                for name in ("residual", "gap", "prediction_bound"):
+                    plain[name] = None if plain[name] is None else json.loads(plain[name])
+                plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
+                rounds.append(plain)
         return found[0], rounds
 
 

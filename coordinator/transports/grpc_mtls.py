@@ -114,8 +114,8 @@ class GrpcServer:
     async def _join(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         assembler = Assembler(max_rows=0, max_columns=self._n_columns)
         try:
+            hello = await self._hello(frames, assembler)  # first: a peer that is still writing would not hear why
             name = self._authenticated(context)
-            hello = await self._hello(frames, assembler)
             if name is not None and hello.site != name:
                 raise Refused(
                     f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."

@@ -1,0 +1,169 @@
+"""A real federation for tests: processes, sockets and certificates, made by the commands that an operator types."""
+
+import csv
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+PATH = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
+ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith("COREG_")}, "PYTHONPATH": PATH}
+SITES = ("north", "south", "west")
+DEADLINE = 60.0
+
+TOML = """
+[federation]
+name = "test"
+sites = {sites}
+{federation}
+[model]
+coupling = {coupling}
+{model}
+[schedule]
+name = "{schedule}"
+tolerance = {tolerance}
+prediction_tolerance = {prediction_tolerance}
+max_rounds = {max_rounds}
+[service]
+listen = "127.0.0.1:0"
+[timeouts]
+join = {join}
+plan = 30
+round = 20
+stall = {stall}
+keepalive = 1
+"""
+
+
+def command(program, *arguments):
+    module = {"coreg-coordinator": "coordinator.cli", "coreg-agent": "site_agent.cli", "coreg-sim": "coreg_sim.cli"}[
+        program
+    ]
+    return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
+
+
+def run(program, *arguments, cwd=None, env=None):
+    """A command to its end: (exit code, standard output, standard error)."""
+    done = subprocess.run(
+        command(program, *arguments), cwd=cwd, env={**ENVIRONMENT, **(env or {})}, capture_output=True, text=True,
+        timeout=DEADLINE, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def well(program, *arguments, cwd=None):
+    code, out, err = run(program, *arguments, cwd=cwd)
+    assert code == 0, f"{program} {arguments}: {code}\n{out}\n{err}"
+    return out
+
+
+class Federation:
+    """A folder with an authority, enrolled sites, their tables, and processes that never outlive the test."""
+
+    def __init__(self, folder: Path, **terms):
+        self.folder, self.processes = folder, []
+        self.configure(**terms)
+        well("coreg-coordinator", "init", "co", cwd=folder)
+        for site in SITES:
+            self.enrol(site)
+        rng = np.random.default_rng(7)
+        hidden = rng.normal(size=(90, 2))
+        for v, site in enumerate(SITES):
+            X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(90, 3))
+            rows = list(range(60)) + list(range(60 + 10 * v, 70 + 10 * v))
+            with (folder / f"{site}.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["id", "a", "b", "c", "y"])
+                for i in rows:
+                    writer.writerow(
+                        [f"p{i}", *map(repr, X[i].tolist()), "" if i < 60 else repr(float(hidden[i].sum()))]
+                    )
+
+    def configure(self, *, name="federation.toml", **terms):
+        values = {
+            "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "stall": 20,
+            "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
+        }  # fmt: skip
+        (self.folder / "co").mkdir(exist_ok=True)
+        (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
+
+    def enrol(self, site):
+        well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=self.folder)
+        well("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr", cwd=self.folder)
+        well("coreg-agent", "enroll", "--identity", site, "--install", f"co/{site}.pem", cwd=self.folder)
+
+    def start(self, name, program, *arguments):
+        """A process with its output in NAME.out and NAME.err."""
+        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
+            process = subprocess.Popen(
+                command(program, *arguments), cwd=self.folder, env=ENVIRONMENT, stdout=out, stderr=err,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def coordinator(self, *arguments, listen="127.0.0.1:0", store="runs.sqlite"):
+        port = self.folder / "port"
+        port.unlink(missing_ok=True)
+        process = self.start(
+            "coordinator", "coreg-coordinator", "run", "co/federation.toml", "--listen", listen, "--store", store,
+            "--port-file", port, "--json", *arguments,
+        )  # fmt: skip
+        until(lambda: process.poll() is not None or (port.exists() and port.read_text().endswith("\n")))
+        assert process.poll() is None, self.said("coordinator")
+        self.address = f"127.0.0.1:{port.read_text().strip()}"
+        return process
+
+    def agent(self, site, *arguments, tag=""):
+        return self.start(
+            f"{site}{tag}", "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
+            "--coordinator", self.address, "--output", f"{site}{tag}.model", "--patience", 40, *arguments,
+        )  # fmt: skip
+
+    def said(self, name):
+        return "".join((self.folder / f"{name}.{kind}").read_text() for kind in ("out", "err"))
+
+    def rounds(self, store="runs.sqlite"):
+        """Answered questions in the store, read as another process would."""
+        path = self.folder / store
+        if not path.exists():
+            return 0
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+            count = db.execute("select count(*) from rounds").fetchone()[0]
+        db.close()
+        return count
+
+    def models(self, tag=""):
+        return {site: (self.folder / f"{site}{tag}.model").read_bytes() for site in SITES}
+
+
+@contextmanager
+def federation(folder, **terms):
+    made = Federation(folder, **terms)
+    try:
+        yield made
+    finally:
+        for process in made.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait(10)
+
+
+def until(condition, seconds=DEADLINE):
+    """Wait for a condition, with a deadline: nothing hangs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not within the deadline"
+        time.sleep(0.01)
+
+
+def ends(process, seconds=DEADLINE):
+    return process.wait(seconds)

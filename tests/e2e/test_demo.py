@@ -1,0 +1,36 @@
+"""`make demo`'s own program: exit code, report, picture."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from federation import ENVIRONMENT, ROOT
+
+KEYS = {
+    "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "sites", "rmse_mean_alone",
+    "rmse_mean_federated", "bytes_per_round", "seconds",
+}  # fmt: skip
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(200)
+def test_demo(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "coreg_sim.demo", "--output", tmp_path / "out"], cwd=ROOT, env=ENVIRONMENT,
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(report) == KEYS
+    assert report["stop"] == "CONVERGED"
+    assert report["max_abs_error_vs_closed_form"] <= 1e-6
+    assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
+    assert all(set(errors) == {"rmse_alone", "rmse_federated"} for errors in report["sites"].values())
+    assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
+    for name, errors in report["sites"].items():
+        # Nothing is dressed up: the table shows what the report says, and names whom the coupling does not help.
+        assert f"{errors['rmse_alone']:.3f}" in done.stdout
+        helped = errors["rmse_federated"] < errors["rmse_alone"]
+        [line] = [x for x in done.stdout.splitlines() if "does not help" in x] or [""]
+        assert (name in line) == (not helped)
