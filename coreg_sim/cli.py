@@ -43,6 +43,7 @@ PredictionTolerance = Annotated[
 MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Most rounds (sweeps).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the data and of the draw.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A CSV or Parquet table instead of generated data.")]
+Drop = Annotated[list[str] | None, typer.Option("--drop", help="A column of it to leave out, as an id; repeatable.")]
 Target = Annotated[str | None, typer.Option("--target", help="Its target column.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
@@ -51,13 +52,20 @@ FORMS = ("exact", "semi-parametric", "linear")
 
 
 def _problem(
-    data: Path | None, target: str | None, sites: int, labelled: int, unlabelled: int | None, views: int, seed: int
+    data: Path | None,
+    target: str | None,
+    drop: list[str],
+    sites: int,
+    labelled: int,
+    unlabelled: int | None,
+    views: int,
+    seed: int,
 ) -> Problem:
     if data is None:
         return generated(sites, labelled, unlabelled or 500, views, seed)
     if target is None:
         raise UsageError("--data needs --target, the column to predict.")
-    return from_table(data, target, sites, labelled, unlabelled, seed)
+    return from_table(data, target, sites, labelled, unlabelled, seed, drop)
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -98,6 +106,7 @@ def run(
     max_rounds: MaxRounds = 10_000,
     data: Data = None,
     target: Target = None,
+    drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
     as_json: JsonOption = False,
@@ -105,7 +114,7 @@ def run(
     """Simulate one federation and watch it converge; exit code 3 when it does not."""
     _check("schedule", schedule, SCHEDULE_NAMES)
     _check("form", form, FORMS)
-    problem = _problem(data, target, sites, labelled, unlabelled, views, seed)
+    problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     plan = plan_for(
         problem,
         coupling=(coupling,),
@@ -154,13 +163,14 @@ def compare(
     max_rounds: MaxRounds = 10_000,
     data: Data = None,
     target: Target = None,
+    drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge."""
     _check("form", form, FORMS)
-    problem = _problem(data, target, sites, labelled, unlabelled, views, seed)
+    problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     terms: dict[str, object] = {
         "coupling": (coupling,),
         "form": form,

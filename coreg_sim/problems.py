@@ -58,10 +58,11 @@ def from_table(path: Path, target: str, n_sites: int, n_labelled: int, n_unlabel
 
     table = read_table(path)
     table.require([target], "the target")
+    table.require(drop, "to be dropped")
     y = table.numbers(target)
     known = np.flatnonzero(~np.isnan(y))
     table, y = table.rows(known), y[known]
-    columns = [name for name in table.columns if name != target]
+    columns = [name for name in table.columns if name != target and name not in drop]
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
     order = np.random.default_rng(seed).permutation(len(y))

@@ -117,7 +117,7 @@ async def _answer(
     note: Callable[[str], None],
     on_message: Callable[[ToSite], None],
 ) -> SiteResult:
-    call: "grpc.aio.StreamStreamCall[bytes, bytes]" = channel.stream_stream(
+    call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
         JOIN_PATH, request_serializer=None, response_deserializer=None
     )()
     hello = site.hello()

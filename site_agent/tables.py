@@ -49,7 +49,11 @@ class Table:
         missing = [name for name in names if name not in self.frame.columns]
         if not missing:
             return
-        close = {name: get_close_matches(name, self.frame.columns, n=1) for name in missing}
+        # Upper and lower case apart is the commonest slip, and difflib sees two other letters in it.
+        folded = {column.casefold(): column for column in reversed(self.frame.columns)}
+        close = {
+            name: [folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)] for name in missing
+        }
         hints = ", ".join(f"{found[0]!r} for {name!r}?" for name, found in close.items() if found)
         raise BadData(
             f"{self.source}: no column {', '.join(map(repr, missing))} ({what})."

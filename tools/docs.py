@@ -77,7 +77,9 @@ def policy() -> str:
 
 
 def exit_codes() -> str:
-    return "\n".join(["| code | meaning |", "|---|---|", *(f"| {code} | {text} |" for code, text in EXIT_CODES.items())])
+    return "\n".join(
+        ["| code | meaning |", "|---|---|", *(f"| {code} | {text} |" for code, text in EXIT_CODES.items())]
+    )
 
 
 def stops() -> str:

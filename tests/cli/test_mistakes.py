@@ -1,0 +1,133 @@
+"""What a user gets wrong: one clear message, the documented exit code, never a traceback."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from federation import run
+
+AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mistakes")
+    rows = [["id", "a", "b", "y"], *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20))]
+    with (path / "good.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    rows[4][1] = "1,5"
+    with (path / "typo.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    (path / "config.toml").write_text('[federation]\nname = "x"\nsites = ["a"]\n[schedule]\ntolerence = 1\n')
+    (path / "broken.toml").write_text("[federation\n")
+    (path / "agent.toml").write_text('dta = "x.csv"\n')
+    (path / "policy.toml").write_text("max_rounds = 0\n")
+    (path / "not-a-model").write_text("hello")
+    return path
+
+
+def agent(*arguments, data="good.csv", target="y", ids="id"):
+    return ("coreg-agent", "--data", data, "--target", target, "--id", ids, *arguments)
+
+
+MISTAKES = {
+    "no option": (("coreg-agent", "--data", "good.csv"), 2, "--target"),
+    "an option that is none": (("coreg-agent", "--dta", "x"), 2, "--dta"),
+    "no such command": (("coreg-coordinator", "serve"), 2, "serve"),
+    "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file"),
+    "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
+    "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
+    "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "coreg-agent enroll"),
+    "no port": (agent("--insecure", "--name", "n", "--coordinator", "localhost"), 2, "HOST:PORT"),
+    "insecure beyond loopback": (agent("--insecure", "--name", "n", "--coordinator", "example.org:1"), 2, "loopback"),
+    "nobody listens": (agent(*AGENT, "--patience", "1"), 7, "127.0.0.1:9"),
+    "an unknown key in agent.toml": (("coreg-agent", "--config", "agent.toml"), 2, "'dta' is no setting"),
+    "a policy out of range": (agent(*AGENT, "--policy", "policy.toml"), 2, "max_rounds"),
+    "no such model": (("coreg-agent", "predict", "--model", "m", "--data", "good.csv"), 8, "m: no such model file"),
+    "not a model": (("coreg-agent", "predict", "--model", "not-a-model", "--data", "good.csv"), 6, "not a model file"),
+    "a request that is none": (("coreg-coordinator", "sign", "good.csv"), 2, "coreg-coordinator init DIR"),
+    "a misspelt key": (("coreg-coordinator", "run", "config.toml"), 2, "schedule.tolerence"),
+    "not TOML": (("coreg-coordinator", "run", "broken.toml"), 2, "line 1"),
+    "no store": (("coreg-coordinator", "runs", "--store", "none.sqlite"), 2, "none.sqlite"),
+    "a store that is none": (("coreg-coordinator", "runs", "--store", "good.csv"), 8, "good.csv"),
+    "no target for a table": (("coreg-sim", "run", "--data", "good.csv"), 2, "--target"),
+    "no such schedule": (("coreg-sim", "run", "--schedule", "newton"), 2, "conjugate-gradients"),
+    "too few rows": (("coreg-sim", "run", "--data", "good.csv", "--target", "y", "--sites", "2"), 6, "too few"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_one_clear_message_and_the_documented_code(folder, mistake):
+    words, code, said = MISTAKES[mistake]
+    got, out, err = run(*words, cwd=folder)
+    assert said in err, f"{out}\n{err}"
+    assert got == code, err
+    assert "Traceback" not in err
+
+
+def test_options_go_before_the_environment_and_that_before_the_file(folder):
+    (folder / "ok.toml").write_text('data = "from-file.csv"\ntarget = "y"\nid = "id"\ncoordinator = "127.0.0.1:9"\n')
+    words = ("coreg-agent", "--config", "ok.toml", "--insecure", "--name", "n")
+    assert "from-file.csv" in run(*words, cwd=folder)[2]
+    assert "from-env.csv" in run(*words, cwd=folder, env={"COREG_DATA": "from-env.csv"})[2]
+    assert "option.csv" in run(*words, "--data", "option.csv", cwd=folder, env={"COREG_DATA": "from-env.csv"})[2]
+
+
+def test_check_names_what_is_wrong(folder):
+    code, out, _err = run(
+        "coreg-agent", "check", *agent("--coordinator", "127.0.0.1:9", data="typo.csv")[1:], "--json", cwd=folder
+    )  # fmt: skip
+    verdicts = [json.loads(line) for line in out.splitlines()]
+    wrong = [v["text"] for v in verdicts if not v["ok"]]
+    assert code == 6
+    assert any("line 5" in text for text in wrong)
+    assert any("enroll" in text for text in wrong)
+
+
+def test_compare_agrees_with_the_closed_form():
+    code, out, err = run("coreg-sim", "compare", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    names = {row["schedule"] for row in told["schedules"]}
+    assert names == {"conjugate-gradients", "block-coordinate-descent", "consensus"}
+    for row in told["schedules"]:
+        # Q is a sum that is rounded: a few hundred eps of it.
+        assert row["true_gap"] <= row["certified_gap"] + 1e-13 * told["closed_form"]["objective"]
+        assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
+        assert row["certified_prediction_bound"] <= 1e-6
+
+
+def test_a_simulation_on_a_table(tmp_path):
+    assert run("coreg-sim", "tables", tmp_path)[0] == 0
+    words = (
+        "coreg-sim",
+        "run",
+        "--data",
+        tmp_path / "clinic.csv",
+        "--target",
+        "bmi",
+        "--sites",
+        2,
+        "--labelled",
+        20,
+        "--drop",
+        "patient",
+        "--drop",
+        "progression",
+    )
+    code, out, err = run(*words, "--coupling", 0.01, "--json")
+    assert code == 0, err
+    last = json.loads(out.splitlines()[-1])
+    assert last["stop"] == "CONVERGED"
+    assert len(last["rmse_sites"]) == 2
+
+
+def test_exit_code_3_when_it_does_not_converge():
+    words = ("coreg-sim", "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3)
+    code, out, _err = run(*words)
+    assert code == 3
+    assert "max_rounds: Reached max_rounds" in out
