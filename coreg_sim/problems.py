@@ -47,7 +47,15 @@ def generated(
     return _deal(views, y, n_labelled, n_unlabelled)
 
 
-def from_table(path: Path, target: str, n_sites: int, n_labelled: int, n_unlabelled: int | None, seed: int) -> Problem:
+def from_table(
+    path: Path,
+    target: str,
+    n_sites: int,
+    n_labelled: int,
+    n_unlabelled: int | None,
+    seed: int,
+    drop: Sequence[str] = (),
+) -> Problem:
     """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
 
     Raises:
