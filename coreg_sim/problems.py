@@ -3,6 +3,7 @@
 Knows arrays and, for a table, the agent's own reading and preprocessing; no machine and no schedule.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
