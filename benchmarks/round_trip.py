@@ -22,7 +22,8 @@ import grpc.aio
 import numpy as np
 
 from coordinator.driver import drive, utc_now
-from coordinator.machine import Coordinator, Timeouts
+from coordinator.machine import Coordinator
+from coordinator.phases import Timeouts
 from coordinator.pki import Authorised, create_authority, load_server, sign_request
 from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from coordinator.machine import Timeouts
+from coordinator.phases import Timeouts
 from coreg_core.errors import UsageError
 from coreg_core.messages import Form, LostPolicy, Plan, TargetScale
 from coreg_core.rounds import ScheduleName

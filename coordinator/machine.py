@@ -2,13 +2,10 @@ r"""The coordinator as a state machine: one event in, a list of actions out. No 
 
 A run's life: ENROLLING (sites join), PLANNING (each accepts the plan or refuses), ROUND (all that are asked answer),
 WAITING (somebody is missing and the plan cannot do without), DELIVERING (over; sites fetch their models), DONE. Which
-event may lead where is the table `TRANSITIONS`; docs/protocol.md draws it. What it must not know: labels, features,
+event may lead where is a table, in phases.py. What it must not know: labels, features,
 ids, how a message travels, what time it is. Sums are taken in site order, whatever the order of arrival.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, assert_never
 
 import numpy as np
@@ -33,6 +30,7 @@ from coordinator.events import (
     Snapshot,
     StepTaken,
 )
+from coordinator.phases import TRANSITIONS, Phase, Timeouts
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
@@ -50,74 +48,6 @@ from coreg_core.rounds import make_schedule
 from coreg_core.rounds.schedule import FinalTargets, Query, Schedule, Stop, Terms, overall_stop
 
 SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run is taken up again
-
-
-class Phase(Enum):
-    """Where a run is."""
-
-    ENROLLING = "waiting for sites to join"
-    PLANNING = "waiting for sites to accept the plan"
-    ROUND = "waiting for answers"
-    WAITING = "stalled: waiting for sites that are missing"
-    DELIVERING = "over; sites are fetching their models"
-    DONE = "over"
-
-
-_E, _P, _R, _W, _D, _X = Phase
-TRANSITIONS: dict[Phase, dict[type[Event], frozenset[Phase]]] = {
-    _E: {
-        SiteJoined: frozenset({_E, _P}),
-        Received: frozenset({_E, _R, _D, _X}),
-        SiteLost: frozenset({_E}),
-        DeadlinePassed: frozenset({_P, _R, _D, _X}),
-        Interrupted: frozenset({_X}),
-    },
-    _P: {
-        SiteJoined: frozenset({_P}),
-        Received: frozenset({_P, _R, _D, _X}),
-        SiteLost: frozenset({_P}),
-        DeadlinePassed: frozenset({_R, _D, _X}),
-        Interrupted: frozenset({_X}),
-    },
-    _R: {
-        SiteJoined: frozenset({_R}),
-        Received: frozenset({_R, _D, _X}),
-        SiteLost: frozenset({_R}),
-        DeadlinePassed: frozenset({_R, _W}),
-        Interrupted: frozenset({_X}),
-    },
-    _W: {
-        SiteJoined: frozenset({_W}),
-        Received: frozenset({_W, _R, _D, _X}),
-        SiteLost: frozenset({_W}),
-        DeadlinePassed: frozenset({_D, _X}),
-        Interrupted: frozenset({_X}),
-    },
-    _D: {
-        SiteJoined: frozenset({_D}),
-        Received: frozenset({_D, _X}),
-        SiteLost: frozenset({_D}),
-        DeadlinePassed: frozenset({_X}),
-        Interrupted: frozenset({_X}),
-    },
-    _X: {
-        SiteJoined: frozenset({_X}),
-        Received: frozenset({_X}),
-        SiteLost: frozenset({_X}),
-        DeadlinePassed: frozenset({_X}),
-        Interrupted: frozenset({_X}),
-    },
-}
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """The coordinator's four clocks, in seconds; keepalive, the fifth, belongs to the transport."""
-
-    join: float = 600.0
-    plan: float = 600.0
-    round: float = 60.0
-    stall: float = 600.0
 
 
 class Coordinator:
@@ -552,16 +482,3 @@ class Coordinator:
         for total in left.totals:
             self._state = self._schedule.step(self._state, total.values)
             self._round += 1
-
-
-def state_diagram(transitions: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = TRANSITIONS) -> str:
-    """The table as a Mermaid diagram, for docs/protocol.md; a test keeps the two alike."""
-    lines = ["stateDiagram-v2", "    [*] --> ENROLLING"]
-    for phase, row in transitions.items():
-        for event, targets in row.items():
-            lines += [
-                f"    {phase.name} --> {target.name}: {event.__name__}"
-                for target in Phase
-                if target in targets and target is not phase
-            ]
-    return "\n".join([*lines, "    DONE --> [*]"]) + "\n"

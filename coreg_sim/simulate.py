@@ -12,7 +12,8 @@ import numpy as np
 
 from coordinator.driver import NoMemory, drive
 from coordinator.events import Finish, StepTaken
-from coordinator.machine import Coordinator, Timeouts
+from coordinator.machine import Coordinator
+from coordinator.phases import Timeouts
 from coordinator.store import Measured
 from coordinator.transports.in_process import InProcess
 from coreg_core.arrays import Arr

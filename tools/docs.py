@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
 from coordinator.config import Configuration  # noqa: E402
-from coordinator.machine import state_diagram  # noqa: E402
+from coordinator.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.rounds.schedule import Stop  # noqa: E402
 from coreg_wire.console import EXIT_CODES  # noqa: E402

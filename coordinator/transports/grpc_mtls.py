@@ -24,6 +24,9 @@ from coreg_wire.v1 import federation_pb2 as pb
 # The largest m that the first site may announce: 1.6 GB a vector. Later ones have to equal it (the machine says so).
 MAX_UNLABELLED = 200_000_000
 CLOSE_GRACE = 5.0
+# A socket that is closed while its peer still writes is reset, and the peer loses what it had not read yet: after the
+# last word everybody gets this long to read it.
+LINGER = 0.25
 
 
 @dataclass(eq=False)
@@ -67,6 +70,7 @@ class GrpcServer:
         self._listen, self._credentials, self._authorise = listen, credentials, authorise
         self._n_columns, self._keepalive = n_columns, keepalive
         self._sessions: dict[str, _Session] = {}
+        self._streams: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
         self._emit: Emit = lambda _event: None
         self._encoded: tuple[ToSite, list[bytes]] | None = None
@@ -106,12 +110,19 @@ class GrpcServer:
         """End every stream after what is queued for it."""
         for session in list(self._sessions.values()):
             session.close()
+        if self._streams:
+            await asyncio.wait(self._streams, timeout=CLOSE_GRACE)
+        await asyncio.sleep(LINGER)
         if self._server is not None:
             await self._server.stop(CLOSE_GRACE)
 
     # --- one stream -----------------------------------------------------------------------------------------------
 
     async def _join(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
         assembler = Assembler(max_rows=0, max_columns=self._n_columns)
         try:
             hello = await self._hello(frames, assembler)  # first: a peer that is still writing would not hear why

@@ -52,12 +52,12 @@ class ProtocolError(BadData):
 # --- vectors ------------------------------------------------------------------------------------------------------
 
 
-def vector_to_frames(vector: Vector) -> tuple[pb.Vector, Iterator[pb.Chunk]]:
-    """The head with the first MiB, and the chunks that follow; no more than one chunk is copied at a time."""
+def vector_to_frames(vector: Vector) -> tuple[pb.Vector, Iterator[bytes]]:
+    """The head with the first MiB, and the pieces that follow; no more than one is copied at a time."""
     data = vector.values.astype("<f8", copy=False).data.cast("B") if vector.values.size else memoryview(b"")
     head = pb.Vector(rows=vector.shape[0], columns=vector.shape[1], data=bytes(data[:CHUNK_BYTES]))
     rest = range(CHUNK_BYTES, len(data), CHUNK_BYTES)
-    return head, (pb.Chunk(data=bytes(data[start : start + CHUNK_BYTES])) for start in rest)
+    return head, (bytes(data[start : start + CHUNK_BYTES]) for start in rest)
 
 
 class _Assembly:
@@ -97,7 +97,7 @@ class _Assembly:
 
 def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
     """One message, and the chunks of its vector."""
-    chunks: Iterator[pb.Chunk] = iter(())
+    pieces: Iterator[bytes] = iter(())
     match message:
         case Hello():
             body = pb.FromSite(hello=pb.Hello(**_fields(message)))
@@ -106,7 +106,7 @@ def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
         case PlanRefused():
             body = pb.FromSite(plan_refused=pb.PlanRefused(**_fields(message)))
         case Prediction():
-            head, chunks = vector_to_frames(message.values)
+            head, pieces = vector_to_frames(message.values)
             body = pb.FromSite(
                 prediction=pb.Prediction(run=message.run, round=message.round, attempt=message.attempt, values=head)
             )
@@ -117,8 +117,10 @@ def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
         case _:
             assert_never(message)
     yield pb.SiteFrame(message=body)
-    for chunk in chunks:
-        yield pb.SiteFrame(chunk=chunk)
+    for piece in pieces:
+        frame = pb.SiteFrame()
+        frame.chunk.data = piece  # set in place: a message handed to a constructor is copied once more
+        yield frame
 
 
 def site_message_from_proto(body: pb.FromSite, values: Vector | None) -> FromSite:
@@ -156,12 +158,12 @@ def site_message_from_proto(body: pb.FromSite, values: Vector | None) -> FromSit
 
 def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFrame]:
     """One message, and the chunks of its vector."""
-    chunks: Iterator[pb.Chunk] = iter(())
+    pieces: Iterator[bytes] = iter(())
     match message:
         case Plan():
             body = pb.ToSite(plan=plan_to_proto(message))
         case Ask():
-            head, chunks = vector_to_frames(message.targets)
+            head, pieces = vector_to_frames(message.targets)
             ask = pb.Ask(
                 run=message.run,
                 round=message.round,
@@ -176,7 +178,7 @@ def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFra
                 run=message.run, stop=message.stop.name, reason=message.reason[:MAX_TEXT], weights=message.weights
             )
             if message.targets is not None:
-                head, chunks = vector_to_frames(message.targets)
+                head, pieces = vector_to_frames(message.targets)
                 finished.targets.CopyFrom(head)
             body = pb.ToSite(finished=finished)
         case Rejected():
@@ -184,8 +186,10 @@ def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFra
         case _:
             assert_never(message)
     yield pb.CoordinatorFrame(message=body)
-    for chunk in chunks:
-        yield pb.CoordinatorFrame(chunk=chunk)
+    for piece in pieces:
+        frame = pb.CoordinatorFrame()
+        frame.chunk.data = piece  # set in place: a message handed to a constructor is copied once more
+        yield frame
 
 
 def coordinator_message_from_proto(body: pb.ToSite, targets: Vector | None) -> ToSite:

@@ -40,7 +40,8 @@ from coordinator.events import (
     SiteLost,
     StepTaken,
 )
-from coordinator.machine import Coordinator, Phase, Timeouts
+from coordinator.machine import Coordinator
+from coordinator.phases import Phase, Timeouts
 from coreg_core.messages import Ask, Fault, Finished, Leaving, Plan, PlanRefused, Prediction, Vector
 from coreg_core.rounds.schedule import Stop
 

@@ -31,7 +31,8 @@ from coordinator.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.machine import TRANSITIONS, Coordinator, Phase, state_diagram
+from coordinator.machine import Coordinator
+from coordinator.phases import TRANSITIONS, Phase, state_diagram
 from coreg_core.messages import Ask, Fault, Finished, Leaving, Plan, PlanRefused, Prediction
 from coreg_core.rounds.schedule import Stop
 

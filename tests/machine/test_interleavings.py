@@ -30,7 +30,8 @@ from coordinator.events import (
     SiteLost,
     StepTaken,
 )
-from coordinator.machine import TRANSITIONS, Coordinator, Phase
+from coordinator.machine import Coordinator
+from coordinator.phases import TRANSITIONS, Phase
 from coreg_core.messages import Ask, Finished, FromSite, Leaving, Plan, Prediction, Rejected, ToSite
 from coreg_core.rounds.schedule import Stop
 from site_agent.machine import Site

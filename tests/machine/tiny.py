@@ -24,7 +24,8 @@ from coordinator.events import (
     Snapshot,
     StepTaken,
 )
-from coordinator.machine import Coordinator, Timeouts
+from coordinator.machine import Coordinator
+from coordinator.phases import Timeouts
 from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello, Plan, PlanAccepted, Rejected, Vector
 from site_agent.machine import PrivateData, Site
 
