@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint proto bench lock docs clean
+.PHONY: help setup demo test lint proto bench lock docs clean
 .DEFAULT_GOAL := help
 
 help:

@@ -24,18 +24,8 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Plan
 from coreg_core.rounds.schedule import Stop
 from coreg_core.threads import pin_threads
+from coreg_wire.console import EXIT_CODE_OF_STOP
 from coreg_wire.credentials import server_credentials
-
-EXIT_CODE_OF = {
-    Stop.CONVERGED: 0,
-    Stop.MAX_ROUNDS: 3,
-    Stop.STAGNATED: 3,
-    Stop.REFUSED: 4,
-    Stop.TOO_FEW_SITES: 5,
-    Stop.STALLED: 5,
-    Stop.SITE_FAULT: 6,
-    Stop.INTERRUPTED: 130,
-}
 
 
 def choose_run(store: RunStore, plan: Plan, *, new: bool) -> tuple[Plan, Resumption | None]:
@@ -104,7 +94,7 @@ def serve(
 
         end: Finish = asyncio.run(drive(machine, transport, store, watcher, on_start=on_listening))
         reporter.finished(plan, end, watcher.rounds, watcher.last)
-        return EXIT_CODE_OF[end.stop]
+        return EXIT_CODE_OF_STOP[end.stop.name]
     finally:
         if isinstance(reporter, LiveReporter):
             reporter.close()

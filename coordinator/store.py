@@ -20,7 +20,6 @@ from coordinator.events import Ended, Membership, Record, Resumption, Snapshot, 
 from coreg_core.arrays import Arr
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import Plan, PlanAccepted, Vector
-from coreg_core.rounds.schedule import Stop
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -271,11 +270,6 @@ def _summary(row: sqlite3.Row) -> RunSummary:
     return RunSummary(
         row["run"], plan["federation"], row["started"], row["ended"], row["stop"], row["reason"], row["questions"], plan
     )
-
-
-def stop_from_name(name: str | None) -> Stop | None:
-    """The stop behind a stored name."""
-    return None if name is None else Stop[name]
 
 
 def _arrays_to_bytes(arrays: dict[str, Arr]) -> bytes:

@@ -5,6 +5,8 @@ Knows no layer above it. A message says who, what, where and what to do next; co
 
 from typing import ClassVar
 
+import numpy as np
+
 
 class CoregError(Exception):
     """A failure that coreg understands; its text is written for the person who can mend it."""
@@ -30,7 +32,7 @@ class BadData(CoregError, ValueError):
     exit_code = 6
 
 
-class SingularSystem(BadData):
+class SingularSystem(BadData, np.linalg.LinAlgError):
     """A textbook system has no unique solution in floating point; a rank-revealing solver is named instead."""
 
 

@@ -238,7 +238,7 @@ def root(
         "ledger": ledger,
         "patience": patience,
     }
-    from site_agent.join import EXIT_CODE_OF, join
+    from site_agent.join import join
 
     watcher = _Watcher(as_json=as_json)
     try:
@@ -268,7 +268,7 @@ def root(
             watcher.note(
                 f"next: coreg-agent predict --model {joined.models[0]} --data new.csv --output predictions.csv"
             )
-    raise typer.Exit(EXIT_CODE_OF[stop])
+    raise typer.Exit(console.EXIT_CODE_OF_STOP[stop.name])
 
 
 @app.command("check")

@@ -13,7 +13,6 @@ import grpc
 
 from coreg_core.errors import Refused, UsageError
 from coreg_core.messages import Ask, Finished, Plan, ToSite
-from coreg_core.rounds.schedule import Stop
 from coreg_core.threads import pin_threads
 from coreg_core.view import Solution
 from coreg_wire.console import OperatorInterrupt
@@ -27,17 +26,6 @@ from site_agent.model_file import SiteModel, save_model
 from site_agent.policy import read_policy
 from site_agent.prepare import Inputs, Prepared, prepare, site_salt
 from site_agent.probe import probe_server
-
-EXIT_CODE_OF = {
-    Stop.CONVERGED: 0,
-    Stop.MAX_ROUNDS: 3,
-    Stop.STAGNATED: 3,
-    Stop.REFUSED: 4,
-    Stop.TOO_FEW_SITES: 5,
-    Stop.STALLED: 5,
-    Stop.SITE_FAULT: 6,
-    Stop.INTERRUPTED: 130,
-}
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from coreg_core.messages import (
     Vector,
 )
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import KernelExpansion, Solution, View, make_view
+from coreg_core.view import Solution, View, make_view
 
 
 class SitePhase(Enum):
@@ -58,7 +58,7 @@ class PrivateData:
 
 @dataclass(frozen=True)
 class SiteResult:
-    """How the run ended for this site; ``functions`` are its models in transformed targets, one a column (λ)."""
+    """How the run ended for this site; ``solutions`` are its models in transformed targets, one a column (λ)."""
 
     stop: Stop
     reason: str
@@ -67,11 +67,6 @@ class SiteResult:
     alone: Solution | None
     shift: float
     scale: float
-
-    @property
-    def functions(self) -> tuple[KernelExpansion, ...]:
-        """One for each coupling of the plan; empty where no round was verified."""
-        return tuple(s.function for s in self.solutions)
 
 
 def accept_everything(plan: Plan) -> str | None:  # noqa: ARG001 - the shape of a policy

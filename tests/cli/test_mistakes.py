@@ -131,3 +131,24 @@ def test_exit_code_3_when_it_does_not_converge():
     code, out, _err = run(*words)
     assert code == 3
     assert "max_rounds: Reached max_rounds" in out
+
+
+def test_every_stop_has_a_documented_exit_code():
+    from coreg_core.rounds.schedule import Stop
+    from coreg_wire.console import EXIT_CODE_OF_STOP, EXIT_CODES
+
+    assert set(EXIT_CODE_OF_STOP) == set(Stop.__members__)
+    assert set(EXIT_CODE_OF_STOP.values()) <= set(EXIT_CODES)
+
+
+def test_the_sample_configurations_are_read(tmp_path):
+    from coordinator.config import SAMPLE, read_configuration
+    from site_agent.policy import Policy, read_policy
+
+    (tmp_path / "federation.toml").write_text(SAMPLE)
+    assert read_configuration(tmp_path / "federation.toml").plan().min_sites == 3
+    deploy = Path(__file__).resolve().parents[2] / "deploy"
+    assert read_policy(deploy / "policy.toml") == Policy()
+    code, _out, err = run("coreg-agent", "--config", deploy / "agent.toml")
+    assert code == 2  # as it stands there is no key, and the next step is named
+    assert "coreg-agent enroll" in err
