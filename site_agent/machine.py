@@ -34,7 +34,7 @@ from coreg_core.messages import (
     Vector,
 )
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import Solution, View, make_view
+from coreg_core.view import KernelExpansion, Solution, View, make_view
 
 
 class SitePhase(Enum):
@@ -67,6 +67,11 @@ class SiteResult:
     alone: Solution | None
     shift: float
     scale: float
+
+    @property
+    def functions(self) -> tuple[KernelExpansion, ...]:
+        """One for each coupling of the plan; empty where no round was verified."""
+        return tuple(s.function for s in self.solutions)
 
 
 def accept_everything(plan: Plan) -> str | None:  # noqa: ARG001 - the shape of a policy

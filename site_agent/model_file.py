@@ -1,10 +1,12 @@
 """What a site owns at the end: one file of arrays and JSON (safetensors), no pickle, versioned and checksummed.
 
 It holds the function, the preprocessing, the target's transformation and the plan that it came of. A kernel model's
-points are the site's labelled rows: the file is mode 0600, and says so. Knows files; no socket.
+points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The file
+is mode 0600, and says what it holds. Knows files; no socket.
 """
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -19,7 +21,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, StorageError
+from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.view import KernelExpansion
 from site_agent.preprocessing import Preprocessing
@@ -29,6 +31,10 @@ FORMAT = "coreg-model/1"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
+)
+LINEAR_WARNING = (
+    "This linear model is kept as an expansion over the site's own rows, which stand in this file. Keep it as private as "
+    'the table that it came of: mode 0600, never on a shared volume. A plan with form = "linear" keeps weights alone.'
 )
 
 
@@ -74,20 +80,26 @@ def save_model(path: Path, model: SiteModel) -> None:
         "stop": model.stop,
         "coupling": model.coupling,
         "plan": model.plan,
-        "contains_records": not isinstance(model.function.kernel, Linear),
+        "contains_records": contains_records(model.function),
     }
     text = json.dumps(meta, sort_keys=True)
     header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
     if meta["contains_records"]:
-        header["warning"] = WARNING
+        header["warning"] = LINEAR_WARNING if isinstance(model.function.kernel, Linear) else WARNING
     _write_whole(path, safetensors.numpy.save(arrays, metadata=header))
+
+
+def contains_records(function: KernelExpansion) -> bool:
+    """Whether the points are rows of a table: all are, but the unit vectors under the linear kernel (weights)."""
+    points = function.points
+    return not (isinstance(function.kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
 
 
 def load_model(path: Path) -> SiteModel:
     """Read it, the checksum checked.
 
     Raises:
-        BadData: not a model file, of another version, or changed since it was written.
+        BadData: not a model file, of another version, changed since it was written, or without a part it should have.
         StorageError: it cannot be read.
     """
     if not path.is_file():
@@ -107,12 +119,17 @@ def load_model(path: Path) -> SiteModel:
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
         )
-    meta = json.loads(text)
-    return SiteModel(
-        function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
-        preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-        **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
-    )
+    try:
+        meta = json.loads(text)
+        return SiteModel(
+            function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
+            preprocessing=Preprocessing.from_json(meta["preprocessing"]),
+            **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
+        )
+    except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
+        raise BadData(
+            f"{path}: not as this version writes models ({error!r}). Train again, or ask its author."
+        ) from None
 
 
 def write_predictions(
@@ -122,15 +139,18 @@ def write_predictions(
 
     Raises:
         StorageError: it cannot be written there, or the suffix is neither.
+        UsageError: as many ids as predictions there are not, or the id column has the predictions' name.
     """
+    if ids is not None and len(ids) != len(predictions):
+        raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
+    if ids is not None and id_column == "prediction":
+        raise UsageError(f"{path}: the id column has the name of the column of predictions; rename it in the table.")
     columns: dict[str, Any] = {} if ids is None else {id_column or "id": list(ids)}
     frame = pl.DataFrame({**columns, "prediction": predictions})
     match path.suffix.lower():
         case ".csv":
             _write_whole(path, frame.write_csv().encode(), mode=0o644)
         case ".parquet" | ".pq":
-            import io
-
             buffer = io.BytesIO()
             frame.write_parquet(buffer)
             _write_whole(path, buffer.getvalue(), mode=0o644)
@@ -171,5 +191,6 @@ def _write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
+    finally:  # nothing is left to remove once it was moved; an interrupted write leaves no rows lying about
+        Path(temporary).unlink(missing_ok=True)

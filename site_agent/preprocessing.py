@@ -21,6 +21,7 @@ from site_agent.tables import SiteTable, Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
 MOST_LEVELS = 200  # as the 2006 paper does for the KDD Cup (section 5.2): nominal attributes of fewer values are binary
+LARGEST = 1e150  # beyond it squares overflow, and with them variances and kernels
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 
@@ -78,7 +79,7 @@ class Preprocessing:
             )
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
         columns = tuple(_fit_column(name, tables, name in categorical, scale) for name in labelled.columns)
-        constant = [c.name for c in columns if c.kind != "text" and c.mean == c.fill and _constant(labelled, c)]
+        constant = [c.name for c in columns if c.kind != "text" and _constant(labelled, c)]
         notes = (f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}",) if constant else ()
         return cls(columns, notes)
 
@@ -97,6 +98,31 @@ class Preprocessing:
             at += block.shape[1]
         return X
 
+    def notes_on(self, table: Table) -> tuple[str, ...]:
+        """What a person who predicts should read: values that no row showed when the model was made, counted.
+
+        Raises:
+            BadData: a column that is not there, by name.
+        """
+        table.require([c.name for c in self.columns], "a feature of this model")
+        notes = []
+        for column in self.columns:
+            text = table.frame[column.name]
+            if column.kind == "text":
+                unseen = text.drop_nulls().filter(~text.drop_nulls().is_in(list(column.levels)))
+                if len(unseen):
+                    notes.append(
+                        f"{table.source}, column {column.name!r}: {len(unseen)} cells hold a text that the model never "
+                        f"saw ({unseen[0]!r} first); they count as none of its levels"
+                    )
+            if not column.indicator and (missing := text.null_count()):
+                instead = "none of its levels" if column.kind == "text" else "the mean"
+                notes.append(
+                    f"{table.source}, column {column.name!r}: {missing} cells are missing, as none was when the model "
+                    f"was made; they count as {instead}"
+                )
+        return tuple(notes)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {"columns": [asdict(column) for column in self.columns]}
@@ -113,6 +139,11 @@ class Preprocessing:
 def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) -> Column:
     kind: Kind = "text" if categorical else _kind(name, tables)
     labelled = tables[0]
+    if labelled.frame[name].null_count() == len(labelled):
+        raise BadData(
+            f"{labelled.source}, column {name!r}: no labelled row has a value, so nothing can be learnt from it. "
+            f"Leave it out with --drop {name}."
+        )
     missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
     indicator = bool(missing.any())
     own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
@@ -124,12 +155,16 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     }
     if kind == "text":
         return Column(name, kind, levels=_levels(name, tables), **shared)
-    values = _numbers(labelled, name, kind)
-    if np.isnan(values).all():
+    values, *_ = [_numbers(t, name, kind) for t in tables]  # every table's cells are checked, not the labelled alone
+    largest = int(np.nanargmax(np.abs(values)))
+    if abs(values[largest]) > LARGEST:
         raise BadData(
-            f"{labelled.source}, column {name!r}: no labelled row has a value, so nothing can be learnt from it. "
-            f"Leave it out with --drop {name}."
+            f"{labelled.source}, line {labelled.lines[largest]}, column {name!r}: {labelled.frame[name][largest]!r} is "
+            f"beyond ±{LARGEST:g}, so its square overflows. Mend the cell, or write the column in another unit."
         )
+    if (one := float(values[largest])) == np.nanmin(values) == np.nanmax(values):
+        # The mean of 0.1, 0.1 and 0.1 is not 0.1: taken as it is, a constant column is zeros to the last bit.
+        return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
     imputer = SimpleImputer(strategy="mean").fit(values[:, None])
     fill = float(imputer.statistics_[0])
     mean, deviation = _standard(imputer.transform(values[:, None])[:, 0]) if scale else (0.0, 1.0)
@@ -137,12 +172,8 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
 
 
 def _standard(values: Arr) -> tuple[float, float]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaler = StandardScaler().fit(values[:, None])
-    mean, deviation = float(scaler.mean_[0]), float(scaler.scale_[0])
-    if not (math.isfinite(mean) and math.isfinite(deviation)):
-        raise BadData("a column's values are so large that their variance overflows; rescale it.")
-    return mean, deviation
+    scaler = StandardScaler().fit(values[:, None])
+    return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 
 def _kind(name: str, tables: list[Table]) -> Kind:
@@ -167,7 +198,8 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
 
 
 def _constant(table: Table, column: Column) -> bool:
-    return table.frame[column.name].drop_nulls().n_unique() <= 1
+    values = _numbers(table, column.name, column.kind)
+    return bool(np.nanmin(values) == np.nanmax(values))
 
 
 # --- applying -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ Errors name file, line (as an editor counts them: the header is line 1), column 
 stripped, NFC-normalised, sorted by their UTF-8 bytes, so that neither file order nor a guessed type can matter.
 """
 
+import csv
 import hashlib
+import io
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
 from coreg_core.arrays import Arr, Ints
@@ -118,9 +121,10 @@ def read_table(path: Path) -> Table:
     try:
         match path.suffix.lower():
             case ".csv":
-                frame = _read_csv(path)
-            case ".parquet" | ".pq":
-                frame = _parquet_as_text(pl.read_parquet(path))
+                frame, lines = _read_csv(path)
+            case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
+                frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
+                lines = np.arange(2, frame.height + 2)
             case suffix:
                 raise BadData(f"{source}: {suffix or 'a file without a suffix'} is neither .csv nor .parquet.")
     except FileNotFoundError:
@@ -131,13 +135,14 @@ def read_table(path: Path) -> Table:
         raise BadData(f"{source}: no rows below the header.")
     text = pl.all().str.strip_chars()
     frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
-    return Table(frame, source, np.arange(2, frame.height + 2))
+    return Table(frame, source, lines)
 
 
-def _read_csv(path: Path) -> pl.DataFrame:
+def _read_csv(path: Path) -> tuple[pl.DataFrame, Ints]:
+    """The cells below the header, and the line on which each row begins."""
     data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")  # the mark that Excel writes is no part of the first name
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise BadData(f"{path}, line {line}: not UTF-8 text. Save the table as UTF-8.") from None
@@ -147,36 +152,52 @@ def _read_csv(path: Path) -> pl.DataFrame:
         )
     if not text.strip():
         raise BadData(f"{path}: empty.")
+    body = text.lstrip()  # polars takes the number of columns from the first line, be it blank
+    begins, blank = _outline(body, text[: len(text) - len(body)].count("\n"), path)
+    broken = "A quote inside a cell is doubled and its cell quoted; lines end in LF or CRLF."
     try:
         frame = pl.read_csv(
-            data, has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False
+            body.encode(), has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False
         )
     except PolarsError as error:
-        raise BadData(f"{path}: {_ragged(text) or str(error).splitlines()[0]}") from None
+        raise BadData(f"{path}: not a CSV table ({str(error).splitlines()[0]}). {broken}") from None
+    if frame.height != len(begins):  # then rows and their lines would not belong together
+        raise BadData(f"{path}: not a CSV table ({frame.height} or {len(begins)} rows, as one reads it). {broken}")
     names = [(name or "").strip() for name in frame.row(0)]
-    if short := _ragged(text):
-        raise BadData(f"{path}: {short}")
     _check_names(names, str(path))
-    return frame.slice(1).rename(dict(zip(frame.columns, names, strict=True)))
+    keep = np.flatnonzero(~blank)[1:]
+    return frame[keep].rename(dict(zip(frame.columns, names, strict=True))), begins[keep]
 
 
-def _ragged(text: str) -> str | None:
-    # polars pads short rows and reports long ones without their line, so the standard reader finds both.
-    import csv
-    import io
+def _outline(text: str, above: int, path: Path) -> tuple[Ints, NDArray[np.bool_]]:
+    """The line on which each row begins, counted as an editor would, and which rows are blank lines.
 
-    width = None
-    reader = csv.reader(io.StringIO(text, newline=""))
-    for row in reader:
-        if not row:
-            continue
-        width = width or len(row)
-        if len(row) != width:
-            return (
-                f"line {reader.line_num}: {len(row)} cells, the header has {width}. "
-                "Quote a cell that holds a comma, or add what is missing."
-            )
-    return None
+    polars counts no lines, pads short rows and reads a blank line as a row without values, so the standard reader goes
+    over the text too. A blank line is no row; in a table of one column it is a missing cell, unless it is at the end.
+    """
+    begins: list[int] = []
+    blank: list[bool] = []
+    width, line = 0, above + 1
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            # The header is none, be its only name empty; and spaces are a cell where there is one column.
+            empty = width > 0 and (not row or (len(row) == 1 and width > 1 and not row[0].strip()))
+            width = width or len(row)
+            if len(row) != width and not empty:
+                raise BadData(
+                    f"{path}, line {line}: {len(row)} cells, the header has {width}. "
+                    "Quote a cell that holds a comma, or add what is missing."
+                )
+            begins.append(line)
+            blank.append(empty)
+            line = above + reader.line_num + 1
+    except csv.Error as error:
+        raise BadData(
+            f"{path}, line {line}: not a CSV row ({error}). Look there for a quote that is never closed or not doubled."
+        ) from None
+    last = len(blank) - next(i for i, empty in enumerate(reversed(blank)) if not empty)
+    return np.array(begins), np.array([e and (width > 1 or i >= last) for i, e in enumerate(blank)])
 
 
 def _check_names(names: list[str], source: str) -> None:
@@ -186,15 +207,18 @@ def _check_names(names: list[str], source: str) -> None:
         raise BadData(f"{source}: column {', '.join(map(repr, twice[:SHOWN]))} stands there twice; rename one.")
 
 
-def _parquet_as_text(frame: pl.DataFrame) -> pl.DataFrame:
-    _check_names([name.strip() for name in frame.columns], "the Parquet file")
+def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
+    _check_names([name.strip() for name in frame.columns], source)
     columns = []
     for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
         if series.dtype.is_float():  # repr: the shortest text that reads back to the same number
             values = [None if v is None or math.isnan(v) else repr(v) for v in series.cast(pl.Float64).to_list()]
             columns.append(pl.Series(series.name, values, dtype=pl.String))
-        elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
-            raise BadData(f"column {series.name!r} holds {series.dtype}, which is no number and no text; drop it.")
+        elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object, pl.Duration):
+            raise BadData(
+                f"{source}, column {series.name!r}: holds {series.dtype}, which is no number and no text. "
+                "Write the file again without it, or with numbers or text in its place."
+            )
         else:
             columns.append(series.cast(pl.String))
     return pl.DataFrame(columns)

@@ -21,9 +21,9 @@ import coreg_sim.cli  # noqa: E402
 import site_agent.cli  # noqa: E402
 from coordinator.config import Configuration  # noqa: E402
 from coordinator.phases import state_diagram  # noqa: E402
-from coordinator.serve import EXIT_CODE_OF  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
-from coreg_wire.console import EXIT_CODES  # noqa: E402
+from coreg_core.rounds.schedule import Stop  # noqa: E402
+from coreg_wire.console import EXIT_CODE_OF_STOP, EXIT_CODES  # noqa: E402
 from site_agent.policy import Policy  # noqa: E402
 
 PROGRAMS = {
@@ -141,10 +141,8 @@ def exit_codes() -> str:
 
 
 def stops() -> str:
-    return table(
-        "| stop | exit code | what it says |",
-        [f"| {s.name} | {code} | {s.value} |" for s, code in EXIT_CODE_OF.items()],
-    )
+    rows = [f"| {stop.name} | {EXIT_CODE_OF_STOP[stop.name]} | {stop.value} |" for stop in Stop]
+    return table("| stop | exit code | what it says |", rows)
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {

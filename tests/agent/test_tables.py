@@ -1,5 +1,11 @@
 """Files to columns of text: what is read, what is refused, and that neither file order nor a guessed type matters."""
 
+import csv
+import hashlib
+import io
+import itertools
+import unicodedata
+
 import numpy as np
 import polars as pl
 import pytest
@@ -100,6 +106,16 @@ REFUSED = {
     "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' stands twice"),
     "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: an unlabelled instance without an id"),
     "no feature": (b"id,y\n1,3\n2,\n", "no feature column"),
+    "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
+    "a line after a blank one": (b"\r\nid,a,y\r\n\r\n1,2,3\r\n2,5,six\r\n", "line 5, column 'y': 'six'"),
+    "a quote never closed": (b'id,a,y\n1,2,3\n2,"5,4\n3,6,\n', "line 3: not a CSV row"),
+    "a quote inside a cell": (b'id,a,y\n1,5" pipe,3\n3,6,\n', "not a CSV table"),
+    "carriage returns alone": (b"id,a,y\r1,2,3\r3,6,\r", "not a CSV table"),
+    "a cell without end": (b"id,a,y\n1," + b"x" * 200_000 + b",3\n", "line 2: not a CSV row"),
+    "an id and its other spelling": ("id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(), "lines 3 and 4"),
+    "a target beyond the numbers": (b"id,a,y\n1,2,1e400\n4,5,\n", "'1e400' is not a finite number"),
+    "a target that is not a number": (b"id,a,y\n1,2,nan\n4,5,\n", "line 2, column 'y': 'nan'"),
+    "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
 
 
@@ -116,6 +132,104 @@ def test_refused_by_file_line_and_column(tmp_path, why):
 def test_a_quoted_newline_is_one_cell(tmp_path):
     table = read_table(write(tmp_path, 'id,a,y\n1,"x\ny, z",3\n'))
     assert table.frame["a"].to_list() == ["x\ny, z"]
+
+
+# What a spreadsheet may put into a cell: separators, quotes, newlines, spaces around, other scripts.
+CELLS = st.text(st.sampled_from(list('ab0.,"\n \u00e9\u4e2d')), max_size=6)
+
+
+@given(
+    st.integers(2, 4).flatmap(lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1)),
+    st.sampled_from(["\n", "\r\n"]),
+    st.data(),
+)
+def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(tmp_path_factory, rows, newline, data):
+    folder = tmp_path_factory.mktemp("csv")
+    text, lines = io.StringIO(newline=""), []
+    writer = csv.writer(text, lineterminator=newline)
+    writer.writerow([f"c{i}" for i in range(len(rows[0]))])
+    for row in rows:
+        text.write(data.draw(st.sampled_from(["", newline, newline * 2])))  # blank lines are no rows
+        lines.append(text.getvalue().count("\n") + 1)
+        writer.writerow(row)
+    text.write(data.draw(st.sampled_from(["", newline, newline * 3])))
+    table = read_table(write(folder, text.getvalue()))
+    expected = [tuple(None if cell.strip() in ("", "NA") else cell.strip() for cell in row) for row in rows]
+    assert table.frame.rows() == expected
+    assert table.lines.tolist() == lines
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_in_one_column_a_blank_line_is_a_missing_cell_but_not_at_the_end(tmp_path, newline):
+    table = read_table(write(tmp_path, newline.join(["a", "1", "", "3", "", ""])))
+    assert table.frame["a"].to_list() == ["1", None, "3"]
+    assert table.lines.tolist() == [2, 3, 4]
+
+
+def test_the_digest_is_of_lengths_and_bytes():
+    # Written out by hand: every site has to arrive at this number, whatever its version.
+    data = b"\x02\0\0\0\0\0\0\0p1" + b"\x03\0\0\0\0\0\0\0\xc3\xa9z"
+    assert ids_digest(["p1", "\u00e9z"]) == hashlib.sha256(data).hexdigest()
+    lists = [["ab"], ["a", "b"], ["b", "a"], ["", "ab"], ["ab", ""], []]
+    assert len({ids_digest(ids) for ids in lists}) == len(lists)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=8))
+def test_ids_are_sorted_by_their_bytes_and_digested_alike_in_any_order(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("ids")
+    normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", "NA"}
+    ids = sorted((t for t in normal if "\0" not in t), key=lambda t: t.encode())
+    if not ids:
+        return
+    found = []
+    for order in itertools.islice(itertools.permutations(ids), 3):
+        frame = pl.DataFrame({"id": ["l", *order], "a": ["1"] * (len(ids) + 1), "y": ["1", *[None] * len(ids)]})
+        frame.write_parquet(folder / "t.parquet")
+        found.append(load_site_tables(folder / "t.parquet", "y", "id").unlabelled_ids)
+    assert found == [tuple(ids)] * len(found)
+
+
+def test_the_shared_file_must_hold_the_features_and_only_them(tmp_path):
+    shared = write(tmp_path, "id,a,C\nq1,8,x\n", "s.csv")
+    with pytest.raises(BadData, match=r"s\.csv: no column 'c'.*Did you mean 'C' for 'c'\?.*'id', 'a', 'C'"):
+        load_site_tables(write(tmp_path, GOOD), "y", "id", unlabelled=shared)
+    table = load_site_tables(write(tmp_path, GOOD), "y", "id", unlabelled=shared, drop=["c"])
+    assert table.features == ["a"]
+    assert table.unlabelled.columns == ["a"]
+    for name, said in (("y", "target and as id"), ("zz", "no column 'zz'")):
+        with pytest.raises(BadData, match=said):
+            load_site_tables(write(tmp_path, GOOD), "y", name)
+
+
+def test_parquet_columns_become_text_without_loss(tmp_path):
+    single = np.float32(0.1)
+    frame = pl.DataFrame(
+        {
+            "f": [0.1 + 0.2, float("nan"), 5e-324],
+            "g": pl.Series([single, None, 2.5], dtype=pl.Float32),
+            "i": [2**62 + 1, -1, None],
+            "b": [True, False, None],
+            "t": [" x ", "NA", ""],
+        }
+    )
+    frame.write_parquet(tmp_path / "t[1].parquet")  # a name, not a pattern
+    table = read_table(tmp_path / "t[1].parquet")
+    assert table.frame.to_dict(as_series=False) == {
+        "f": ["0.30000000000000004", None, "5e-324"],
+        "g": [repr(float(single)), None, "2.5"],
+        "i": ["4611686018427387905", "-1", None],
+        "b": ["true", "false", None],
+        "t": ["x", None, None],
+    }
+    pl.DataFrame({"ok": [1], "l": [[1, 2]]}).write_parquet(tmp_path / "n.parquet")
+    with pytest.raises(BadData, match=r"n\.parquet, column 'l': holds List"):
+        read_table(tmp_path / "n.parquet")
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
+def test_a_file_that_is_not_there(tmp_path, name):
+    with pytest.raises(BadData, match=f"{name}: no such file"):
+        read_table(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t"])

@@ -1,56 +1,187 @@
-"""The documentation says what the programs do: generated parts are fresh, links lead somewhere, examples run."""
+"""The documentation says what the programs do: generated parts are fresh, links lead somewhere, commands parse, examples run."""
 
+import doctest
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer.main
+
+import coordinator.cli
+import coreg_sim.cli
+import site_agent.cli
+from coreg_core.bases import EveryPoint, LabelledPoints
+from coreg_core.kernels import Gaussian
+from coreg_core.view import make_view
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "operators-guide.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = {
+    "coreg-coordinator": typer.main.get_command(coordinator.cli.app),
+    "coreg-agent": typer.main.get_command(site_agent.cli.app),
+    "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
+}
+
+
+def docs(argument, root=ROOT):
+    return subprocess.run(
+        [sys.executable, root / "tools" / "docs.py", argument], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def anchors(page):
+    """Headings as GitHub links to them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+# --- generated parts ----------------------------------------------------------------------------------------------
 
 
 def test_generated_parts_are_fresh():
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "docs.py", "--check"], capture_output=True, text=True, timeout=100
-    )
+    done = docs("--check")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
+    for name in ("tools", "docs", "proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
+        if name in ("tools", "docs"):
+            (tmp_path / name).mkdir()
+            for path in (ROOT / name).glob("*.[mp][dy]"):
+                (tmp_path / name / path.name).write_bytes(path.read_bytes())
+        else:
+            (tmp_path / name).symlink_to(ROOT / name)
+    page = tmp_path / "docs" / "operators-guide.md"
+    good = page.read_text()
+    page.write_text(good.replace("| 7 | unreachable |", "| 7 | lost |"))
+    done = docs("--check", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "stale: docs/operators-guide.md; mend it with `make docs`\n"
+    assert docs("--write", tmp_path).stdout == "written: docs/operators-guide.md\n"
+    assert page.read_text() == good
+
+
+# --- links and commands -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_tests_that_are_pointed_to_exist(page):
+    for path, name in re.findall(
+        r"`(?:tests/core/)?((?:tests/)?[\w/]*test_\w+\.py|tests/\w+)(?:::(\w+))?`", page.read_text()
+    ):
+        [found] = [p for p in (ROOT / path, ROOT / "tests" / "core" / path) if p.exists()]
+        assert not name or f"def {name}(" in found.read_text(), f"{page.name}: {path}::{name}"
 
 
 def test_the_two_commands_are_make_targets():
+    [first] = [block for block in blocks(README, "sh") if "make " in block]
+    assert [line.split()[:2] for line in first.splitlines()] == [["make", "demo"], ["make", "test"]]
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("demo", "test"):
-        assert f"make {target} " in (ROOT / "README.md").read_text()
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    for page in PAGES:
+        for target in re.findall(
+            r"\bmake (\w+)", " ".join([*blocks(page, "sh"), *re.findall("`.+?`", page.read_text())])
+        ):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
 
 
-def test_the_library_example_runs(capsys):
-    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})
-    shown = capsys.readouterr().out
-    assert shown.startswith("(100,) ")
-    assert np.isfinite(float(shown.split()[1]))
+def fenced_commands():
+    for page in (README, GUIDE):
+        for block in blocks(page, "sh"):
+            for line in block.splitlines():
+                if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS:
+                    yield pytest.param(words, id=f"{page.stem}: {' '.join(words[:2])}")
 
 
-def test_every_command_in_the_readme_exists():
-    pages = (ROOT / "docs" / "commands.md").read_text()
-    sections = dict(re.findall(r"^## (.+?)\n\n```text\n(.*?)```", pages, re.DOTALL | re.MULTILINE))
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    lines = [line.split("#")[0].split() for block in blocks for line in block.splitlines()]
-    checked = 0
-    for words in lines:
-        if not words or not words[0].startswith("coreg-"):
-            continue
-        name = " ".join(words[:2]) if " ".join(words[:2]) in sections else words[0]
-        for option in (word for word in words if word.startswith("--")):
-            assert f"{option} " in sections[name], f"{' '.join(words)}: {name} has no {option}"
-        checked += 1
-    assert checked >= 9
+@pytest.mark.parametrize("words", [*fenced_commands()])
+def test_every_command_line_parses(words, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("COREG_")]:
+        monkeypatch.delenv(name)
+    group = PROGRAMS[words[0]]
+    if words[1] in group.commands:
+        group.commands[words[1]].make_context(words[1], words[2:])
+    else:
+        assert words[1].startswith("--"), f"{words[0]} has no command {words[1]!r}"
+        group.make_context(words[0], words[1:])
+
+
+def test_the_readme_has_the_eight_commands_of_a_real_run():
+    lines = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
+    real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
+    assert real == [
+        "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
+        "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_and_options_in_the_text_exist(page):
+    every = {"--help", *(opt for _, opts in all_options() for opt in opts)}
+    for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
+        words = span.split()
+        if words[0] in PROGRAMS and len(words) > 1 and not words[1].startswith("--"):
+            assert words[1].rstrip(",.") in PROGRAMS[words[0]].commands, f"{page.name}: `{span}`"
+        if words[0] in PROGRAMS or words[0].startswith("--"):
+            for option in re.findall(r"--[a-z][a-z-]*", span):
+                assert option in every or option in {"--build", "--write", "--check"}, f"{page.name}: `{span}`"
+
+
+def all_options():
+    for group in PROGRAMS.values():
+        for command in (group, *group.commands.values()):
+            yield command, [opt for parameter in command.params for opt in parameter.opts]
+
+
+def test_every_environment_variable_exists():
+    known = {parameter.envvar for command, _ in all_options() for parameter in command.params}
+    for name in re.findall(r"`(COREG_[A-Z]+)`", GUIDE.read_text()):
+        assert name in known, name
+
+
+# --- examples and claims ------------------------------------------------------------------------------------------
+
+
+def test_the_library_example_runs():
+    [code] = blocks(README, "python")
+    example = doctest.DocTestParser().get_doctest(code, {}, "README.md", str(README), 0)
+    assert len(example.examples) >= 5
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
+def test_every_answer_is_a_function_of_m0_and_S(span):
+    """The threat model's bound on what any number of questions can reveal, and the two ways to ask for it."""
+    rng = np.random.default_rng(0)
+    X, y, Z = rng.normal(size=(12, 2)), rng.normal(size=12), rng.normal(size=(7, 2))
+    view = make_view(span, Gaussian(3.0), X, y, Z, 0.5)
+    identity, one = np.eye(7), np.ones(7)
+    m0 = view.respond(np.zeros((7, 1)), np.array([0.0]))
+    S = np.linalg.inv(identity - view.respond(identity, one, "linear")) - identity  # m linear columns at μ = 1
+    for mu in (0.1, 3.0):
+        t = rng.normal(size=(7, 1))
+        B = identity + mu * S
+        np.testing.assert_allclose(
+            view.respond(t, np.array([mu])), t - np.linalg.solve(B, t - m0), rtol=1e-9, atol=1e-9
+        )
+        linear = view.respond(t, np.array([mu]), "linear")
+        np.testing.assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)

@@ -13,7 +13,7 @@ from tiny import SCHEDULES, TIMEOUTS, Pump, make_plan, make_sites, resumption_of
 
 from coordinator.events import DeadlinePassed, Ended, Membership, Record, Resumption, Snapshot, StepTaken
 from coordinator.machine import Coordinator
-from coordinator.store import Measured, RunStore, stop_from_name
+from coordinator.store import Measured, RunStore
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import Plan
 from coreg_core.rounds.schedule import Stop
@@ -177,7 +177,7 @@ def test_runs_and_rounds_tell_what_happened(store: RunStore) -> None:
     plan = begun(store, pump.records)
     summary, rounds = store.show(plan.run)
     assert (summary.run, summary.started, summary.ended) == (plan.run, NOW, NOW)
-    assert stop_from_name(summary.stop) is Stop.CONVERGED
+    assert summary.stop == Stop.CONVERGED.name
     assert Plan(**{**summary.plan, "sites": tuple(summary.plan["sites"]), "coupling": (0.1, 1.0)}) == plan
     steps = [r for r in pump.records if isinstance(r, StepTaken)]
     assert summary.questions == len(steps) == len(rounds)
