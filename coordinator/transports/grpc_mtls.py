@@ -26,7 +26,7 @@ MAX_UNLABELLED = 200_000_000
 CLOSE_GRACE = 5.0
 # A socket that is closed while its peer still writes is reset, and the peer loses what it had not read yet: after the
 # last word everybody gets this long to read it.
-LINGER = 0.25
+LINGER = 1.0
 
 
 @dataclass(eq=False)
