@@ -97,11 +97,16 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was."""
-    from coordinator.config import read_configuration
+    from coordinator.config import check_listen, read_configuration
     from coordinator.report import choose_reporter
     from coordinator.serve import serve
 
     configuration = read_configuration(federation)
+    if listen is not None:
+        try:
+            check_listen(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}.") from None
     given = {"listen": listen, "store": store, "identity": identity}
     service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
     configuration = configuration.model_copy(update={"service": service})

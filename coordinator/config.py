@@ -25,6 +25,24 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _fits_the_wire(value: int) -> int:
+    if value >= 2**31:
+        raise ValueError("too large: 2147483647 at most")
+    return value
+
+
+def check_listen(listen: str) -> str:
+    """HOST:PORT, with a port that there is: gRPC takes 99999 for 34463, and no port for 443.
+
+    Raises:
+        ValueError: not of that form.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError(f"{listen!r} is not HOST:PORT with a port of 0 to 65535")
+    return listen
+
+
 class FederationSection(_Section):
     """Who."""
 
@@ -61,6 +79,11 @@ class ModelSection(_Section):
     coupling: NotNegative | tuple[NotNegative, ...] = 0.01
     target: TargetScale = "centred"
 
+    @field_validator("degree", "landmarks", "seed")
+    @classmethod
+    def _fits(cls, value: int) -> int:
+        return _fits_the_wire(value)
+
     @field_validator("coupling")
     @classmethod
     def _some(cls, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
@@ -79,6 +102,11 @@ class ScheduleSection(_Section):
     bound: BoundRule = "tight"
     threads: int = Field(default=1, ge=1, le=1024)
 
+    @field_validator("max_rounds")
+    @classmethod
+    def _fits(cls, value: int) -> int:
+        return _fits_the_wire(value)
+
 
 class ServiceSection(_Section):
     """Where."""
@@ -86,6 +114,11 @@ class ServiceSection(_Section):
     listen: str = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return check_listen(value)
 
 
 class TimeoutSection(_Section):
@@ -149,15 +182,19 @@ def read_configuration(path: Path) -> Configuration:
     try:
         configuration = Configuration.model_validate(read_toml(path))
     except ValidationError as error:
-        faults = "\n".join(f"  {_where(e['loc'])}: {e['msg']} (it is {e['input']!r})" for e in error.errors())
-        raise UsageError(f"{path}: {error.error_count()} fault(s):\n{faults}") from None
+        faults: dict[str, list[str]] = {}
+        for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
+            faults.setdefault(f"{_where(e['loc'])} = {e['input']!r}", []).append(e["msg"])
+        told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
+        raise UsageError(f"{path}: {len(faults)} fault(s):\n{told}") from None
     base, service = path.parent, configuration.service
     absolute = service.model_copy(update={"identity": base / service.identity, "store": base / service.store})
     return configuration.model_copy(update={"service": absolute})
 
 
 def _where(location: tuple[str | int, ...]) -> str:
-    return ".".join(str(part) for part in location)
+    """Section and key, and the place in a list; not the names that pydantic has for the members of a union."""
+    return ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))
 
 
 SAMPLE = """\

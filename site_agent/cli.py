@@ -98,11 +98,23 @@ def _settings(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
             kind: type | None = CONFIG_KEYS.get(key)
             if kind is None:
                 raise UsageError(f"{config}: {key!r} is no setting; choose from {', '.join(sorted(CONFIG_KEYS))}.")
-            wanted: Any = {Path: str, float: (int, float)}.get(kind, kind)
-            if not isinstance(value, wanted):
-                raise UsageError(f"{config}: {key} = {value!r} is not a {kind.__name__.lower()}.")
+            if fault := _fault(kind, value):
+                raise UsageError(f"{config}: {key} = {value!r} {fault}.")
             from_file[key] = config.parent / str(value) if kind is Path else value
     return {**DEFAULTS, **from_file, **{k: v for k, v in given.items() if v not in (None, [])}}
+
+
+def _fault(kind: type, value: object) -> str | None:
+    """What is wrong with a value of agent.toml, or None; as strict as the option of the same name."""
+    if kind is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return None if number and float(str(value)) >= 1 else "is not a number of at least 1"
+    if kind is list:
+        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if good else 'is not a list of names, as in ["a", "b"]'
+    if kind is bool:
+        return None if isinstance(value, bool) else "is neither true nor false"
+    return None if isinstance(value, str) and value else "is not a text in quotes"
 
 
 def _joining(settings: dict[str, Any], *, insecure: bool, name: str | None, need_coordinator: bool = True) -> "Joining":
@@ -219,9 +231,6 @@ def root(
     """
     if context.invoked_subcommand is not None:
         return
-    if len(sys.argv) == 1:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
     given = {
         "data": data,
         "target": target,
@@ -238,6 +247,10 @@ def root(
         "ledger": ledger,
         "patience": patience,
     }
+    # A container may say everything in its environment; where nothing is said at all, help is the answer.
+    if len(sys.argv) == 1 and config is None and not any(given.values()):
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
     from site_agent.join import join
 
     watcher = _Watcher(as_json=as_json)

@@ -23,6 +23,9 @@ from site_agent.ledger import Ledger
 from site_agent.machine import Site, SiteResult
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+# Each session has a channel of its own, and pauses are ours: gRPC would share a refused connection's back-off, of seconds
+# and then minutes, with the channels that come after it.
+OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class _NoSession(Exception):
 
 
 class _LostSession(Exception):
-    """A stream that had been open broke."""
+    """A session broke: something had been heard in it, or it had been open for a while."""
 
 
 async def take_part(
@@ -65,7 +68,8 @@ async def take_part(
     pause, last_session, joined = FIRST_PAUSE, time.monotonic(), False
     while True:
         try:
-            return await _session(site, ledger, dial, note, on_message)
+            left = dial.patience - (time.monotonic() - last_session)
+            return await _session(site, ledger, dial, left, note, on_message)
         except _NoSession as lost:
             reason = str(lost)
         except _LostSession as lost:  # there was a session: patience and pause begin anew
@@ -73,12 +77,13 @@ async def take_part(
         if not joined:
             reason = await asyncio.to_thread(_diagnosis, dial) or reason
         waited = time.monotonic() - last_session
-        if waited > dial.patience:
+        if waited >= dial.patience:
             raise Unreachable(
                 f"{dial.address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up."
             )
         note(f"no session with {dial.address}: {reason}; trying again")
-        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
+        jittered = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
+        await asyncio.sleep(min(jittered, dial.patience - waited))
         pause = min(LONGEST_PAUSE, 2 * pause)
 
 
@@ -91,23 +96,48 @@ def _diagnosis(dial: Dial) -> str:
 
 
 async def _session(
-    site: Site, ledger: Ledger, dial: Dial, note: Callable[[str], None], on_message: Callable[[ToSite], None]
+    site: Site,
+    ledger: Ledger,
+    dial: Dial,
+    left: float,
+    note: Callable[[str], None],
+    on_message: Callable[[ToSite], None],
 ) -> SiteResult:
-    options = channel_options(dial.keepalive)
+    options = [*channel_options(dial.keepalive), OWN_CONNECTION]
     if dial.credentials is None:
         channel = grpc.aio.insecure_channel(dial.address, options=options)
     else:
         channel = grpc.aio.secure_channel(dial.address, dial.credentials, options=options)
+    heard = False
+
+    def hear(message: ToSite) -> None:
+        nonlocal heard
+        heard = True
+        on_message(message)
+
     async with channel:
         try:
-            await asyncio.wait_for(channel.channel_ready(), timeout=3 * dial.keepalive)
+            await asyncio.wait_for(_connected(channel), timeout=min(3 * dial.keepalive, max(left, 1.0)))
         except TimeoutError:
             raise _NoSession("no answer") from None
+        since = time.monotonic()
         try:
-            return await _answer(site, ledger, channel, note, on_message)
-        except grpc.RpcError as error:
+            return await _answer(site, ledger, channel, note, hear)
+        except (grpc.RpcError, _LostSession) as error:
             details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            raise _LostSession(f"the stream broke ({details})") from None
+            # Another service at that address breaks every stream at once: that is no session, and patience goes on.
+            kind = _LostSession if heard or time.monotonic() - since > 2 * dial.keepalive else _NoSession
+            raise kind(f"the stream broke ({details})") from None
+
+
+async def _connected(channel: grpc.aio.Channel) -> None:
+    """Wait for one attempt to connect; when to try again is our own business."""
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.READY:
+        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+            raise _NoSession("no answer")
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
 async def _answer(

@@ -4,6 +4,7 @@ Knows every room of the agent and puts them together; `cli` parses and calls it.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +95,8 @@ def join(joining: Joining, note: Callable[[str], None], progress: Callable[[ToSi
     if identity is not None and (warning := identity.expiry_warning()):
         note(f"warning: {warning}")
     policy = read_policy(joining.policy)
+    for path in (joining.output, joining.alone):
+        check_output(path)
     prepared = prepare(joining.inputs, site_salt(joining.identity / "salt"))
     for text in prepared.notes:
         note(text)
@@ -107,6 +110,23 @@ def join(joining: Joining, note: Callable[[str], None], progress: Callable[[ToSi
         ledger.close()
     models = _write_models(joining, name, prepared, result)
     return Joined(name, result, models, ledger.sent, ledger.path)
+
+
+def check_output(path: Path | None) -> None:
+    """Said before the run, and not after hours of it, when the model would be lost.
+
+    Raises:
+        UsageError: a model cannot be written there.
+    """
+    if path is None:
+        return
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder for the model.")
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file for the model.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder}: the model cannot be written there; mend its rights, or choose another --output.")
 
 
 def _dial(joining: Joining, identity: Identity | None) -> Dial:
@@ -136,11 +156,13 @@ def _write_models(joining: Joining, name: str, prepared: Prepared, result: SiteR
     if result.plan is None or not result.solutions:
         return ()
     couplings = result.plan.coupling
+    short = [f"{coupling:g}" for coupling in couplings]  # six digits may not tell two of them apart
+    labels = short if len(set(short)) == len(set(couplings)) else [repr(coupling) for coupling in couplings]
     paths = []
-    for coupling, solution in zip(couplings, result.solutions, strict=True):
+    for coupling, label, solution in zip(couplings, labels, result.solutions, strict=True):
         path = joining.output
         if len(couplings) > 1:  # a path of λ: one model for each
-            path = path.with_name(f"{path.stem}-coupling-{coupling:g}{path.suffix}")
+            path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
         save_model(path, _model(joining, name, prepared, result, solution, coupling))
         paths.append(path)
     if joining.alone is not None and result.alone is not None:
@@ -204,9 +226,7 @@ def check(joining: Joining, note: Callable[[str, bool], None]) -> int:
         return probe_server(host, port, checked)
 
     def disk() -> str:
-        folder = joining.output.resolve().parent
-        if not folder.is_dir():
-            raise UsageError(f"{folder}: no such folder for the model.")
+        check_output(joining.output)
         return f"the model goes to {joining.output}"
 
     step("table", table)

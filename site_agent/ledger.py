@@ -5,6 +5,7 @@ put in later breaks the chain from there on. An entry is on disk before its mess
 """
 
 import datetime as dt
+import fcntl
 import hashlib
 import json
 import os
@@ -34,15 +35,26 @@ class Ledger:
         self.path = path
         self.sent: dict[str, Disclosed] = {}
         try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = os.fdopen(descriptor, "ab", buffering=0)
+            self._lock()
             last = _last_line(path)
             # A line torn by a crash is kept, closed, and chained like any other: nothing is ever removed.
             self._previous = GENESIS if last is None else hashlib.sha256(last).hexdigest()
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            self._file = os.fdopen(descriptor, "ab", buffering=0)
             if last is not None and not _ends_whole(path):
                 self._file.write(b"\n")
         except OSError as error:
             raise StorageError(f"{path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
+
+    def _lock(self) -> None:
+        """Two agents that append to one chain break it for good. The system lifts the lock, however the agent ends."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise StorageError(
+                f"{self.path}: another agent of this site is running and writes it. Let it go on, or end it first."
+            ) from None
 
     def record(self, message: FromSite, answers: str | None = None) -> None:
         """Write down a message that is about to leave; ``answers`` says which part was asked, affine or linear."""
@@ -114,7 +126,7 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
                     entry = json.loads(line)
                 except ValueError:
                     raise BadData(f"{path}, line {number}: not a ledger entry (torn by a crash, or changed).") from None
-                if not isinstance(entry, dict) or entry.get("previous") != previous:
+                if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                     raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
                 previous = hashlib.sha256(line).hexdigest()
                 yield entry
@@ -126,9 +138,13 @@ def _last_line(path: Path) -> bytes | None:
     if not path.exists() or path.stat().st_size == 0:
         return None
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 65536))
-        return file.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
+        size, reach = file.seek(0, os.SEEK_END), 65536
+        while True:  # a refusal's text is as long as it is
+            file.seek(max(0, size - reach))
+            _, newline, last = file.read().rstrip(b"\n").rpartition(b"\n")
+            if newline or reach >= size:
+                return last
+            reach *= 8
 
 
 def _ends_whole(path: Path) -> bool:

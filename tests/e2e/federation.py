@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +67,30 @@ def well(program, *arguments, cwd=None):
     return out
 
 
+@cache
+def enrolled(base):
+    """An authority and three sites, by the commands that operators type; made once, copied for every test."""
+    folder = base / "enrolled"
+    folder.mkdir()
+    well("coreg-coordinator", "init", "co", cwd=folder)
+    for site in SITES:
+        enrol(folder, site)
+    return folder
+
+
+def enrol(folder, site, authority="co"):
+    well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=folder)
+    well("coreg-coordinator", "sign", "--identity", authority, f"{site}/site.csr", cwd=folder)
+    well("coreg-agent", "enroll", "--identity", site, "--install", f"{authority}/{site}.pem", cwd=folder)
+
+
 class Federation:
     """A folder with an authority, enrolled sites, their tables, and processes that never outlive the test."""
 
     def __init__(self, folder: Path, **terms):
         self.folder, self.processes = folder, []
+        shutil.copytree(enrolled(folder.parent), folder, dirs_exist_ok=True)
         self.configure(**terms)
-        well("coreg-coordinator", "init", "co", cwd=folder)
-        for site in SITES:
-            self.enrol(site)
         rng = np.random.default_rng(7)
         hidden = rng.normal(size=(90, 2))
         for v, site in enumerate(SITES):
@@ -92,13 +109,7 @@ class Federation:
             "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "stall": 20,
             "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
         }  # fmt: skip
-        (self.folder / "co").mkdir(exist_ok=True)
         (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
-
-    def enrol(self, site):
-        well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=self.folder)
-        well("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr", cwd=self.folder)
-        well("coreg-agent", "enroll", "--identity", site, "--install", f"co/{site}.pem", cwd=self.folder)
 
     def start(self, name, program, *arguments):
         """A process with its output in NAME.out and NAME.err."""

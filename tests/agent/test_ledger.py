@@ -1,0 +1,151 @@
+"""The ledger against a sceptic: what a change to the file can and cannot hide, and two agents at once."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreg_core.errors import BadData, StorageError
+from coreg_core.messages import Fault, Hello, Leaving, PlanAccepted, PlanRefused, Prediction, Vector
+from site_agent.ledger import GENESIS, Ledger, read_ledger
+
+EVERYTHING = (
+    Hello("north", 1, 3, "digest of the ids"),
+    PlanRefused("r", "too many rounds"),
+    PlanAccepted("r", "digest of the plan", "digest of the data", 1.5, 12.25, 1),
+    Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
+    Fault("r", 1, 0, "another target under an old number"),
+    Leaving("over"),
+)
+
+
+def write(path, messages=EVERYTHING):
+    ledger = Ledger(path)
+    try:
+        for message in messages:
+            ledger.record(message)
+    finally:
+        ledger.close()
+    return ledger
+
+
+def test_every_kind_of_message_is_told_with_what_it_disclosed(tmp_path):
+    sent = write(tmp_path / "l").sent
+    told = list(read_ledger(tmp_path / "l"))
+    assert [e["kind"] for e in told] == [type(m).__name__ for m in EVERYTHING]
+    assert told[0]["ids_digest"] == "digest of the ids"
+    assert (told[2]["bound"], told[2]["scale"], told[2]["numbers"]) == (1.5, 12.25, 2)  # b_v and the targets' norm
+    assert told[3]["numbers"] == 6
+    for entry, message in zip(told, EVERYTHING, strict=True):
+        if isinstance(message, PlanRefused | Fault | Leaving):
+            assert entry["text"] == message.reason  # a refusal's words left the machine as well
+    assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
+    assert sum(s.numbers for s in sent.values()) == 8
+    assert told[0]["previous"] == GENESIS
+
+
+@given(data=st.data())
+def test_one_byte_changed_anywhere_before_the_last_line_is_found(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("ledger") / "l"
+    write(path)
+    whole = path.read_bytes()
+    before_last = whole[:-1].rindex(b"\n")
+    at = data.draw(st.integers(0, before_last))
+    other = data.draw(st.integers(1, 255))
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ other]) + whole[at + 1 :])
+    with pytest.raises(BadData, match=r"l, line \d+: "):
+        list(read_ledger(path))
+
+
+def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
+    path = tmp_path / "l"
+    write(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], *lines[3:]]))
+    found = []
+    with pytest.raises(BadData, match="line 3: the chain is broken"):
+        found.extend(read_ledger(path))
+    path.write_bytes(b"".join(lines[1:]))  # the first line, too, has something before it
+    with pytest.raises(BadData, match="line 1: the chain is broken"):
+        list(read_ledger(path))
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"3", b"\xff\xfe", b"{}", json.dumps({"previous": GENESIS}).encode()])
+def test_a_line_that_is_no_entry(tmp_path, line):
+    path = tmp_path / "l"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(BadData, match="l, line 1: "):
+        list(read_ledger(path))
+
+
+def test_torn_at_any_byte_the_agent_writes_on_and_the_rest_can_be_read(tmp_path):
+    path = tmp_path / "l"
+    write(path, EVERYTHING[:2])
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        write(path, [Leaving("later")])
+        told = []
+        try:
+            told.extend(read_ledger(path))
+        except BadData as error:
+            assert "line 2: not a ledger entry (torn by a crash, or changed)" in str(error)  # noqa: PT017
+            # What was written after it is chained to the torn line, so it can be followed once that line is understood.
+            lines = path.read_bytes().splitlines(keepends=True)
+            assert len(lines) == 3
+            assert json.loads(lines[2])["kind"] == "Leaving"
+            assert whole[first:].startswith(lines[1].rstrip(b"\n"))
+        else:
+            assert told[-1]["text"] == "later"
+
+
+def test_a_line_longer_than_one_reading_is_chained_whole(tmp_path):
+    path = tmp_path / "l"
+    for length in (65_000, 65_536, 70_000, 600_000):
+        write(path, [PlanRefused("r", "x" * length)])
+    write(path, [Leaving("over")])
+    assert len(list(read_ledger(path))) == 5
+
+
+def test_two_agents_never_write_one_chain(tmp_path):
+    path = tmp_path / "l"
+    first = Ledger(path)
+    with pytest.raises(StorageError, match="another agent of this site is running"):
+        Ledger(path)
+    first.record(Leaving("over"))
+    first.close()
+    write(path, [Leaving("again")])
+    assert len(list(read_ledger(path))) == 2
+
+
+def test_places_where_no_ledger_can_be(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError, match="nothing was sent"):
+        Ledger(tmp_path / "folder")
+    with pytest.raises(StorageError, match="nothing was sent"):
+        Ledger(tmp_path / "none" / "l")
+    with pytest.raises(StorageError, match="cannot be read"):
+        list(read_ledger(tmp_path / "none"))
+
+
+def test_a_full_disk_stops_the_message(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.close()
+    with open("/dev/full", "ab", buffering=0) as ledger._file, pytest.raises(StorageError, match="nothing was sent"):  # noqa: PTH123
+        ledger.record(Leaving("over"))
+    assert ledger.sent == {}
+
+
+def test_no_number_that_left_stands_in_the_ledger(tmp_path):
+    """The ledger may be shown to an auditor: it has the answers' digest, and neither answers nor targets."""
+    path = tmp_path / "l"
+    values = Vector(np.array([[0.123456789], [987.654321]]))
+    write(path, [dataclasses.replace(EVERYTHING[3], values=values)])
+    text = path.read_text()
+    assert values.digest in text
+    assert "0.123456789" not in text
+    assert "987.654321" not in text

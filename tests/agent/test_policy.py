@@ -1,0 +1,80 @@
+"""policy.toml: every key decides something, the border itself is allowed, and a mistake in the file is never a default."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from coreg_core.errors import UsageError
+from site_agent.policy import Policy, read_policy
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
+from tiny import make_plan
+
+# key: a policy's value, the plan that just fits, the plan that does not
+BORDERS = {
+    "max_rounds": (50, {"max_rounds": 50}, {"max_rounds": 51}),
+    "min_sites": (3, {"min_sites": 3}, {"min_sites": 2}),
+    "coupling_min": (0.5, {"coupling": (0.5, 2.0)}, {"coupling": (2.0, 0.49)}),
+    "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
+    "most_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
+    "most_threads": (2, {"threads": 2}, {"threads": 3}),
+    "disclose_target_norm": (False, {"target": "standardised"}, {"target": "raw"}),
+    "disclose_bound": ("a-priori", {"bound": "a-priori"}, {"bound": "tight"}),
+}
+
+
+def test_every_key_has_a_border_here():
+    assert set(BORDERS) == set(Policy.model_fields)
+
+
+@pytest.mark.parametrize("key", BORDERS)
+def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
+    value, fits, beyond = BORDERS[key]
+    plan = dataclasses.replace(
+        make_plan(), min_sites=3, coupling=(1.0,), max_rounds=10, threads=1, target="standardised"
+    )
+    plan = dataclasses.replace(plan, bound="a-priori")
+    policy = Policy(**{key: value})
+    assert policy.objection(dataclasses.replace(plan, **fits)) is None
+    objection = policy.objection(dataclasses.replace(plan, **beyond))
+    assert objection is not None
+    assert key in objection
+    assert "this site's policy" in objection
+
+
+def test_every_broken_key_is_named_at_once():
+    plan = dataclasses.replace(make_plan(), max_rounds=10**6, threads=65, coupling=(1e9,))
+    objection = Policy().objection(plan) or ""
+    assert all(key in objection for key in ("max_rounds", "most_threads", "coupling_max"))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("max_round = 5", "max_round"),
+        ("max_rounds = 0", "max_rounds"),
+        ("max_rounds = 1.5", "max_rounds"),
+        ("coupling_max = nan", "coupling_max"),
+        ("coupling_max = -1", "coupling_max"),
+        ('disclose_bound = "loose"', "disclose_bound"),
+        ('disclose_target_norm = "perhaps"', "disclose_target_norm"),
+        ("[policy]\nmax_rounds = 5", "policy"),
+        ("max_rounds 5", "line 1"),
+        ("max_rounds = 5\nmax_rounds = 6", "line 2"),
+    ],
+)
+def test_a_mistake_in_the_file(tmp_path, text, named):
+    path = tmp_path / "policy.toml"
+    path.write_text(text + "\n")
+    with pytest.raises(UsageError, match=named) as error:
+        read_policy(path)
+    assert "policy.toml" in str(error.value)
+
+
+def test_without_a_file_and_with_an_empty_one(tmp_path):
+    (tmp_path / "policy.toml").write_text("")
+    assert read_policy(None) == read_policy(tmp_path / "policy.toml") == Policy()
+    with pytest.raises(UsageError, match="no such file"):
+        read_policy(tmp_path / "none.toml")
