@@ -5,6 +5,7 @@ so that keepalive goes on while a large site factors. What is sent stands in the
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # Each session has a channel of its own, and pauses are ours: gRPC would share a refused connection's back-off, of seconds
 # and then minutes, with the channels that come after it.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+# What grpc.aio raises when the other end closed before or while we wrote.
+WRITE_FAILED = (grpc.RpcError, asyncio.InvalidStateError)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ async def _answer(
     )()
     hello = site.hello()
     assembler = Assembler(max_rows=hello.n_unlabelled)
-    await _send(call, ledger, hello, None)
+    listened_to = await _send(call, ledger, hello, None)
     note("connected")
     while True:
         data = await call.read()
@@ -162,23 +165,30 @@ async def _answer(
             message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
         except (ProtocolError, DecodeError) as error:
             raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
-        if message is None:
-            continue
+        if message is None or not (listened_to or isinstance(message, Rejected | Finished)):
+            continue  # nobody hears answers any more; the reason, or the model, may still be on its way
         on_message(message)
         if isinstance(message, Rejected):
             raise Refused(f"the coordinator refused this session: {message.reason}")
         if isinstance(message, Plan):
             assembler.max_columns = max(1, len(message.coupling))
         for answer in await asyncio.to_thread(site.handle, message):
-            await _send(call, ledger, answer, message.part if isinstance(message, Ask) else None)
+            part = message.part if isinstance(message, Ask) else None
+            listened_to = listened_to and await _send(call, ledger, answer, part)
         if isinstance(message, Finished) and site.result is not None:
-            await call.done_writing()
+            with contextlib.suppress(*WRITE_FAILED):
+                await call.done_writing()  # the coordinator waits for this: it has said its last word
             return site.result
 
 
 async def _send(
     call: "grpc.aio.StreamStreamCall[bytes, bytes]", ledger: Ledger, message: FromSite, part: str | None
-) -> None:
+) -> bool:
+    """Write it down, then write it; False when the stream broke, which reading on will explain."""
     ledger.record(message, part)
-    for frame in site_message_to_frames(message):
-        await call.write(frame.SerializeToString())
+    try:
+        for frame in site_message_to_frames(message):
+            await call.write(frame.SerializeToString())
+    except WRITE_FAILED:
+        return False
+    return True

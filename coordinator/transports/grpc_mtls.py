@@ -6,6 +6,7 @@ checked by the codec; whoever breaks the protocol is told why and loses its sess
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ import grpc.aio
 from coordinator.events import Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.messages import Hello, Leaving, Rejected, ToSite
+from coreg_core.messages import Finished, Hello, Leaving, Rejected, ToSite
 from coreg_wire.codec import Assembler, ProtocolError, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.service import JOIN, SERVICE, channel_options
@@ -23,10 +24,10 @@ from coreg_wire.v1 import federation_pb2 as pb
 
 # The largest m that the first site may announce: 1.6 GB a vector. Later ones have to equal it (the machine says so).
 MAX_UNLABELLED = 200_000_000
+# A stream that is ended, or a socket that is closed, while its peer still writes is reset, and the peer loses what it had
+# not read yet. So after the last word (Finished, Rejected) the peer is the one who ends the stream, and this is how
+# long it gets to do so.
 CLOSE_GRACE = 5.0
-# A socket that is closed while its peer still writes is reset, and the peer loses what it had not read yet: after the
-# last word everybody gets this long to read it.
-LINGER = 1.0
 
 
 @dataclass(eq=False)
@@ -111,8 +112,7 @@ class GrpcServer:
         for session in list(self._sessions.values()):
             session.close()
         if self._streams:
-            await asyncio.wait(self._streams, timeout=CLOSE_GRACE)
-        await asyncio.sleep(LINGER)
+            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)  # to write the last word, and to see it read
         if self._server is not None:
             await self._server.stop(CLOSE_GRACE)
 
@@ -133,6 +133,7 @@ class GrpcServer:
                 )
         except CoregError as error:
             await self._write(context, Rejected(str(error)))
+            await _ends(asyncio.create_task(_drain(frames)))
             return
         assembler.max_rows = hello.n_unlabelled
         session = _Session(hello.site)
@@ -141,9 +142,13 @@ class GrpcServer:
         self._sessions[hello.site] = session
         self._emit(SiteJoined(hello))
         reader = asyncio.create_task(self._read(frames, assembler, session))
+        message: ToSite | None = None
         try:
-            while (message := await session.outbox.get()) is not None:
+            while (following := await session.outbox.get()) is not None:
+                message = following
                 await self._write(context, message)
+            if isinstance(message, Finished | Rejected):
+                await _ends(reader)
         finally:
             reader.cancel()
             if self._sessions.get(session.site) is session:
@@ -179,10 +184,12 @@ class GrpcServer:
                 self._emit(Received(session.site, message))
                 if isinstance(message, Leaving):
                     session.close()
+                    break
         except ProtocolError as error:
             if self._sessions.get(session.site) is session:  # what a replaced session says is no event
                 self._emit(SiteLost(session.site, f"broke the protocol: {error}"))
             session.close(Rejected(f"{session.site}: {error}"))
+            await _drain(frames)
         except (grpc.RpcError, asyncio.CancelledError):
             pass  # the stream is gone; below, its writer is told
         session.outbox.put_nowait(None)
@@ -201,3 +208,16 @@ class GrpcServer:
         for data in self._encoded[1]:
             self.traffic.sent += len(data)
             await context.write(data)
+
+
+async def _drain(frames: AsyncIterator[bytes]) -> None:
+    """Read on, and use nothing of it, until the peer ends the stream."""
+    with contextlib.suppress(grpc.RpcError):
+        async for _ in frames:
+            pass
+
+
+async def _ends(reader: asyncio.Task[None]) -> None:
+    """Wait until the peer has ended its half of the stream, which it does after the last word."""
+    await asyncio.wait({reader}, timeout=CLOSE_GRACE)
+    reader.cancel()

@@ -27,6 +27,7 @@ from coreg_core.messages import (
     Hello,
     Leaving,
     Prediction,
+    Rejected,
     ToSite,
 )
 from coreg_wire.codec import Assembler, site_message_to_frames
@@ -96,10 +97,12 @@ class Client:
         await self.write(*site_message_to_frames(message))
 
     async def receive(self) -> ToSite | None:
-        """The next message; None when the coordinator ended the stream."""
+        """The next message; None when the coordinator ended the stream. The last word ends our half."""
         while (data := await self.call.read()) is not grpc.aio.EOF:
             assert isinstance(data, bytes)
             message = self.assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
+            if isinstance(message, Rejected):
+                await self.call.done_writing()
             if message is not None:
                 return message
         return None
