@@ -1,0 +1,206 @@
+"""The data sets of the papers' experiments: a folder of CSV files with manifest.json, or the same sets fetched into one.
+
+Reads files; knows nothing of methods. One way of turning a table into numbers serves every experiment: numeric columns
+as they are, a missing value replaced by its column's mean; a nominal column as one 0/1 column for each of its levels, a
+missing value being a level of its own. Rows without a target are dropped.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, Unreachable, UsageError
+from coreg_sim.papers.catalogue import SETS
+
+MISSING = ("", "?", "NA", "nan", "NaN")
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """One table as numbers.
+
+    Args:
+        name: as in the papers and on OpenML.
+        X: (n, d).
+        y: (n,); of a binary problem as the file has it, or 0 and 1 where the file has words.
+        columns: d names.
+        attributes: for each attribute of the original table, the columns of X that it became.
+        task: "regression" or "binary".
+    """
+
+    name: str
+    X: Arr
+    y: Arr
+    columns: tuple[str, ...]
+    attributes: tuple[tuple[int, ...], ...]
+    task: str
+
+
+class Pool:
+    """A folder with manifest.json and one CSV file a set.
+
+    Raises:
+        UsageError: no such folder, or no manifest in it.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._loaded: dict[str, DataSet] = {}
+        self._entries  # noqa: B018 - a folder that is none is said at once
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        path = self.folder / "manifest.json"
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            return {entry["name"]: entry for entry in manifest["datasets"]}
+        except FileNotFoundError:
+            raise UsageError(
+                f"{self.folder}: no folder of data sets (it needs manifest.json). Name one with --data, or let "
+                "--fetch make it from OpenML."
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}: not a manifest of data sets ({error!r}).") from None
+
+    def names(self) -> tuple[str, ...]:
+        """Every set that is there, in the manifest's order."""
+        return tuple(self._entries)
+
+    def names_in(self, group: str) -> tuple[str, ...]:
+        """The sets of that group ("corlsr32", "rademacher29") that are there, in the order of `catalogue`."""
+        return tuple(name for name in SETS[group] if self.has(name))
+
+    def has(self, name: str) -> bool:
+        """Whether the set is there."""
+        return name in self._entries
+
+    def load(self, name: str) -> DataSet:
+        """The set as numbers; read once.
+
+        Raises:
+            UsageError: there is no such set.
+            BadData: the file does not fit its entry in the manifest; says which column and row.
+        """
+        if name not in self._loaded:
+            if not self.has(name):
+                raise UsageError(f"{self.folder}: no data set {name!r} there. Fetch it with --fetch.")
+            self._loaded[name] = _read(self.folder, self._entries[name])
+        return self._loaded[name]
+
+
+def _read(folder: Path, entry: dict[str, Any]) -> DataSet:
+    path, target, nominal = folder / entry["file"], entry["target"], set(entry.get("categorical", ()))
+    try:
+        frame = pl.read_csv(path, infer_schema=False).fill_null("")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise BadData(f"{path}: cannot be read ({error}).") from None
+    if target not in frame.columns:
+        raise BadData(f"{path}: no column {target!r}, which the manifest calls the target.")
+    cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
+    there = ~np.isin(cells[target], MISSING)
+    y = _target(path, target, cells[target][there], str(entry["task"]))
+    blocks: list[Arr] = []
+    columns: list[str] = []
+    attributes: list[tuple[int, ...]] = []
+    for name in frame.columns:
+        if name == target:
+            continue
+        values = cells[name][there]
+        if name in nominal:
+            levels = sorted(set(values))
+            block = (values[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
+            names = [f"{name}={level or '?'}" for level in levels]
+        else:
+            block, names = _numeric(path, name, values)[:, None], [name]
+        attributes.append(tuple(range(len(columns), len(columns) + len(names))))
+        columns += names
+        blocks.append(block)
+    X = np.ascontiguousarray(np.hstack(blocks)) if blocks else np.zeros((len(y), 0))
+    return DataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
+
+
+def _numeric(path: Path, name: str, values: Any) -> Arr:
+    missing = np.isin(values, MISSING)
+    out = np.full(len(values), np.nan)
+    try:
+        out[~missing] = values[~missing].astype(np.float64)
+    except ValueError as error:
+        raise BadData(f"{path}: column {name!r} is not numeric ({error}); list it as categorical.") from None
+    mean = out[~missing].mean() if not missing.all() else 0.0
+    out[missing] = mean
+    return out
+
+
+def _target(path: Path, name: str, values: Any, task: str) -> Arr:
+    try:
+        numbers: Arr = values.astype(np.float64)
+        return numbers
+    except ValueError:
+        levels = sorted(set(values))
+        if task != "binary" or len(levels) != 2:
+            raise BadData(f"{path}: the target {name!r} is not numeric.") from None
+        return np.array([float(value == levels[1]) for value in values])
+
+
+def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
+    """Fetch the sets that ``folder`` lacks from OpenML, by name, and list them in its manifest.
+
+    Returns:
+        The names that OpenML does not have, or not in a form that we can read.
+
+    Raises:
+        Unreachable: OpenML does not answer.
+    """
+    from sklearn.datasets import fetch_openml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"datasets": []}
+    there, lacking = {entry["name"] for entry in manifest["datasets"]}, []
+    for name in names:
+        if name in there:
+            continue
+        try:
+            bunch = fetch_openml(name=name, version=1, as_frame=False, parser="liac-arff")
+        except OSError as error:
+            raise Unreachable(
+                f"OpenML does not answer ({error}). Is this machine online? --data DIR reads a folder."
+            ) from None
+        except ValueError:
+            lacking.append(name)
+            continue
+        manifest["datasets"].append(_write(folder, name, bunch))
+        path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    return lacking
+
+
+def _write(folder: Path, name: str, bunch: Any) -> dict[str, Any]:
+    """One fetched set as CSV; returns its entry for the manifest."""
+    target = str(bunch.target_names[0])
+    nominal = {key: list(levels) for key, levels in (bunch.categories or {}).items()}
+    columns: dict[str, list[str | None]] = {}
+    for j, feature in enumerate(bunch.feature_names):
+        columns[feature] = [_cell(value, nominal.get(feature)) for value in bunch.data[:, j]]
+    columns[target] = [_cell(value, None) for value in bunch.target]
+    pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).write_csv(folder / f"{name}.csv")
+    levels = {cell for cell in columns[target] if cell is not None}
+    return {
+        "name": name,
+        "file": f"{name}.csv",
+        "target": target,
+        "task": "binary" if len(levels) == 2 else "regression",
+        "categorical": [feature for feature in bunch.feature_names if feature in nominal],
+        "source": f"openml:{bunch.details.get('id', '?')}",
+    }
+
+
+def _cell(value: Any, levels: list[str] | None) -> str | None:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return None
+    return levels[int(value)] if levels is not None else str(value)
