@@ -50,7 +50,7 @@ bench: setup
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) demo-out

@@ -1,0 +1,207 @@
+r"""`corlsr-uci`: exact and semi-parametric coRLSR against RLSR on 32 sets (Brefeld et al., 2006, section 5.1, figure 1).
+
+The protocol: tenfold *inverse* cross-validation, one fold labelled and the other nine unlabelled and held out; 20 runs,
+each with its own folds and its own random split of the attributes into two views; λ = 1/10, Gaussian kernel, the paper's
+rules for σ and ν in each view; RLSR on all attributes is the baseline, the views' mean the prediction; rmse / max y.
+
+What the paper leaves open, and how we read it. *Literal*: attributes as they are (nominal ones as 0/1 columns, missing
+values as means), targets as they are. *Standardised*: attributes scaled to variance 1 and targets centred, both by the
+labelled fold alone. An attribute's columns stay in one view, and the two views have as many attributes, to one. max y is
+taken over the whole set. A view whose labelled
+rows are all the same has no σ: its attributes say nothing there, and it predicts by the constant that ridge
+regression has at that point; so does the baseline (σ = 1, ν = 1 stand in; any σ gives the same).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import wilcoxon
+from sklearn.model_selection import KFold
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+from coreg_core.estimators import RLSR, CoRLSR
+from coreg_core.kernels import resolve_bandwidth, resolve_ridge
+from coreg_sim.papers.catalogue import CORLSR
+from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
+from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.papers.practitioner import kernel_ridge
+
+COUPLING, FOLDS, RUNS = 0.1, 10, 20
+READINGS = ("literal", "standardised")
+METHODS = ("rlsr", "exact", "semi-parametric", "average")
+PAIRS = (("exact", "rlsr", 54), ("semi-parametric", "rlsr", 66), ("exact", "semi-parametric", 63))
+CRITICAL = 128
+"""Of the one-sided signed-ranks test for 32 sets at 0.5 %, as the paper prints it."""
+
+
+@dataclass(frozen=True)
+class CorlsrUci:
+    """See the module's docstring."""
+
+    name: str = "corlsr-uci"
+    title: str = "coRLSR against RLSR on 32 sets, inverse cross-validation"
+    source: str = "Brefeld, Gärtner, Scheffer, Wrobel (ICML 2006), section 5.1, figure 1"
+    sets: tuple[str, ...] = CORLSR
+
+    def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
+        """One for each set, reading and five of the runs; quick: the five smallest sets, one run.
+
+        The practitioner's kernel ridge knows no views, and is judged on the first five runs' folds.
+        """
+        there = [name for name in self.sets if pool.has(name)]
+        if quick:
+            there = sorted(there, key=lambda name: len(pool.load(name).y))[:5]
+        blocks = [[0]] if quick else [list(range(first, first + 5)) for first in range(0, RUNS, 5)]
+        return [
+            Job(f"{name}/{reading}/{runs[0]}", {"set": name, "reading": reading, "runs": runs})
+            for name in there
+            for reading, of_reading in ((READINGS[0], blocks), (READINGS[1], blocks), ("practitioner", blocks[:1]))
+            for runs in of_reading
+        ]
+
+    def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
+        """The scaled rmse of every method, a number a run (the mean of its ten folds)."""
+        data = pool.load(job.arguments["set"])
+        errors: dict[str, list[float]] = {}
+        for run in job.arguments["runs"]:
+            for method, value in _one_run(data, job.arguments["reading"], run).items():
+                errors.setdefault(method, []).append(value)
+        return {"errors": errors}
+
+    def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:  # noqa: ARG002
+        """W of the three comparisons beside the paper's, a table of all sets, figure 1."""
+        errors: dict[str, dict[str, dict[str, list[float]]]] = {reading: {} for reading in (*READINGS, "practitioner")}
+        for key, result in results.items():
+            name, reading, _ = key.split("/")
+            of_set = errors[reading].setdefault(name, {})
+            for method, values in result["errors"].items():
+                of_set.setdefault(method, []).extend(values)
+        statistics = {reading: _wilcoxon(errors[reading]) for reading in READINGS}
+        n_sets, n_runs = len(errors["literal"]), len(next(iter(errors["literal"].values()))["rlsr"])
+        return Report(
+            findings=tuple(f for reading in READINGS for f in _findings(reading, statistics[reading], n_sets)),
+            tables=(
+                _statistics_table(statistics, n_sets),
+                *(_sets_table(reading, errors[reading], errors["practitioner"], n_runs) for reading in READINGS),
+            ),
+            plots=tuple(_plot(reading, errors[reading], a, b) for reading in READINGS for a, b, _ in PAIRS),
+            figures={f"W {r}: {a} against {b}": statistics[r][a, b][0] for r in READINGS for a, b, _ in PAIRS},
+        )
+
+
+def _one_run(data: DataSet, reading: str, run: int) -> dict[str, float]:
+    rng = np.random.default_rng([run, *data.name.encode()])  # the same folds and splits for both readings
+    order = rng.permutation(len(data.attributes))
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    columns = [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
+    squares: dict[str, list[float]] = {}
+    for rest, labelled in KFold(FOLDS, shuffle=True, random_state=run).split(data.X):
+        for method, predicted in _predictions(data, reading, columns, labelled, rest).items():
+            squares.setdefault(method, []).append(float(np.sqrt(np.mean((predicted - data.y[rest]) ** 2))))
+    scale = float(data.y.max()) if data.y.max() > 0 else float(np.abs(data.y).max())
+    return {method: float(np.mean(values)) / scale for method, values in squares.items()}
+
+
+def _predictions(data: DataSet, reading: str, columns: list[Any], labelled: Any, rest: Any) -> dict[str, Arr]:
+    """What each method says of the nine folds that are not labelled."""
+    X, Z, y, offset = data.X[labelled], data.X[rest], data.y[labelled], 0.0
+    if reading == "practitioner":
+        return {"kernel ridge": kernel_ridge(X, y, seed=0).predict(Z)}
+    if reading == "standardised":
+        mean, deviation = X.mean(axis=0), X.std(axis=0)
+        deviation[deviation <= 1e-12 * np.abs(X).max(axis=0)] = 1.0
+        X, Z, offset = (X - mean) / deviation, (Z - mean) / deviation, float(y.mean())
+        y = y - offset
+    X_views, Z_views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
+    bandwidth = [_rule(resolve_bandwidth, V, "gaussian") for V in X_views]
+    ridge = [_rule(resolve_ridge, V) for V in X_views]
+    alone = [RLSR(bandwidth=b, ridge=r).fit(V, y) for V, b, r in zip(X_views, bandwidth, ridge, strict=True)]
+    whole = RLSR(bandwidth=_rule(resolve_bandwidth, X, "gaussian"), ridge=_rule(resolve_ridge, X)).fit(X, y)
+    out = {
+        "rlsr": whole.predict(Z),
+        "average": np.mean([f.predict(V) for f, V in zip(alone, Z_views, strict=True)], axis=0),
+    }
+    for form in ("exact", "semi-parametric"):
+        model = CoRLSR(form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING).fit(X_views, y, Z_views)
+        out[form] = model.predictions_unlabelled_.mean(axis=0)
+    return {method: predicted + offset for method, predicted in out.items()}
+
+
+def _rule(rule: Any, X: Arr, *more: str) -> float:
+    try:
+        return float(rule("paper", X, *more))
+    except UsageError:
+        return 1.0  # identical rows: the kernel is 1 between them, whatever the width
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
+
+Errors = Mapping[str, Mapping[str, list[float]]]
+Statistics = dict[tuple[str, str], tuple[float, float, int]]
+
+
+def _wilcoxon(errors: Errors) -> Statistics:
+    """For each pair (a, b): W, the ranks' sum of the sets where a is worse; p of "a is better"; sets where it is better."""
+    out: Statistics = {}
+    for a, b, _ in PAIRS:
+        difference = np.array([np.mean(of_set[a]) - np.mean(of_set[b]) for of_set in errors.values()])
+        test = wilcoxon(difference, alternative="less")
+        out[a, b] = float(test.statistic), float(test.pvalue), int((difference < 0).sum())
+    return out
+
+
+def _findings(reading: str, statistics: Statistics, n_sets: int) -> list[str]:
+    out = []
+    for a, b, paper in PAIRS:
+        W, p, better = statistics[a, b]
+        verdict = "better" if p < 0.005 else "worse" if p > 0.995 else "neither better nor worse (at 0.5 %)"
+        out.append(
+            f"{reading}: {a} against {b}: W = {W:g} (paper {paper}), better on {better} of {n_sets} sets, p = {p:.2g}: {verdict}."
+        )
+    return out
+
+
+def _statistics_table(statistics: Mapping[str, Statistics], n_sets: int) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            f"{a} against {b}",
+            paper,
+            *(statistics[r][a, b][0] for r in READINGS),
+            *(statistics[r][a, b][2] for r in READINGS),
+        )
+        for a, b, paper in PAIRS
+    )
+    return Table(
+        f"Wilcoxon's signed ranks over {n_sets} sets: W (small: the first is better)",
+        ("comparison", "paper", *(f"W, {r}" for r in READINGS), *(f"better on, {r}" for r in READINGS)),
+        rows,
+        f"The critical value for 32 sets at 0.5 %, one-sided, is {CRITICAL}. W sums the ranks of the sets on which the first "
+        f"method is worse; all of them together are {n_sets * (n_sets + 1) // 2}.",
+    )
+
+
+def _sets_table(reading: str, errors: Errors, practitioner: Errors, n_runs: int) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, *(float(np.mean(of_set[m])) for m in METHODS), float(np.mean(practitioner[name]["kernel ridge"])))
+        for name, of_set in errors.items()
+    )
+    return Table(
+        f"rmse / max y, {reading}",
+        ("set", "RLSR", "exact", "semi-parametric", "mean of two views' RLSR, λ = 0", "kernel ridge, cross-validated"),
+        rows,
+        f"Means of {n_runs} runs of tenfold inverse cross-validation; kernel ridge: of "
+        f"{len(next(iter(practitioner.values()))['kernel ridge'])}, always standardised.",
+    )
+
+
+def _plot(reading: str, errors: Errors, a: str, b: str) -> Plot:
+    points = [(float(np.mean(of_set[b])), float(np.mean(of_set[a]))) for of_set in errors.values()]
+    series = Series("a set", tuple(x for x, _ in points), tuple(y for _, y in points))
+    name = f"corlsr-uci-{reading}-{a}-{b}"
+    return Plot(name, f"{a} against {b}, {reading}", f"rmse of {b}", f"rmse of {a}", (series,), diagonal=True)
+
+
+EXPERIMENT = CorlsrUci()
