@@ -68,6 +68,35 @@ class Basis:
         """r: the numerical rank of K_BB at the stated relative tolerance."""
         return int(self.transform.shape[1])
 
+    def features(self, A: Float64[Arr, "a d"]) -> Float64[Arr, "a r"]:
+        """φ(A): all at once; whoever has many rows asks for them in blocks."""
+        return self.kernel(A, self.points) @ self.transform
+
+
+@dataclass(frozen=True, eq=False)
+class FourierBasis:
+    r"""$\varphi_j(x) = \sqrt{2/M} \cos(\omega_j^\top x + b_j)$: φ(x)·φ(x') is the gaussian kernel in expectation.
+
+    Source: Rahimi and Recht (2007); the phase form, so that M features are M draws.
+    """
+
+    frequencies: Float64[Arr, "d p"]
+    phases: Float64[Arr, " p"]
+
+    def features(self, A: Float64[Arr, "a d"]) -> Float64[Arr, "a p"]:
+        """φ(A)."""
+        out = A @ self.frequencies
+        out += self.phases
+        np.cos(out, out=out)
+        out *= np.sqrt(2.0 / len(self.phases))
+        return out
+
+
+def draw_fourier_basis(n_features: int, count: int, bandwidth: float, rng: np.random.Generator) -> FourierBasis:
+    r"""For k(x, x') = exp(−‖x−x'‖²/σ): $\omega \sim N(0, \tfrac{2}{\sigma} I)$, b uniform on [0, 2π)."""
+    frequencies = rng.normal(scale=np.sqrt(2.0 / bandwidth), size=(n_features, count))
+    return FourierBasis(frequencies, rng.uniform(0.0, 2.0 * np.pi, size=count))
+
 
 def make_basis(
     span: LabelledPoints | Landmarks | LinearFeatures,

@@ -2,5 +2,8 @@
 
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.rlsr import RLSR
+from coreg_core.estimators.sssl import SSSL, NystromSSSL
+from coreg_core.estimators.xks import XKS, XKSClassifier
+from coreg_core.estimators.xnv import XNV, XNVClassifier
 
-__all__ = ["RLSR", "CoRLSR"]
+__all__ = ["RLSR", "SSSL", "XKS", "XNV", "CoRLSR", "NystromSSSL", "XKSClassifier", "XNVClassifier"]

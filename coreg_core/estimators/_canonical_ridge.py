@@ -1,0 +1,199 @@
+r"""What XNV and XKS share: two random views of the same rows, their canonical basis, and ridge regression in it.
+
+The two differ in where the views come from (`_draw_views`) and in nothing else.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coreg_core.arrays import Arr, block_rows
+from coreg_core.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
+from coreg_core.errors import BadData, UsageError
+
+
+@runtime_checkable
+class View(Protocol):
+    """A feature map."""
+
+    def features(self, A: Arr) -> Arr:
+        """(a, d) -> (a, M)."""
+
+
+class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """The base of XNV and XKS; see there for the parameters."""
+
+    n_components: int | None
+    ridge: float
+    cca: str
+    cca_ridge: float
+    sketch: int | None
+    random_state: Any
+
+    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[View, View]:
+        raise NotImplementedError
+
+    # --- fitting, in two steps ------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+        """X (n, d), y (n,), X_unlabelled (N−n, d) or None: `fit_unlabelled` on all rows, then `fit_labelled`.
+
+        Raises:
+            UsageError: a parameter out of range; the message names it.
+            BadData: tables that do not fit each other, or values that are not finite.
+        """
+        X, y = self._validate_labelled(X, y, reset=True)
+        tables = [X]
+        if X_unlabelled is not None:
+            tables.append(validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False))
+        self._correlate(tables)
+        return self._regress(X, y)
+
+    def fit_unlabelled(self, X: Any) -> Self:
+        """Draw the views and find their canonical basis; X (N, d), no label needed."""
+        self._correlate([validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)])
+        return self
+
+    def fit_labelled(self, X: Any, y: Any) -> Self:
+        """Solve equation 9 in the canonical basis that is there already; X (n, d), y (n,)."""
+        check_is_fitted(self, "basis_")
+        X, y = self._validate_labelled(X, y, reset=False)
+        return self._regress(X, y)
+
+    def _correlate(self, tables: list[Arr]) -> None:
+        n_rows = sum(len(table) for table in tables)
+        M = self._n_components(n_rows)
+        # numpy's Generator from scikit-learn's convention: an int gives the same draws, None fresh ones.
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
+        sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # which half a point falls into is chance, too
+        self.views_ = self._draw_views(sample, M, rng)
+        blocks = _blocks(tables, self.views_, M)
+        match self.cca:
+            case "exact":
+                first, second, _ = fold_rows(blocks)
+            case "randomised":
+                sketch = 40 * M if self.sketch is None else self.sketch
+                if sketch < 2 * M:
+                    raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
+                if n_rows <= sketch:  # there is nothing to gain
+                    first, second, _ = fold_rows(blocks)
+                else:
+                    first, second, _ = sketch_rows(blocks, sketch, rng)
+            case _:
+                raise UsageError(f"cca={self.cca!r}: choose 'exact' or 'randomised'.")
+        self.basis_: CanonicalBasis = canonical_basis(first, second, n_rows, self.cca_ridge)
+        self.n_components_ = M
+        self.canonical_correlations_ = self.basis_.correlations
+
+    def _n_components(self, n_rows: int) -> int:
+        if self.n_components is None:
+            return max(1, min(200, n_rows // 2))
+        if self.n_components < 1:
+            raise UsageError(f"n_components={self.n_components!r}: needs at least 1.")
+        if 2 * self.n_components > n_rows:
+            raise UsageError(
+                f"n_components={self.n_components}: two views of that many need {2 * self.n_components} rows, and there are "
+                f"{n_rows}. Choose at most {n_rows // 2}, or give more unlabelled rows."
+            )
+        return self.n_components
+
+    def _regress(self, X: Arr, y: Arr) -> Self:
+        self.intercept_ = float(y.mean()) if getattr(self, "fit_intercept", True) else 0.0
+        self.coef_ = canonical_ridge(
+            self._canonical(X), y - self.intercept_, self.canonical_correlations_, float(self.ridge)
+        )
+        return self
+
+    # --- using ----------------------------------------------------------------------------------------------------
+
+    def _canonical(self, X: Arr) -> Arr:
+        return self.views_[0].features(X) @ self.basis_.first
+
+    def canonical_features(self, X: Any) -> Any:
+        """z̄(X), the first view in the canonical basis, (n, r)."""
+        check_is_fitted(self, "basis_")
+        return self._canonical(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+
+    def _decide(self, X: Any) -> Arr:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        coef = self.basis_.first @ self.coef_
+        out = np.empty(len(X))
+        step = block_rows(len(coef))
+        for start in range(0, len(X), step):
+            out[start : start + step] = self.views_[0].features(X[start : start + step]) @ coef
+        out += self.intercept_
+        return out
+
+    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
+        raise NotImplementedError
+
+
+class Regression(RegressorMixin):  # type: ignore[misc]
+    """Targets are numbers."""
+
+    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
+        least = 2 if reset else 1
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, order="C", y_numeric=True, reset=reset, ensure_min_samples=least
+        )
+        return X, np.asarray(y, dtype=np.float64)
+
+    def predict(self, X: Any) -> Any:
+        """f(X), (n,)."""
+        return self._decide(X)
+
+
+class TwoClasses(ClassifierMixin):  # type: ignore[misc]
+    """Targets are two classes: least squares on −1 and 1, the sign decides."""
+
+    def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            raise BadData(
+                f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
+                f"{len(self.classes_)} classes."
+            )
+        if len(self.classes_) < 2:
+            raise BadData(f"y: one class ({self.classes_[0]!r}) and a classifier needs two; label rows of the other.")
+        return X, np.where(y == self.classes_[1], 1.0, -1.0)
+
+    def decision_function(self, X: Any) -> Any:
+        """f(X), (n,): positive for the second class."""
+        return self._decide(X)
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row, (n,)."""
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _rows(tables: list[Arr], wanted: Any) -> Arr:
+    """The rows of those numbers, in that order, of the tables one after another; no copy of the tables."""
+    start, parts = 0, []
+    for table in tables:
+        inside = wanted[(wanted >= start) & (wanted < start + len(table))]
+        parts.append(table[inside - start])
+        start += len(table)
+    return np.concatenate(parts)
+
+
+def _blocks(tables: list[Arr], views: tuple[View, View], n_components: int) -> Iterator[tuple[Arr, Arr]]:
+    step = block_rows(2 * n_components)
+    for table in tables:
+        for start in range(0, len(table), step):
+            rows = table[start : start + step]
+            yield views[0].features(rows), views[1].features(rows)

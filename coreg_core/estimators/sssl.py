@@ -1,0 +1,199 @@
+r"""Simple semi-supervised learning: least squares on the eigenfunctions of the unlabelled data, and its Nyström form."""
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh, lstsq
+from scipy.sparse.linalg import eigsh
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coreg_core.arrays import Arr
+from coreg_core.bases import RANK_TOLERANCE, Basis, orthonormal_basis
+from coreg_core.errors import UsageError
+from coreg_core.kernels import expand, make_kernel, resolve_bandwidth
+
+
+class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""$\min_w \sum_i (\sum_{j \le s} w_j \phi_j(x_i) - y_i)^2$, φ the first s eigenfunctions of $L_N$.
+
+    $L_N f = \frac1N \sum_i k(x_i, \cdot) f(x_i)$ over all N rows, labelled or not: with K's eigenpairs (μ_j, v_j),
+    $\phi_j(x) = \mu_j^{-1/2} \sum_i v_{ij} k(x_i, x)$. Cost O(N³), memory O(N²): see `NystromSSSL` for many rows.
+
+    Source: Ji, Yang, Lin, Jin, Han (2012), as given by McWilliams et al. (2013), equations 6 and 10.
+
+    Args:
+        n_eigenfunctions: s; None: half as many as labelled rows, at least 1.
+        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+        bandwidth: σ: "paper" or "median", over all N rows; or a positive number.
+        eigen_solver: "dense" (LAPACK; what the cost above says) or "lanczos" (O(N²) a step; the same functions).
+        fit_intercept: take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+        degree: of the polynomial kernel.
+        offset: of the polynomial kernel.
+
+    Attributes:
+        eigenvalues_: of K/N, the first s. coef_: w. basis_: the eigenfunctions. intercept_, bandwidth_.
+
+    Raises:
+        UsageError: (a ValueError) s is below 1 or above the number of rows, or an unknown name.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> SSSL(n_eigenfunctions=5).fit(X[:20], X[:20, 0], X[20:]).predict(X).shape
+    (300,)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_eigenfunctions: int | None = None,
+        kernel: str = "gaussian",
+        bandwidth: str | float = "paper",
+        eigen_solver: str = "dense",
+        fit_intercept: bool = True,
+        degree: int = 3,
+        offset: float = 1.0,
+    ):
+        self.n_eigenfunctions, self.kernel, self.bandwidth = n_eigenfunctions, kernel, bandwidth
+        self.eigen_solver, self.fit_intercept, self.degree, self.offset = eigen_solver, fit_intercept, degree, offset
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+        """X (n, d), y (n,), X_unlabelled (N−n, d) or None."""
+        X, y, everything = _tables(self, X, y, X_unlabelled)
+        s = max(1, len(X) // 2) if self.n_eigenfunctions is None else self.n_eigenfunctions
+        if not 1 <= s <= len(everything):
+            raise UsageError(f"n_eigenfunctions={s}: choose 1 to {len(everything)}, the number of rows.")
+        self.bandwidth_ = resolve_bandwidth(self.bandwidth, everything, self.kernel)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        values, vectors = _largest(kernel(everything, everything), s, self.eigen_solver)
+        keep = values > RANK_TOLERANCE * max(values[0], 0.0)  # an eigenvalue of zero has no eigenfunction
+        if not keep.any():
+            raise UsageError("the kernel is zero on every row; use another kernel, or a feature that is not constant.")
+        values, vectors = values[keep], vectors[:, keep]
+        self.eigenvalues_ = values / len(everything)
+        self.basis_ = Basis(kernel, everything, np.ascontiguousarray(vectors / np.sqrt(values)))
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
+        # The row of x_i among the eigenvectors is φ(x_i) already; scaled alike, so that columns of tiny μ still count.
+        features = vectors[: len(X)]
+        self.coef_ = lstsq(features, y - self.intercept_, check_finite=False)[0] / np.sqrt(values)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """f(X), (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return _expansion(self.basis_, X, self.coef_) + self.intercept_
+
+
+class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    r"""$\min_w \frac1n \sum_i (w^\top z(x_i) - y_i)^2 + \gamma\|w\|^2$, z the Nyström features of M landmarks from all rows.
+
+    The paper's SSSL_M (and with 2M landmarks SSSL_2M): Nyström for the eigenfunctions, a ridge for their number. With every
+    labelled row a landmark and no other row it is kernel ridge regression with ridge nγ.
+
+    Source: McWilliams, Balduzzi, Buhmann (2013), section 2.4.
+
+    Args:
+        n_components: M; None: 200, or every row where they are fewer.
+        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+        bandwidth: σ: "paper" or "median", over the landmarks; or a positive number.
+        ridge: γ > 0.
+        fit_intercept: take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+        degree: of the polynomial kernel.
+        offset: of the polynomial kernel.
+        random_state: of the landmarks.
+
+    Attributes:
+        coef_: w. basis_: the features. intercept_, bandwidth_, n_components_.
+
+    Raises:
+        UsageError: (a ValueError) M is below 1 or above the number of rows, γ is not positive, or an unknown name.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> NystromSSSL(n_components=40, random_state=0).fit(X[:20], X[:20, 0], X[20:]).predict(X).shape
+    (300,)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components: int | None = None,
+        kernel: str = "gaussian",
+        bandwidth: str | float = "paper",
+        ridge: float = 1e-3,
+        fit_intercept: bool = True,
+        degree: int = 3,
+        offset: float = 1.0,
+        random_state: Any = None,
+    ):
+        self.n_components, self.kernel, self.bandwidth, self.ridge = n_components, kernel, bandwidth, ridge
+        self.fit_intercept, self.degree, self.offset, self.random_state = fit_intercept, degree, offset, random_state
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+        """X (n, d), y (n,), X_unlabelled (N−n, d) or None; of the unlabelled rows only the landmarks are used."""
+        X, y, everything = _tables(self, X, y, X_unlabelled)
+        M = min(200, len(everything)) if self.n_components is None else self.n_components
+        if not 1 <= M <= len(everything):
+            raise UsageError(f"n_components={M}: choose 1 to {len(everything)}, the number of rows.")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        landmarks = everything[np.sort(rng.choice(len(everything), size=M, replace=False))]
+        self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks, self.kernel)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
+        self.basis_, self.n_components_ = orthonormal_basis(kernel, landmarks), M
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
+        self.coef_ = ridge_regression(self.basis_.features(X), y - self.intercept_, float(self.ridge))
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """f(X), (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return _expansion(self.basis_, X, self.coef_) + self.intercept_
+
+
+def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
+    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, through whichever of ΦᵀΦ and ΦΦᵀ is smaller.
+
+    Raises:
+        UsageError: γ is not positive.
+    """
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise UsageError(f"ridge={ridge!r}: needs a positive number.")
+    n, p = features.shape
+    H = features.T @ features if p <= n else features @ features.T
+    H.flat[:: len(H) + 1] += n * ridge
+    factor = cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
+    right = features.T @ y if p <= n else y
+    solution: Arr = cho_solve(factor, right, check_finite=False)
+    return solution if p <= n else features.T @ solution
+
+
+def _tables(estimator: Any, X: Any, y: Any, X_unlabelled: Any) -> tuple[Arr, Arr, Arr]:
+    X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=True)
+    if X_unlabelled is None:
+        return X, np.asarray(y, dtype=np.float64), X
+    more = validate_data(estimator, X_unlabelled, dtype=np.float64, order="C", reset=False)
+    return X, np.asarray(y, dtype=np.float64), np.concatenate([X, more])
+
+
+def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
+    """The ``count`` largest eigenvalues, descending, and their vectors."""
+    n = len(K)
+    match solver:
+        case "dense":
+            values, vectors = eigh(K, driver="evd", overwrite_a=True, check_finite=False)
+            values, vectors = values[n - count :], vectors[:, n - count :]
+        case "lanczos" if count < n:
+            start = np.full(n, 1.0 / np.sqrt(n))  # or ARPACK draws one, and the signs differ from run to run
+            values, vectors = eigsh(K, k=count, v0=start)
+        case "lanczos":
+            return _largest(K, count, "dense")
+        case _:
+            raise UsageError(f"eigen_solver={solver!r}: choose 'dense' or 'lanczos'.")
+    return values[::-1], vectors[:, ::-1]
+
+
+def _expansion(basis: Basis, X: Arr, coef: Arr) -> Arr:
+    return expand(basis.kernel, X, basis.points, (basis.transform @ coef)[:, None])[:, 0]

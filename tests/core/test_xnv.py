@@ -1,0 +1,189 @@
+"""XNV, XKS, SSSL and its Nyström form: scikit-learn's conventions, and what they equal."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from coreg_core import arrays
+from coreg_core.bases import draw_fourier_basis
+from coreg_core.cca import canonical_ridge
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import RLSR, SSSL, XKS, XNV, NystromSSSL, XKSClassifier, XNVClassifier
+from coreg_core.kernels import Gaussian
+
+ALL = [XNV, XKS, SSSL, NystromSSSL]
+
+
+# An explicit bandwidth: the rules have no value for the constant tables of some checks.
+@parametrize_with_checks(
+    [
+        XNV(bandwidth=20.0, random_state=0),
+        XNVClassifier(bandwidth=20.0, random_state=0),
+        XKS(bandwidth=20.0, random_state=0),
+        XKSClassifier(bandwidth=20.0, random_state=0),
+        SSSL(bandwidth=20.0),
+        NystromSSSL(bandwidth=20.0, random_state=0),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def rows(n=40, more=160, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + more, d))
+    return X[:n], np.sin(2 * X[:n, 0]) + X[:n, 1], X[n:]
+
+
+def test_labels_may_come_later_than_the_views():
+    X, y, U = rows()
+    at_once = XNV(n_components=20, random_state=3).fit(X, y, U)
+    later = XNV(n_components=20, random_state=3).fit_unlabelled(np.vstack([X, U])).fit_labelled(X, y)
+    assert_allclose(at_once.predict(U), later.predict(U), atol=1e-9)  # the tables' blocks differ: rounding
+    with pytest.raises(NotFittedError):
+        XNV().fit_labelled(X, y)
+    with pytest.raises(NotFittedError):
+        XNV(n_components=20).fit_unlabelled(U).predict(U)
+
+
+@pytest.mark.parametrize("method", [XNV, XKS])
+def test_the_model_is_the_canonical_ridge_of_its_canonical_features(method):
+    X, y, U = rows()
+    model = method(n_components=15, ridge=0.02, random_state=0).fit(X, y, U)
+    everything = model.canonical_features(np.vstack([X, U]))
+    moments = everything.T @ everything / len(everything)
+    assert np.abs(moments - np.eye(len(moments))).max() < 0.6  # whitened, but for the relative ridge
+    beta = canonical_ridge(model.canonical_features(X), y - y.mean(), model.canonical_correlations_, 0.02)
+    assert_allclose(model.predict(U), model.canonical_features(U) @ beta + y.mean(), atol=1e-10)
+    literal = method(n_components=15, ridge=0.02, random_state=0, fit_intercept=False).fit(X, y, U)
+    assert literal.intercept_ == 0.0
+    assert_allclose(
+        literal.coef_, canonical_ridge(literal.canonical_features(X), y, literal.canonical_correlations_, 0.02)
+    )
+
+
+@pytest.mark.parametrize("cca", ["exact", "randomised"])
+def test_the_blocks_of_rows_change_nothing_but_rounding(monkeypatch, cca):
+    X, y, U = rows(more=500)
+    # The sketch draws block by block, so another block size is another draw: there only the prediction is close.
+    model = XNV(n_components=10, cca=cca, sketch=400, random_state=0)
+    expected = clone(model).fit(X, y, U).predict(U)
+    monkeypatch.setattr(arrays, "BLOCK_BYTES", 8 * 20 * 33)
+    assert_allclose(clone(model).fit(X, y, U).predict(U), expected, atol=1e-9 if cca == "exact" else 0.3)
+
+
+def test_a_sketch_of_as_many_rows_is_exact():
+    X, y, U = rows()
+    exact = XNV(n_components=10, random_state=0).fit(X, y, U)
+    sketched = XNV(n_components=10, cca="randomised", sketch=200, random_state=0).fit(X, y, U)
+    assert_array_equal(exact.predict(U), sketched.predict(U))
+    assert (
+        XNV(n_components=10, cca="randomised", sketch=100, random_state=0).fit(X, y, U).canonical_correlations_[0]
+        != exact.canonical_correlations_[0]
+    )
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
+def test_nystrom_with_every_row_a_landmark_is_kernel_ridge(kernel):
+    X, y, _ = rows()
+    model = NystromSSSL(n_components=40, kernel=kernel, bandwidth=2.0, ridge=0.05, fit_intercept=False)
+    expected = RLSR(kernel=kernel, bandwidth=2.0, ridge=40 * 0.05).fit(X, y)
+    new = rows(seed=9)[0]
+    assert_allclose(model.fit(X, y).predict(new), expected.predict(new), rtol=1e-8, atol=1e-9)
+
+
+def test_both_sides_of_the_ridge_regression_agree():
+    X, y, U = rows(n=30)
+    wide = NystromSSSL(n_components=29, ridge=0.1, random_state=0).fit(X, y, U)
+    more = NystromSSSL(n_components=31, ridge=0.1, random_state=0).fit(X, y, U)
+    for model in (wide, more):
+        features = model.basis_.features(X)
+        gradient = features.T @ (features @ model.coef_ - (y - y.mean())) / 30 + 0.1 * model.coef_
+        assert_allclose(gradient, 0, atol=1e-12)
+
+
+def test_linear_sssl_with_every_eigenfunction_is_linear_regression():
+    X, y, U = rows()
+    model = SSSL(n_eigenfunctions=200, kernel="linear", fit_intercept=False).fit(X, y, U)
+    assert len(model.coef_) == 3  # the others have eigenvalue zero
+    expected = LinearRegression(fit_intercept=False).fit(X, y)
+    assert_allclose(model.predict(U), expected.predict(U), rtol=1e-9, atol=1e-10)
+
+
+def test_sssl_s_solvers_find_the_same_functions_and_they_are_orthonormal():
+    X, y, U = rows()
+    dense = SSSL(n_eigenfunctions=12).fit(X, y, U)
+    lanczos = SSSL(n_eigenfunctions=12, eigen_solver="lanczos").fit(X, y, U)
+    assert_allclose(dense.predict(U), lanczos.predict(U), atol=1e-8)
+    assert_allclose(dense.eigenvalues_, lanczos.eigenvalues_, rtol=1e-10)
+    everything = np.vstack([X, U])
+    functions = dense.basis_.features(everything)
+    assert_allclose(functions.T @ functions / len(everything), np.diag(dense.eigenvalues_), atol=1e-12)
+
+
+def test_fourier_features_are_the_gaussian_kernel_in_the_mean():
+    A = rows()[0][:10]
+    basis = draw_fourier_basis(3, 40_000, 2.5, np.random.default_rng(0))
+    features = basis.features(A)
+    # 100 averages of 40 000 numbers of variance at most 1/2 · (2)²: five deviations.
+    assert np.abs(features @ features.T - Gaussian(2.5)(A, A)).max() < 5 * np.sqrt(2 / 40_000)
+
+
+@pytest.mark.parametrize("method", [XNV, XKS, NystromSSSL])
+def test_a_seed_fixes_everything(method):
+    X, y, U = rows()
+    first, again, other = (method(n_components=20, random_state=s).fit(X, y, U).predict(U) for s in (1, 1, 2))
+    assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (XNV(n_components=101), "n_components=101.*200.*at most 100"),
+        (XNV(n_components=0), "n_components=0"),
+        (XNV(ridge=-1.0), "ridge=-1"),
+        (XNV(cca="both"), "cca='both'"),
+        (XNV(cca_ridge=-1.0), "cca_ridge=-1"),
+        (XNV(n_components=10, cca="randomised", sketch=19), "sketch=19.*20"),
+        (XNV(kernel="rbf"), "kernel='rbf'"),
+        (XKS(bandwidth=-1.0), "bandwidth"),
+        (SSSL(n_eigenfunctions=0), "n_eigenfunctions=0.*1 to 200"),
+        (SSSL(n_eigenfunctions=201), "n_eigenfunctions=201"),
+        (SSSL(eigen_solver="svd"), "eigen_solver='svd'"),
+        (NystromSSSL(n_components=201), "n_components=201"),
+        (NystromSSSL(ridge=0.0), "ridge=0.0"),
+    ],
+    ids=repr,
+)
+def test_parameters_out_of_range_are_named(model, says):
+    with pytest.raises(UsageError, match=says):
+        model.fit(*rows())
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_tables_that_do_not_fit_are_refused(method):
+    X, y, U = rows()
+    with pytest.raises(ValueError, match="2 features"):
+        method().fit(X, y, U[:, :2])
+    with pytest.raises(ValueError, match="NaN"):
+        method().fit(X, y, np.full_like(U, np.nan))
+    with pytest.raises(ValueError, match="2 features"):
+        method().fit(X, y, U).predict(U[:, :2])
+
+
+@pytest.mark.parametrize("method", [XNVClassifier, XKSClassifier])
+def test_classes(method):
+    X, y, U = rows()
+    names = np.where(y > 0, "high", "low")
+    model = method(n_components=30, random_state=0).fit(X, names, U)
+    assert set(model.predict(U)) == {"high", "low"}
+    assert model.score(X, names) > 0.8
+    with pytest.raises(BadData, match="one class"):
+        method().fit(X, np.zeros(40, dtype=int), U)
+    with pytest.raises(BadData, match="3 classes"):
+        method().fit(X, np.arange(40) % 3, U)
