@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.pki import create_authority, reissue_server, sign_request
+from coordinator.pki import create_authority, reissue_server, server_names, sign_request
 from coreg_core.errors import UsageError
 from coreg_wire import console
 
@@ -37,13 +37,18 @@ def init(
         typer.Option("--host", help="A name or address that sites will dial; repeatable. Loopback is always added."),
     ] = None,
     renew_server: Annotated[
-        bool, typer.Option("--renew-server", help="Only sign the server's certificate anew, for --host; keys stay.")
+        bool,
+        typer.Option(
+            "--renew-server",
+            help="Only sign the server's certificate anew; keys stay, and so do its names unless --host is given.",
+        ),
     ] = False,
 ) -> None:
     """Make a certificate authority, the coordinator's certificate, and a sample federation.toml."""
     if renew_server:
-        until = reissue_server(directory, host or [])
-        typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}")
+        until = reissue_server(directory, host or None)
+        names = ", ".join(server_names(directory))
+        typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
         return
     from coordinator.config import SAMPLE
 

@@ -46,10 +46,18 @@ def check_listen(listen: str) -> str:
 class FederationSection(_Section):
     """Who."""
 
-    name: str = Field(min_length=1, max_length=200)
+    name: str
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
     on_lost: LostPolicy = "wait"
+
+    @field_validator("name")
+    @classmethod
+    def _readable(cls, name: str) -> str:
+        # The codec shows what cannot be printed as a space, so every site would digest another plan than was sent.
+        if not (name.strip() and name.isprintable() and len(name) <= 200):
+            raise ValueError("a name is 1 to 200 printable characters, without tabs, line breaks and the like")
+        return name
 
     @field_validator("sites")
     @classmethod

@@ -467,6 +467,10 @@ class Coordinator:
         # Written last: a coordinator that is killed while sites fetch their models goes on delivering.
         assert self._outcome is not None
         self.phase = Phase.DONE
+        # Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written
+        # down as ended, and the same command takes it up. Without any there is nothing to take up.
+        if self._outcome[0] in (Stop.STALLED, Stop.TOO_FEW_SITES) and self._schedule is not None:
+            return [Finish(*self._outcome)]
         return [Persist(Ended(*self._outcome)), Finish(*self._outcome)]
 
     # --- taking up a run ------------------------------------------------------------------------------------------

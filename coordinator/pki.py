@@ -8,6 +8,7 @@ Must not know gRPC, the federation's plan, or any site's private key.
 """
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,11 +34,11 @@ __all__ = [
     "load_server",
     "reissue_server",
     "revoke",
+    "server_names",
     "sign_request",
 ]
 
 _FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
-_RENEW = "sign it anew with `coreg-coordinator init --renew-server`"
 
 
 @dataclass(frozen=True)
@@ -108,15 +109,37 @@ def create_authority(
 
 
 def reissue_server(
-    directory: Path | str, hostnames: Sequence[str], days: int = 730, *, now: datetime | None = None
+    directory: Path | str, hostnames: Sequence[str] | None = None, days: int = 730, *, now: datetime | None = None
 ) -> datetime:
-    """Sign coordinator.pem anew, for other hostnames or a later end (returned); the key stays and no site need act."""
+    """Sign coordinator.pem anew, until a later end (returned); the key stays and no site need act.
+
+    Without `hostnames` it keeps the names that it has; with them it has these instead.
+    """
     directory, now = Path(directory), now or datetime.now(UTC)
     ca, ca_key = _authority(directory, now)
     server_key = _load_key(directory / "coordinator.key")
-    server = server_certificate(ca, ca_key, server_key.public_key(), served_names(hostnames), days, now)
+    served = served_names(server_names(directory) if hostnames is None else hostnames)
+    server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
     write_whole(directory / "coordinator.pem", _pem(server))
     return server.not_valid_after_utc
+
+
+def server_names(directory: Path | str) -> list[str]:
+    """The names and addresses under which coordinator.pem serves.
+
+    Raises
+    ------
+    UsageError, BadData, StorageError
+        It is not there, is no certificate with names, or cannot be read.
+    """
+    path = Path(directory) / "coordinator.pem"
+    again = "Name every --host that sites dial."
+    certificate = load_certificates(_read(path, again), str(path))[0]
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError) as error:
+        raise BadData(f"{path} has no names that could be kept ({error}). {again}") from error
+    return [str(name.value) for name in names]
 
 
 def load_server(directory: Path | str, *, now: datetime | None = None) -> ServerFiles:
@@ -134,11 +157,13 @@ def load_server(directory: Path | str, *, now: datetime | None = None) -> Server
     key = _load_key(directory / "coordinator.key")
     ca, server = (_load_certificate(directory / name) for name in ("ca.pem", "coordinator.pem"))
     if server.public_key() != key.public_key():
-        raise Refused(f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_RENEW}.")
+        raise Refused(
+            f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."
+        )
     try:
         server.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_RENEW}.") from error
+        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.") from error
     for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
         _check_period(certificate, path, now)
     return ServerFiles(_key_pem(key), _pem(server), _pem(ca))
@@ -212,7 +237,7 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
     directory = Path(directory)
     advice = {
         "ca.pem": "begin a new authority, and enrol every site again",
-        "coordinator.pem": _RENEW,
+        "coordinator.pem": _renew(directory),
     }
     advice |= {
         f"{site}.pem": f"sign {site}'s request again and send it the answer" for site in Authorised(directory).sites()
@@ -224,6 +249,11 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
             when = f"runs out in {days:.0f} days" if days > 0 else f"ran out {-days:.0f} days ago"
             warnings.append(f"{path} {when}: {what_to_do}.")
     return warnings
+
+
+def _renew(directory: Path) -> str:
+    """As it can be typed."""
+    return f"sign it anew with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
 
 
 def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -243,7 +273,7 @@ def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> N
         )
     if now > certificate.not_valid_after_utc:
         new = "begin a new authority in another directory, and enrol every site again"
-        next_step = new if path.name == "ca.pem" else _RENEW
+        next_step = new if path.name == "ca.pem" else _renew(path.parent)
         raise Refused(f"{path} ran out on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
 
 

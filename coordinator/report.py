@@ -112,7 +112,7 @@ class PlainReporter:
 
     def finished(self, plan: Plan, end: Finish, rounds: int, last: dict[str, Any] | None) -> None:
         """The stop, what it means, and the next step."""
-        self._print(f"{end.stop.name.lower()}: {end.reason or end.stop.value}")
+        self._print(end.stop.told(end.reason))
         if last is not None:
             certified = "certified: " if last["verified"] else "estimated: "
             self._print(

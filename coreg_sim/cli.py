@@ -1,5 +1,6 @@
 """coreg-sim: a federation before anyone signs. Through the real machines, in one process."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Plan
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.schedule import Stop
+from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Simulated, Steps, closed_form, held_out_errors, plan_for, simulate
 from coreg_wire import console
@@ -212,6 +214,39 @@ def tables(
     (directory / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
     for path in (*dealt.tables.values(), *dealt.held_out.values(), directory / "federation.toml"):
         typer.echo(str(path))
+
+
+@app.command()
+def paper(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(NAMES) + ", or all.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="The folder of data sets: one CSV each, listed in manifest.json.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="A small form of it, which shows that it runs.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; more than 1 needs Ray (extra sim).")] = 1,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed run goes on there.")] = Path(
+        "paper-out"
+    ),
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from OpenML what the folder lacks.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a paper's experiment on real data, and show its table beside what comes out here."""
+    from coreg_sim.papers import pool as pools
+    from coreg_sim.papers.report import show, waiting
+
+    experiments = [find(each) for each in (NAMES if name == "all" else (name,))]
+    if fetch:
+        wanted = tuple(dict.fromkeys(each for experiment in experiments for each in experiment.sets))
+        for lacking in pools.fetch(wanted, data):
+            typer.echo(f"{lacking}: not on OpenML in a form that can be read; its rows will be absent.", err=True)
+    pool = pools.Pool(data)
+    for experiment in experiments:
+        with waiting(experiment.name) as progress:
+            outcome = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
+        if as_json:
+            console.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
+        else:
+            show(experiment, outcome)
 
 
 def _plain(result: Simulated) -> dict[str, Any]:

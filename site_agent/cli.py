@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Take part in a federation with this organisation's own table; nothing but predictions on the shared, "
-    "unlabelled instances leaves. Without a command: join.",
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 DataOption = Annotated[
     Path | None,
@@ -224,10 +218,12 @@ def root(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take part in a federation with this organisation's own table.
+    """Take part in a federation with this organisation's own table. Without a command: join, and write the model.
 
-    Nothing but predictions on the shared, unlabelled instances leaves this machine (and two numbers with the plan:
-    see the ledger). Without a command: join, and write the model.
+    What leaves this machine (the ledger has a line for each message): this site's name; how many shared, unlabelled
+    instances there are and a digest of their ids; two numbers with the plan (b_v, which bounds a spectral number of the
+    features, and the sum of squares of the targets, as the plan transforms them) and a salted digest of the data; in each
+    round a prediction for each shared instance; and the texts of refusals and of faults. No record does.
     """
     if context.invoked_subcommand is not None:
         return
@@ -302,7 +298,7 @@ def check_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what would be used and what is wrong, before joining: table, policy, identity, network and TLS."""
+    """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk."""
     given = {
         "data": data,
         "target": target,
@@ -361,11 +357,16 @@ def enroll(
 def predict(
     model: Annotated[Path, typer.Option("--model", help="The model file.")],
     data: Annotated[Path, typer.Option("--data", help="New records: CSV or Parquet, with the model's columns.")],
-    output: Annotated[Path, typer.Option("--output", help="CSV or Parquet.")] = Path("predictions.csv"),
+    output: Annotated[
+        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
+    ] = Path("predictions.csv"),
     id_column: Annotated[str | None, typer.Option("--id", help="A column to copy beside each prediction.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score new records inside the organisation; needs no coordinator and no network."""
+    """Score new records inside the organisation; needs no coordinator and no network.
+
+    What the model never saw (unknown texts, cells that are missing) is counted on standard error.
+    """
     from site_agent.model_file import load_model, write_predictions
     from site_agent.tables import read_table
 
@@ -374,9 +375,13 @@ def predict(
     predictions = loaded.predict(table)
     ids = None if id_column is None else table.ids(id_column)
     write_predictions(output, predictions, ids=ids, id_column=id_column)
+    notes = loaded.preprocessing.notes_on(table)
     if as_json:
-        console.print_json({"event": "predicted", "rows": len(predictions), "output": str(output)})
+        told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
+        console.print_json(told)
     else:
+        for text in notes:
+            typer.echo(text, err=True)
         typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output}")
 
 
@@ -385,7 +390,11 @@ def ledger_command(
     path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
     as_json: JsonOption = False,
 ) -> None:
-    """Show what left this machine, and verify that no line was changed."""
+    """Show what left this machine, and check the chain of its lines.
+
+    A line that was changed, removed or put in is found by the one after it. Nothing comes after the last line: that it was
+    changed, or that lines were cut off at the end, does not show.
+    """
     count = 0
     for entry in read_ledger(path):
         count += 1
@@ -395,7 +404,7 @@ def ledger_command(
             detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
             typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
     if not as_json:
-        typer.echo(f"{count} entries; the chain is whole")
+        typer.echo(f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show)")
 
 
 def main() -> None:

@@ -5,18 +5,21 @@ Knows every room of the agent and puts them together; `cli` parses and calls it.
 
 import asyncio
 import os
+import platform
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import grpc
 
-from coreg_core.errors import Refused, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Finished, Plan, ToSite
 from coreg_core.threads import pin_threads
 from coreg_core.view import Solution
-from coreg_wire.console import OperatorInterrupt
+from coreg_wire.console import OperatorInterrupt, human_bytes
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.names import check_site_name
 from site_agent.connection import Dial, take_part
@@ -75,6 +78,10 @@ def who_am_i(joining: Joining) -> tuple[str, Identity | None]:
         UsageError, Refused: see `check_identity`.
     """
     host_and_port(joining.coordinator)
+    return _own_name(joining)
+
+
+def _own_name(joining: Joining) -> tuple[str, Identity | None]:
     if not joining.insecure:
         identity = check_identity(joining.identity)
         return identity.name, identity
@@ -195,13 +202,15 @@ def check(joining: Joining, note: Callable[[str, bool], None]) -> int:
 
     code = 0
 
-    def step(title: str, work: Callable[[], str]) -> None:
+    def step(title: str, work: Callable[[], str]) -> bool:
         nonlocal code
         try:
             note(f"{title}: {work()}", True)
         except CoregError as error:
             note(f"{title}: {error}", False)
             code = code or error.exit_code
+            return False
+        return True
 
     def table() -> str:
         prepared = prepare(joining.inputs)
@@ -215,27 +224,38 @@ def check(joining: Joining, note: Callable[[str, bool], None]) -> int:
         )
 
     def identity() -> str:
-        name, checked = who_am_i(joining)
+        name, checked = _own_name(joining)
         return f"{name}" if checked is None else f"{name}, valid until {checked.not_after:%Y-%m-%d}"
 
     def network() -> str:
-        _, checked = who_am_i(joining)
-        if checked is None:
-            return "not probed with --insecure"
         host, port = host_and_port(joining.coordinator)
-        return probe_server(host, port, checked)
+        if not known:  # it has been said what is wrong with it, and that it stands in the way here need not be
+            return f"{joining.coordinator} is not probed without an identity"
+        _, checked = _own_name(joining)
+        return "not probed with --insecure" if checked is None else probe_server(host, port, checked)
 
     def disk() -> str:
         check_output(joining.output)
-        return f"the model goes to {joining.output}"
+        free = shutil.disk_usage(joining.output.resolve().parent).free
+        return f"the model goes to {joining.output}, where {human_bytes(free)} are free"
 
+    step("versions", versions)
     step("table", table)
     step("policy", lambda: f"accepts {read_policy(joining.policy)}")
-    step("identity", identity)
-    if code != Refused.exit_code:
-        step("coordinator", network)
+    known = step("identity", identity)
+    step("coordinator", network)
     step("output", disk)
     return code
+
+
+def versions() -> str:
+    """What computes and what speaks; other sites may have others, but for the release of coreg."""
+    try:
+        release = metadata.version("coreg-federation")
+    except metadata.PackageNotFoundError:
+        release = "(not installed: run from its source)"
+    others = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "grpcio"))
+    return f"coreg {release}, Python {platform.python_version()}, {others}"
 
 
 def describe(message: ToSite) -> str | None:
@@ -248,6 +268,6 @@ def describe(message: ToSite) -> str | None:
                 f"{message.schedule}, at most {message.max_rounds} rounds, sites {', '.join(message.sites)}"
             )
         case Finished():
-            return f"{message.stop.name.lower()}: {message.reason or message.stop.value}"
+            return message.stop.told(message.reason)
         case Ask() | _:
             return None

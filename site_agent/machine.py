@@ -33,7 +33,8 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.rounds.schedule import Stop
+from coreg_core.rounds.questions import most_questions, question_fault
+from coreg_core.rounds.schedule import Query, Stop
 from coreg_core.view import KernelExpansion, Solution, View, make_view
 
 
@@ -140,8 +141,9 @@ class Site:
             return PlanRefused(
                 plan.run, f"not enough memory to factor form={plan.form!r} with {m} unlabelled instances."
             )
+        # What was answered is not forgotten with a new run: the coordinator begins one whenever it likes.
         self.plan, self.phase, self.result, self._last = plan, SitePhase.TAKING_PART, None, None
-        self._shift, self._scale, self.answered = shift, scale, 0
+        self._shift, self._scale = shift, scale
         self._acceptance = PlanAccepted(
             plan.run, plan.digest, self._digest(plan), self.view.bound(plan.bound), float(y @ y), threads
         )
@@ -211,10 +213,19 @@ class Site:
             return f"a target of shape {ask.targets.shape} with {len(ask.weights)} weights, expected {expected}."
         if not ask.targets.finite or not all(np.isfinite(w) and w >= 0 for w in ask.weights):
             return "a target or a weight is not finite, or a weight is negative."
-        # A sweep asks every site once; a question number is thus at most sites x rounds, restarts included.
-        sweep = len(self.plan.sites) if self.plan.schedule == "block-coordinate-descent" else 1
-        if self.answered >= (self.plan.max_rounds + 2) * max(1, sweep) * (1 + ask.attempt):
-            return f"more questions than the plan's max_rounds={self.plan.max_rounds} allows."
+        last = None if self._last is None else self._last[1]
+        if last is not None and last.attempt == ask.attempt and last.weights != ask.weights:
+            return "other weights than before in the same attempt, so another membership under its number."
+        query = Query(ask.targets.values, np.array(ask.weights), ask.part)
+        n_views = range(max(1, min(self.plan.min_sites, len(self.plan.sites))), len(self.plan.sites) + 1)
+        if reason := question_fault(self.plan.schedule, self.plan.coupling, n_views, query):
+            return f"nothing that the plan's schedule asks: {reason}"
+        if self.answered >= (most := most_questions(self.plan.max_rounds)):
+            return (
+                f"more than {most} questions, the most that this agent answers under the plan's "
+                f"max_rounds={self.plan.max_rounds}, counted over attempts and runs since it was started. "
+                "Its operator may start it again."
+            )
         return None
 
     # --- the end --------------------------------------------------------------------------------------------------

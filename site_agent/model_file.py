@@ -137,6 +137,8 @@ def write_predictions(
 ) -> None:
     """A CSV or Parquet table with the column ``prediction``, after the ids where there are any.
 
+    They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
+
     Raises:
         StorageError: it cannot be written there, or the suffix is neither.
         UsageError: as many ids as predictions there are not, or the id column has the predictions' name.
@@ -147,13 +149,14 @@ def write_predictions(
         raise UsageError(f"{path}: the id column has the name of the column of predictions; rename it in the table.")
     columns: dict[str, Any] = {} if ids is None else {id_column or "id": list(ids)}
     frame = pl.DataFrame({**columns, "prediction": predictions})
+    mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():
         case ".csv":
-            _write_whole(path, frame.write_csv().encode(), mode=0o644)
+            _write_whole(path, frame.write_csv().encode(), mode=mode)
         case ".parquet" | ".pq":
             buffer = io.BytesIO()
             frame.write_parquet(buffer)
-            _write_whole(path, buffer.getvalue(), mode=0o644)
+            _write_whole(path, buffer.getvalue(), mode=mode)
         case _:
             raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
 

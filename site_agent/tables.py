@@ -211,8 +211,12 @@ def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     _check_names([name.strip() for name in frame.columns], source)
     columns = []
     for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
-        if series.dtype.is_float():  # repr: the shortest text that reads back to the same number
-            values = [None if v is None or math.isnan(v) else repr(v) for v in series.cast(pl.Float64).to_list()]
+        if series.dtype.is_float():
+            # repr: the shortest text that reads back to the same number; 1.0 is 1, as the same id stands in a CSV file.
+            values = [
+                None if v is None or math.isnan(v) else repr(v).removesuffix(".0")
+                for v in series.cast(pl.Float64).to_list()
+            ]
             columns.append(pl.Series(series.name, values, dtype=pl.String))
         elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object, pl.Duration):
             raise BadData(

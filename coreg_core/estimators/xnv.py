@@ -21,7 +21,7 @@ class _NystromViews(CanonicalRidge):
         bandwidth: str | float = "paper",
         ridge: float = 1e-3,
         cca: str = "exact",
-        cca_ridge: float = 1e-3,
+        cca_ridge: float = 1e-2,
         sketch: int | None = None,
         fit_intercept: bool = True,
         degree: int = 3,

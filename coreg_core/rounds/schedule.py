@@ -34,10 +34,21 @@ class Stop(Enum):
         "lower the coupling, or raise the ridge."
     )
     REFUSED = "A site refused the plan; its reason is above. Change the plan or the site's policy."
-    TOO_FEW_SITES = "Too few sites joined before the deadline; start the missing agents, or lower min_sites."
-    STALLED = "Sites that the plan cannot do without did not come back in time; restart them and run again."
+    TOO_FEW_SITES = (
+        "Too few sites joined in time. Start every agent again and give the coordinator the same command: a run that had "
+        "begun goes on where it was. Or lower min_sites, which is another plan."
+    )
+    STALLED = (
+        "Sites that the plan cannot do without did not come back in time. Start every agent again and give the "
+        "coordinator the same command: it takes the run up where it was."
+    )
     SITE_FAULT = "A site answered with something that cannot be used; its fault is above. Mend it and run again."
     INTERRUPTED = "Interrupted by the operator; the same command takes the run up where it was."
+
+    def told(self, reason: str) -> str:
+        """The stop, its reason where there is one, and what to do next, for a person."""
+        why = f"{reason}{'' if reason.endswith('.') else '.'} " if reason else ""
+        return f"{self.name.lower()}: {why}{self.value}"
 
 
 # How a column stands: 0 is still running; the order is that of severity when columns differ.

@@ -21,7 +21,7 @@ from coreg_core.threads import pin_threads
 from coreg_sim.papers.experiment import JSON, Experiment, Job, Report
 from coreg_sim.papers.pool import Pool
 
-NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf")
+NAMES = ("corlsr-uci", "corlsr-unlabelled", "xnv")
 
 
 def find(name: str) -> Experiment:
@@ -135,12 +135,10 @@ class _Record:
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 try:
-                    entry = json.loads(line)
+                    entry = json.loads(line if line.endswith(b"\n") else b"")
                     job = Job(entry["key"], entry["arguments"])
                     self._done[job.key] = Done(job, entry["result"], float(entry["seconds"]))
                 except (ValueError, KeyError, TypeError):
-                    break
-                if not line.endswith(b"\n"):
                     break
                 whole += len(line)
         self._file = path.open("ab")

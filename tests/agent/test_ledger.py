@@ -1,15 +1,19 @@
 """The ledger against a sceptic: what a change to the file can and cannot hide, and two agents at once."""
 
 import dataclasses
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import Fault, Hello, Leaving, PlanAccepted, PlanRefused, Prediction, Vector
+from site_agent.cli import app
 from site_agent.ledger import GENESIS, Ledger, read_ledger
 
 EVERYTHING = (
@@ -138,6 +142,44 @@ def test_a_full_disk_stops_the_message(tmp_path):
     with open("/dev/full", "ab", buffering=0) as ledger._file, pytest.raises(StorageError, match="nothing was sent"):  # noqa: PTH123
         ledger.record(Leaving("over"))
     assert ledger.sent == {}
+
+
+def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
+    """Not in the system's memory alone: a power failure may come after the message left."""
+    path, synced = tmp_path / "l", []
+
+    def fsync(descriptor):
+        if os.path.sameopenfile(descriptor, ledger._file.fileno()):
+            synced.append(path.read_bytes().count(b"\n"))
+
+    ledger = Ledger(path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    for count, message in enumerate(EVERYTHING, start=1):
+        ledger.record(message)
+        assert synced == list(range(1, count + 1))
+
+    def fails(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(StorageError, match="nothing was sent"):
+        ledger.record(Leaving("over"))
+    ledger.close()
+
+
+def test_what_the_chain_shows_and_what_it_does_not_is_said(tmp_path):
+    write(tmp_path / "l")
+    told = CliRunner().invoke(app, ["ledger", str(tmp_path / "l")])
+    assert told.exit_code == 0
+    last = told.output.splitlines()[-1]
+    assert last.startswith("6 entries; the chain is whole up to the last line")
+    assert "cut off" in last
+    for words in (["ledger", "--help"], ["--help"]):
+        page = " ".join(CliRunner().invoke(app, words).output.split())
+        told = (
+            ["last line", "cut off"] if words[0] == "ledger" else ["how many", "digest of their ids", "b_v", "squares"]
+        )
+        assert [text for text in told if text not in page] == []
 
 
 def test_no_number_that_left_stands_in_the_ledger(tmp_path):

@@ -193,6 +193,17 @@ def test_predictions_without_ids(tmp_path, suffix):
     assert table.numbers("prediction").tobytes() == values.tobytes()
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_predictions_are_about_people_so_a_new_file_is_private_and_an_old_one_keeps_its_mode(tmp_path, suffix):
+    path = tmp_path / f"p.{suffix}"
+    write_predictions(path, np.zeros(2))
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)  # somebody opened it to a group, on purpose
+    write_predictions(path, np.ones(2))
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0]
+
+
 def test_predictions_that_would_not_tell_whose_they_are(tmp_path):
     with pytest.raises(UsageError, match="1 ids for 2 predictions"):
         write_predictions(tmp_path / "p.csv", np.zeros(2), ids=["a"], id_column="id")

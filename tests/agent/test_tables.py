@@ -226,6 +226,16 @@ def test_parquet_columns_become_text_without_loss(tmp_path):
         read_table(tmp_path / "n.parquet")
 
 
+def test_whole_numbers_that_parquet_keeps_as_floats_are_the_ids_of_a_csv_file(tmp_path):
+    """A writer makes floats of an integer column with a hole in it."""
+    frame = pl.DataFrame({"id": [1.0, 20.0, None, -3.0], "f": pl.Series([1.0, 2.5, 1e16, -0.0], dtype=pl.Float32)})
+    frame.write_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    assert table.ids("id") == ["1", "20", "", "-3"]
+    assert table.frame["f"].to_list() == ["1", "2.5", repr(float(np.float32(1e16))), "-0"]
+    assert table.numbers("f").tobytes() == frame["f"].cast(pl.Float64).to_numpy().tobytes()
+
+
 @pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
 def test_a_file_that_is_not_there(tmp_path, name):
     with pytest.raises(BadData, match=f"{name}: no such file"):

@@ -84,8 +84,39 @@ def test_check_names_what_is_wrong(folder):
     verdicts = [json.loads(line) for line in out.splitlines()]
     wrong = [v["text"] for v in verdicts if not v["ok"]]
     assert code == 6
-    assert any("line 5" in text for text in wrong)
-    assert any("enroll" in text for text in wrong)
+    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
+    assert "line 5" in wrong[0]
+    assert "enroll" in wrong[1]
+
+
+def test_check_names_an_address_that_is_none_as_the_coordinators(folder):
+    words = ("coreg-agent", "check", *agent("--coordinator", "localhost", "--insecure", "--name", "north")[1:])
+    code, out, _err = run(*words, cwd=folder)
+    assert code == 2
+    assert [line for line in out.splitlines() if line.startswith("WRONG")] == [
+        "WRONG  coordinator: --coordinator localhost: expected HOST:PORT, as in coordinator.example.org:7600."
+    ]
+
+
+def test_check_tells_versions_and_the_space_for_the_model(folder):
+    import grpc
+    import numpy as np
+    import scipy
+
+    code, out, err = run("coreg-agent", "check", *agent(*AGENT)[1:], cwd=folder)
+    assert code == 0, f"{out}\n{err}"
+    told = {title: text for line in out.splitlines() for title, _, text in [line[7:].partition(": ")]}
+    python = ".".join(map(str, sys.version_info[:3]))
+    for part in (
+        f"Python {python}",
+        "coreg ",
+        f"numpy {np.__version__}",
+        f"scipy {scipy.__version__}",
+        grpc.__version__,
+    ):
+        assert part in told["versions"]
+    assert told["output"].startswith("the model goes to model.coreg, where ")
+    assert told["output"].endswith("B are free")
 
 
 def test_compare_agrees_with_the_closed_form():
@@ -131,6 +162,66 @@ def test_exit_code_3_when_it_does_not_converge():
     code, out, _err = run(*words)
     assert code == 3
     assert "max_rounds: Reached max_rounds" in out
+
+
+@pytest.fixture
+def model_of_two_features(tmp_path):
+    """a, a number, and c, a text: what they were when the model was made."""
+    import numpy as np
+
+    from coreg_core.kernels import Gaussian
+    from coreg_core.view import KernelExpansion
+    from site_agent.model_file import SiteModel, save_model
+    from site_agent.preprocessing import Preprocessing
+    from site_agent.tables import load_site_tables
+
+    (tmp_path / "t.csv").write_text("id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n")
+    table = load_site_tables(tmp_path / "t.csv", "y", "id")
+    preprocessing = Preprocessing.fit(table)
+    function = KernelExpansion(Gaussian(1.5), preprocessing.transform(table.labelled), np.array([0.3, -1.7]))
+    path = tmp_path / "north.model"
+    save_model(path, SiteModel(function, preprocessing, "y", 0.0, 1.0, "north", "r", "CONVERGED", 0.1, {}))
+    return path
+
+
+def test_predict_says_what_the_model_never_saw(model_of_two_features):
+    folder = model_of_two_features.parent
+    (folder / "new.csv").write_text("id,a,c\n1,1,never\n2,,x\n")
+    words = ("coreg-agent", "predict", "--model", "north.model", "--data", "new.csv", "--id", "id")
+    code, out, err = run(*words, cwd=folder)
+    assert (code, out) == (0, "2 predictions of y in predictions.csv\n")
+    missing, unseen = err.splitlines()
+    assert "column 'a': 1 cells are missing" in missing
+    assert "column 'c': 1 cells hold a text that the model never saw ('never' first)" in unseen
+    code, out, err = run(*words, "--json", cwd=folder)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["rows"] == 2
+    assert [("'a'" in told["notes"][0]), ("'c'" in told["notes"][1])] == [True, True]
+    (folder / "new.csv").write_text("a,c\n1,x\n")
+    assert run(*words[:-2], cwd=folder)[2] == ""
+
+
+@pytest.mark.parametrize("name", ["a\\tb", "a\\u001b[2J", "a\\u200bb", "   ", "", "x" * 201])
+def test_a_federations_name_is_one_line_of_text_that_can_be_read(tmp_path, name):
+    """A character that cannot be printed is replaced on the wire: every site would see another plan than was digested."""
+    from coordinator.config import read_configuration
+    from coreg_core.errors import UsageError
+
+    path = tmp_path / "federation.toml"
+    path.write_text(f'[federation]\nname = "{name}"\nsites = ["a"]\n')
+    with pytest.raises(UsageError, match=r"federation\.name = .*1 to 200 printable characters"):
+        read_configuration(path)
+
+
+@pytest.mark.parametrize("name", ["my federation", "Föderation «Süd» 2026", "x" * 200])
+def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
+    from coordinator.config import read_configuration
+    from coreg_wire.codec import plan_from_proto, plan_to_proto
+
+    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "{name}"\nsites = ["a"]\n', encoding="utf-8")
+    plan = read_configuration(tmp_path / "federation.toml").plan()
+    assert plan_from_proto(plan_to_proto(plan)).digest == plan.digest
 
 
 def test_every_stop_has_a_documented_exit_code():

@@ -39,7 +39,7 @@ listen = "127.0.0.1:0"
 [timeouts]
 join = {join}
 plan = 30
-round = 20
+round = {round}
 stall = {stall}
 keepalive = 1
 """
@@ -106,8 +106,9 @@ class Federation:
 
     def configure(self, *, name="federation.toml", **terms):
         values = {
-            "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "stall": 20,
-            "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
+            "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "round": 20,
+            "stall": 20, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8,
+            "max_rounds": 1000,
         }  # fmt: skip
         (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
 

@@ -99,6 +99,28 @@ def test_a_killed_coordinator_and_a_killed_agent_end_on_the_same_bits(tmp_path):
         assert runs[0]["questions"] == 400
 
 
+def test_a_run_that_stalled_for_good_goes_on_under_the_same_command_to_the_same_bits(tmp_path):
+    with federation(tmp_path, **LONG, round=2, stall=1) as fed:
+        expected = undisturbed(fed)
+        coordinator = fed.coordinator()
+        agents = {site: fed.agent(site) for site in SITES}
+        until(lambda: fed.rounds() >= 30)
+        agents["west"].send_signal(signal.SIGKILL)
+        assert ends(coordinator) == 5, fed.said("coordinator")
+        assert [ends(agents[site]) for site in ("north", "south")] == [5, 5]
+        assert "it takes the run up where it was" in fed.said("north")
+        stalled_at = fed.rounds()
+        assert stalled_at < 400
+        runs = [json.loads(x) for x in well("coreg-coordinator", "runs", "--json", cwd=tmp_path).splitlines()]
+        assert [r["ended"] for r in runs] == [None]
+        coordinator = fed.coordinator()
+        again = [fed.agent(site) for site in SITES]
+        assert ends(coordinator) == 3, fed.said("coordinator")
+        assert [ends(agent) for agent in again] == [3, 3, 3]
+        assert f"at question {stalled_at}" in fed.said("coordinator")
+        assert {s: values(load_model(tmp_path / f"{s}.model")) for s in SITES} == expected
+
+
 def test_an_agent_that_comes_back_with_other_data_is_refused(tmp_path):
     with federation(tmp_path, **(LONG | {"max_rounds": 4000}), stall=3) as fed:
         coordinator = fed.coordinator()
@@ -118,7 +140,7 @@ def test_an_agent_that_comes_back_with_other_data_is_refused(tmp_path):
 
 
 def test_who_may_not_join(tmp_path):
-    with federation(tmp_path, join=6) as fed:
+    with federation(tmp_path, join=12) as fed:  # on a loaded machine an agent takes seconds to start
         coordinator = fed.coordinator()
         allowed = tmp_path / "co" / "authorised-sites"
         allowed.write_text("\n".join(x for x in allowed.read_text().splitlines() if not x.startswith("west")) + "\n")

@@ -250,6 +250,12 @@ def test_too_few_sites_join() -> None:
     assert machine.handle(Received("b", Leaving("the run is over"))) == end
 
 
+def test_the_reason_and_the_advice_are_both_told() -> None:
+    assert Stop.CONVERGED.told("") == f"converged: {Stop.CONVERGED.value}"
+    assert Stop.STALLED.told("b is away") == f"stalled: b is away. {Stop.STALLED.value}"
+    assert Stop.SITE_FAULT.told("b: no. Check it.") == f"site_fault: b: no. Check it. {Stop.SITE_FAULT.value}"
+
+
 def test_nobody_joins_at_all() -> None:
     machine = Coordinator(small_plan(), TIMEOUTS)
     machine.start()
@@ -350,7 +356,47 @@ def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     reason = "b did not come back within 4 s"
     actions = machine.handle(DeadlinePassed(4))
     assert sends(actions) == [Send(s, Finished("run-1", Stop.STALLED, reason)) for s in "abc"]
-    assert machine.handle(DeadlinePassed(5))[-1] == Finish(Stop.STALLED, reason)
+    assert machine.handle(DeadlinePassed(5)) == [  # nothing is persisted: the same command takes it up again
+        Report("a, b, c did not fetch the final models"),
+        Finish(Stop.STALLED, reason),
+    ]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_stalled_run_is_taken_up_where_it_was_and_ends_on_the_same_bits(schedule: str) -> None:
+    plan = make_plan(schedule=schedule)
+    expected = undisturbed(plan)
+    pump = Pump(Coordinator(plan, TIMEOUTS), make_sites(plan.sites)).join()
+    while sum(isinstance(r, StepTaken) for r in pump.records) < 4:
+        pump.step()
+    pump.events.clear()  # every site is away, b for longer than the run waits
+    for phase in (Phase.WAITING, Phase.DELIVERING, Phase.DONE):
+        pump.carry_out(pump.machine.handle(DeadlinePassed(pump.machine._token)))
+        assert pump.machine.phase is phase
+    assert pump.end is not None
+    assert pump.end.stop is Stop.STALLED
+    assert not any(isinstance(r, Ended) for r in pump.records)
+    again = Coordinator(plan, TIMEOUTS, resumption_of(pump.records))
+    assert Pump(again, make_sites(plan.sites)).join().run().bits == expected.bits
+
+
+def test_a_run_taken_up_whose_sites_are_late_again_can_be_taken_up_once_more() -> None:
+    plan = make_plan()
+    expected = undisturbed(plan)
+    written = expected.records[:4]
+    late = Pump(Coordinator(plan, TIMEOUTS, resumption_of(written)), make_sites("ab")).join().run()
+    late.carry_out(late.machine.handle(DeadlinePassed(1)))
+    late.run()  # those who are here fetch what there is, and leave
+    assert late.end == Finish(Stop.TOO_FEW_SITES, "c did not accept the plan in time")
+    assert late.records == []
+    once_more = Pump(Coordinator(plan, TIMEOUTS, resumption_of(written)), make_sites(plan.sites)).join().run()
+    assert once_more.bits == expected.bits
+
+
+@pytest.mark.parametrize("stop", [Stop.STALLED, Stop.TOO_FEW_SITES])
+def test_what_can_be_taken_up_says_so(stop: Stop) -> None:
+    assert "the same command" in stop.value
+    assert "run again" not in stop.value
 
 
 def test_max_rounds_is_an_end_with_models() -> None:

@@ -1,5 +1,6 @@
 """A site as a function: one message in, a list of answers out."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from tiny import UNLABELLED, make_plan, make_site, private_data
+from tiny import UNLABELLED, make_plan, make_site, private_data, undisturbed
 
 from coreg_core.errors import UsageError
 from coreg_core.messages import (
@@ -24,15 +25,31 @@ from coreg_core.messages import (
     Rejected,
     Vector,
 )
+from coreg_core.objective import consensus_weight, sweep_weight
+from coreg_core.rounds.questions import most_questions
 from coreg_core.rounds.schedule import Stop
 from coreg_core.view import View
 from site_agent.machine import PrivateData, Site, SitePhase
 
 TARGETS = Vector(np.linspace(-1.0, 1.0, 2 * UNLABELLED).reshape(UNLABELLED, 2))
+ZERO = Vector(np.zeros((UNLABELLED, 2)))
+COUPLING = (0.1, 1.0)  # of the tiny plan, whose three sites go on while two are there
+
+
+def weights_of(M: int, rule: Callable[[float, int], float] = consensus_weight) -> tuple[float, ...]:
+    return tuple(rule(lam, M) for lam in COUPLING)
+
+
+WEIGHTS = weights_of(3)
 
 
 def question(round_: int = 0, attempt: int = 0, **changes: object) -> Ask:
-    return replace(Ask("run-1", round_, attempt, "affine", (0.5, 2.0), TARGETS), **changes)  # type: ignore[arg-type]
+    return replace(Ask("run-1", round_, attempt, "linear", WEIGHTS, TARGETS), **changes)  # type: ignore[arg-type]
+
+
+def affine(round_: int = 0, attempt: int = 0, **changes: object) -> Ask:
+    """What consensus asks of its sites in every round."""
+    return question(round_, attempt, **({"part": "affine"} | changes))
 
 
 def taking_part(plan: Plan | None = None, **changes: object) -> Site:
@@ -141,14 +158,18 @@ def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     assert isinstance(answer, Prediction), "the plan that was accepted still holds"
 
 
-def test_another_run_begins_afresh() -> None:
-    site = taking_part(make_plan(max_rounds=1))
+def test_another_run_begins_afresh_but_for_the_count() -> None:
+    """A coordinator begins a run whenever it likes: what was answered in the last one is not forgotten."""
+    site = taking_part(make_plan(max_rounds=2))
     for round_ in range(3):
         assert isinstance(site.handle(question(round_))[0], Prediction)
-    accepted(site, make_plan(run="run-2", max_rounds=1))
+    accepted(site, make_plan(run="run-2", max_rounds=2))
     for round_ in range(3):
         assert isinstance(site.handle(question(round_, run="run-2"))[0], Prediction)
     assert "asked for run run-1" in fault(site, question())
+    assert "more than 6 questions" in fault(site, question(3, run="run-2"))
+    accepted(site, make_plan(run="run-3", max_rounds=2))
+    assert "more than 6 questions" in fault(site, question(0, run="run-3"))
 
 
 def test_a_refused_run_leaves_the_one_before_it_as_it_was() -> None:
@@ -197,14 +218,20 @@ def test_the_digest_is_salted_by_the_site_and_by_the_run() -> None:
 # --- questions ----------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_the_respond_of_the_factored_view() -> None:
-    site = taking_part()
+@pytest.mark.parametrize(
+    ("schedule", "asked"),
+    [
+        ("conjugate-gradients", question()),
+        ("conjugate-gradients", affine(targets=ZERO)),
+        ("consensus", affine()),
+        ("block-coordinate-descent", affine(weights=weights_of(3, sweep_weight))),
+    ],
+)
+def test_an_answer_is_the_respond_of_the_factored_view(schedule: str, asked: Ask) -> None:
+    site = taking_part(make_plan(schedule=schedule))
     assert isinstance(site.view, View)
-    for part in ("affine", "linear"):
-        [answer] = site.handle(question(int(part == "linear"), part=part))
-        assert isinstance(answer, Prediction)
-        expected = site.view.respond(TARGETS.values, np.array([0.5, 2.0]), part)
-        assert answer == Prediction("run-1", answer.round, 0, Vector(expected))
+    expected = site.view.respond(asked.targets.values, np.array(asked.weights), asked.part)
+    assert site.handle(asked) == [Prediction("run-1", 0, 0, Vector(expected))]
 
 
 def test_a_repeated_question_gets_the_same_object_and_is_not_computed_again() -> None:
@@ -216,7 +243,7 @@ def test_a_repeated_question_gets_the_same_object_and_is_not_computed_again() ->
 
 @pytest.mark.parametrize(
     "changes",
-    [{"targets": Vector(TARGETS.values + 1e-16)}, {"weights": (0.5, 2.0000001)}, {"part": "linear"}],
+    [{"targets": Vector(TARGETS.values + 1e-16)}, {"weights": weights_of(2)}, {"part": "affine"}],
 )
 def test_another_target_under_an_old_number_is_refused(changes: dict[str, object]) -> None:
     site = taking_part()
@@ -244,8 +271,8 @@ def test_a_new_attempt_at_the_same_round_is_answered() -> None:
     [
         ({"targets": Vector(np.zeros((UNLABELLED - 1, 2)))}, "shape (5, 2)"),
         ({"targets": Vector(np.zeros((UNLABELLED, 3)))}, "shape (6, 3)"),
-        ({"weights": (0.5,)}, "with 1 weights"),
-        ({"weights": (0.5, 2.0, 3.0)}, "with 3 weights"),
+        ({"weights": WEIGHTS[:1]}, "with 1 weights"),
+        ({"weights": (*WEIGHTS, 3.0)}, "with 3 weights"),
         ({"weights": (0.5, -2.0)}, "weight is negative"),
         ({"weights": (0.5, float("nan"))}, "not finite"),
         ({"targets": Vector(np.full((UNLABELLED, 2), np.inf))}, "not finite"),
@@ -258,15 +285,63 @@ def test_a_question_of_another_form_is_refused(changes: dict[str, object], words
     assert site.answered == 0
 
 
+NOT_ASKED = {
+    "no label but by respond(0)": ("conjugate-gradients", affine(), "another target than 0"),
+    "a target that is nearly 0": ("conjugate-gradients", affine(targets=Vector(ZERO.values + 1e-300)), "than 0"),
+    "the linear part under consensus": ("consensus", question(), "a linear question, where consensus asks affine"),
+    "the linear part of Algorithm 1": ("block-coordinate-descent", question(), "a linear question"),
+    "the model of the site alone": ("conjugate-gradients", affine(targets=ZERO, weights=(0.0, 0.0)), "weights 0, 0"),
+    "a weight of the coordinator's own": ("consensus", affine(weights=(0.6, 1.0)), "weights 0.6, 1"),
+    "a weight beside another's": ("consensus", affine(weights=(WEIGHTS[0], weights_of(2)[1])), "no number of sites"),
+    "weights in another order": ("consensus", affine(weights=WEIGHTS[::-1]), "no number of sites from 2 to 3"),
+    "fewer sites than min_sites": ("consensus", affine(weights=weights_of(1, lambda lam, M: 2 * lam * M)), "from 2"),
+    "more sites than the plan's": ("consensus", affine(weights=weights_of(4)), "from 2 to 3"),
+    "consensus' weight under Algorithm 1": ("block-coordinate-descent", affine(), "no number of sites"),
+    "Algorithm 1's under consensus": ("consensus", affine(weights=weights_of(2, sweep_weight)), "no number of sites"),
+}
+
+
+@pytest.mark.parametrize("what", NOT_ASKED)
+def test_what_the_plans_schedule_never_asks_is_refused(what: str) -> None:
+    schedule, asked, words = NOT_ASKED[what]
+    site = taking_part(make_plan(schedule=schedule))
+    reason = fault(site, asked)
+    assert reason.startswith("nothing that the plan's schedule asks: ")
+    assert words in reason
+    assert site.answered == 0
+
+
+def test_a_smaller_membership_asks_with_its_own_weights_in_an_attempt_of_its_own() -> None:
+    site = taking_part()
+    assert isinstance(site.handle(affine(0, targets=ZERO))[0], Prediction)
+    assert "other weights than before in the same attempt" in fault(site, question(1, weights=weights_of(2)))
+    assert isinstance(site.handle(affine(1, 1, targets=ZERO, weights=weights_of(2)))[0], Prediction)
+    assert isinstance(site.handle(question(2, 1, weights=weights_of(2)))[0], Prediction)
+
+
+def test_a_plan_for_one_site_may_ask_for_its_own_model() -> None:
+    site = taking_part(make_plan(sites=("a",), min_sites=1))
+    assert isinstance(site.handle(affine(targets=ZERO, weights=(0.0, 0.0)))[0], Prediction)
+
+
 @pytest.mark.parametrize("schedule", ["conjugate-gradients", "consensus", "block-coordinate-descent"])
-def test_no_more_is_answered_than_the_plan_allows(schedule: str) -> None:
-    plan = make_plan(max_rounds=5, schedule=schedule)
-    site = taking_part(plan)
-    kinds = [type(site.handle(question(n))[0]) for n in range(40)]
-    allowed = kinds.index(Fault)
-    assert 5 <= allowed <= 3 * (5 + 2)
-    assert set(kinds[allowed:]) == {Fault}
-    assert "max_rounds=5" in fault(site, question(50))
+@pytest.mark.parametrize("attempts", [0, 1, 1000])
+def test_no_more_is_answered_than_the_plan_allows_whatever_attempt_is_claimed(schedule: str, attempts: int) -> None:
+    site = taking_part(make_plan(max_rounds=5, schedule=schedule))
+    weights = weights_of(3, sweep_weight if schedule == "block-coordinate-descent" else consensus_weight)
+    part = "linear" if schedule == "conjugate-gradients" else "affine"
+    kinds = [type(site.handle(question(n, n * attempts, weights=weights, part=part))[0]) for n in range(40)]
+    assert kinds.index(Fault) == most_questions(5) == 12
+    assert set(kinds[12:]) == {Fault}
+    assert "more than 12 questions" in fault(site, question(50, 50_000, weights=weights, part=part))
+
+
+@pytest.mark.parametrize("schedule", ["conjugate-gradients", "consensus", "block-coordinate-descent"])
+@pytest.mark.parametrize("max_rounds", [1, 3, 7])
+def test_an_undisturbed_run_takes_half_of_what_may_be_asked(schedule: str, max_rounds: int) -> None:
+    pump = undisturbed(make_plan(schedule=schedule, max_rounds=max_rounds, tolerance=0.0, prediction_tolerance=0.0))
+    assert {site.answered for site in pump.sites.values()} == {max_rounds}
+    assert max_rounds < most_questions(max_rounds) / 2
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -294,10 +369,10 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
 @given(shift=st.floats(-1e3, 1e3), scale=st.floats(0.01, 100.0))
 def test_standardised_answers_do_not_depend_on_the_units(shift: float, scale: float) -> None:
     data = private_data("a")
-    plan = make_plan(target="standardised")
+    plan = make_plan(target="standardised", schedule="consensus")
     one, other = Site("a", data), Site("a", replace(data, y=shift + scale * data.y))
     assert_allclose(accepted(one, plan).scale, accepted(other, plan).scale, rtol=1e-6)
-    [p], [q] = one.handle(question()), other.handle(question())
+    [p], [q] = one.handle(affine()), other.handle(affine())
     assert isinstance(p, Prediction)
     assert isinstance(q, Prediction)
     assert_allclose(p.values.values, q.values.values, rtol=1e-6, atol=1e-8)
@@ -312,10 +387,10 @@ def test_constant_targets_stay_constant_when_standardised(value: float, n: int) 
 
 
 def test_models_are_the_answers_to_the_final_targets() -> None:
-    site = taking_part()
-    [answer] = site.handle(question())
+    site = taking_part(make_plan(schedule="consensus"))
+    [answer] = site.handle(affine())
     assert isinstance(answer, Prediction)
-    site.handle(Finished("run-1", Stop.CONVERGED, "", (0.5, 2.0), TARGETS))
+    site.handle(Finished("run-1", Stop.CONVERGED, "", WEIGHTS, TARGETS))
     assert site.result is not None
     for column, solution in zip(answer.values.values.T, site.result.solutions, strict=True):
         assert_allclose(solution.prediction, column, rtol=1e-12, atol=1e-14)

@@ -1,5 +1,7 @@
 """The authority: what it signs, what it refuses, and who may join."""
 
+import re
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from coordinator.cli import app
 from coordinator.pki import (
     Authorised,
     create_authority,
@@ -21,6 +25,7 @@ from coordinator.pki import (
     load_server,
     reissue_server,
     revoke,
+    server_names,
     sign_request,
 )
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
@@ -128,6 +133,35 @@ def test_the_server_certificate_can_be_renewed_under_other_names(authority: Path
     assert "new.example" in str(server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     assert (authority / "coordinator.key").read_bytes() == key
     load_server(authority)
+
+
+def test_a_renewed_server_keeps_the_names_that_sites_dial(authority: Path) -> None:
+    before = server_names(authority)
+    assert before == ["coordinator.example", "10.1.2.3", "localhost", "127.0.0.1", "::1"]
+    end = reissue_server(authority, days=10)
+    assert certificate(authority / "coordinator.pem").not_valid_after_utc == end
+    assert server_names(authority) == before
+    (authority / "coordinator.pem").unlink()
+    with pytest.raises(UsageError, match=r"coordinator\.pem does not exist.*--host"):
+        reissue_server(authority)
+    reissue_server(authority, ["new.example"])
+    assert server_names(authority)[0] == "new.example"
+
+
+@pytest.mark.parametrize("folder", ["authority", "my authority"])
+def test_the_advice_to_renew_works_when_it_is_typed(tmp_path: Path, folder: str) -> None:
+    directory = tmp_path / folder
+    create_authority(directory, ["coordinator.example"], server_days=20)
+    (warning,) = expiry_warnings(directory)
+    [command] = re.findall(r"`(coreg-coordinator .*)`", warning)
+    assert shlex.split(command) == ["coreg-coordinator", "init", str(directory), "--renew-server"]
+    told = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert told.exit_code == 0, told.output
+    assert "coordinator.example, localhost, 127.0.0.1, ::1" in told.output
+    assert expiry_warnings(directory) == []
+    assert server_names(directory)[0] == "coordinator.example"
+    with pytest.raises(Refused, match=rf"init .*{folder}'? --renew-server"):
+        load_server(directory, now=datetime.now(UTC) + timedelta(days=1000))
 
 
 def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:

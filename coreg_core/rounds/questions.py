@@ -1,0 +1,53 @@
+r"""What a schedule can ask of one site, whoever steps it: a site holds every question to this before it answers.
+
+| schedule | part | target | weight, one for each coupling λ |
+|---|---|---|---|
+| conjugate gradients | affine | 0 | 2λM |
+| conjugate gradients | linear | any: a direction, or z | 2λM |
+| consensus | affine | any | 2λM |
+| block coordinate descent | affine | any | 2λ(M−1) |
+
+M is how many sites take part: anything from the plan's `min_sites` to all that it lists. A restart from z, after a change of
+membership, begins with the same affine question at target 0 and asks for z in a linear one, so labels stay in respond(0, μ).
+
+Knows the schedules by name; no message, site or plan.
+"""
+
+from collections.abc import Sequence
+
+from coreg_core.objective import consensus_weight, sweep_weight
+from coreg_core.rounds.schedule import Query
+
+
+def question_fault(name: str, coupling: Sequence[float], n_views: range, query: Query) -> str | None:
+    """Why the schedule of that name asks no such thing, with any of these numbers of sites; None where it does.
+
+    Args:
+        name: of the schedule.
+        coupling: λ, one for each column.
+        n_views: the numbers of sites that may take part.
+        query: its targets and weights have a column for each coupling.
+    """
+    gradients = name == "conjugate-gradients"
+    if query.part == "linear" and not gradients:
+        return f"a linear question, where {name} asks affine ones alone."
+    if query.part == "affine" and gradients and query.targets.any():
+        return "an affine question at another target than 0, which conjugate gradients never ask: it would show labels."
+    weight = sweep_weight if name == "block-coordinate-descent" else consensus_weight
+    asked = query.weights.tolist()
+    # The coordinator computes them by the same function of the same numbers, so they are equal to the last bit.
+    if not any(all(weight(lam, M) == mu for lam, mu in zip(coupling, asked, strict=True)) for M in n_views):
+        told = ", ".join(f"{mu:g}" for mu in asked)
+        return f"weights {told}, which the plan's couplings have with no number of sites from {n_views[0]} to {n_views[-1]}."
+    return None
+
+
+def most_questions(max_rounds: int) -> int:
+    """How many questions of one run a site answers at most, whatever happens to the membership: 2 (max_rounds + 1).
+
+    Undisturbed, a site answers one question a round (a sweep, for block coordinate descent), so max_rounds of them. A
+    site that is lost costs those who are left one question more, since the one that was open is asked of the new membership
+    again; so does one that is taken back in the middle of a sweep. As many again as there are rounds, and one, is a
+    membership that changes in every round.
+    """
+    return 2 * (max_rounds + 1)

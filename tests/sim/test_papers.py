@@ -1,0 +1,252 @@
+"""The pool, the runner, the command; and every experiment from one end to the other, on rows that are made up."""
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.preprocessing import StandardScaler
+from stand_in import stand_in
+from typer.testing import CliRunner
+
+from coreg_core.errors import BadData, Unreachable, UsageError
+from coreg_sim.cli import app
+from coreg_sim.papers import runner
+from coreg_sim.papers.experiment import Job, Plot, Report, Series, Table
+from coreg_sim.papers.pool import Pool, fetch
+from coreg_sim.papers.practitioner import RIDGES, WIDTHS, kernel_ridge
+from coreg_sim.papers.runner import NAMES, find, run_experiment
+
+ENTRY = {"name": "toy", "file": "toy.csv", "target": "y", "task": "regression", "categorical": ["kind"]}
+
+
+def pool(folder, text, **changes):
+    (folder / "toy.csv").write_text(text)
+    (folder / "manifest.json").write_text(json.dumps({"datasets": [ENTRY | changes]}))
+    return Pool(folder)
+
+
+def test_a_table_becomes_numbers(tmp_path):
+    data = pool(tmp_path, "a,kind,y\n1,cat,0.5\n,dog,1\n4, cat ,NA\n3,?,2.5\n").load("toy")
+    assert data.columns == ("a", "kind=?", "kind=cat", "kind=dog")
+    assert data.attributes == ((0,), (1, 2, 3))
+    np.testing.assert_array_equal(data.X, [[1, 0, 1, 0], [2, 0, 0, 1], [3, 1, 0, 0]])  # 2 is the mean of 1 and 3
+    np.testing.assert_array_equal(data.y, [0.5, 1.0, 2.5])
+
+
+def test_two_classes_may_be_words(tmp_path):
+    data = pool(tmp_path, "a,kind,y\n1,u,yes\n2,v,no\n", task="binary").load("toy")
+    np.testing.assert_array_equal(data.y, [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,kind,y\n1,u,2\nx,v,3\n", "column 'a' is not numeric.*categorical"),
+        ("a,kind,z\n1,u,2\n", "no column 'y'"),
+        ("a,kind,y\n1,u,two\n", "target 'y' is not numeric"),
+        ("", "cannot be read"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named(tmp_path, text, says):
+    with pytest.raises(BadData, match=rf"toy\.csv: .*{says}"):
+        pool(tmp_path, text).load("toy")
+
+
+def test_a_pool_that_is_none(tmp_path):
+    with pytest.raises(UsageError, match=r"manifest\.json.*--data"):
+        Pool(tmp_path)
+    (tmp_path / "manifest.json").write_text("[1, 2]")
+    with pytest.raises(UsageError, match="not a manifest"):
+        Pool(tmp_path)
+    assert not pool(tmp_path, "a,y\n1,2\n").has("iris")
+    with pytest.raises(UsageError, match="'iris'"):
+        Pool(tmp_path).load("iris")
+
+
+def test_fetched_sets_read_back_as_they_came(tmp_path, monkeypatch):
+    asked = []
+
+    def from_openml(name, **_):
+        asked.append(name)
+        if name == "absent":
+            raise ValueError("No known OpenML dataset")
+        return SimpleNamespace(
+            data=np.array([[1.0, 0.0], [np.nan, 1.0]]),
+            target=np.array([3.0, np.nan]),
+            feature_names=["a", "kind"],
+            target_names=["y"],
+            categories={"kind": ["cat", "dog"]},
+            details={"id": "7"},
+        )
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", from_openml)
+    assert fetch(("toy", "absent"), tmp_path / "new") == ["absent"]
+    data = Pool(tmp_path / "new").load("toy")
+    np.testing.assert_array_equal(data.X, [[1.0, 1.0]])
+    assert data.columns == ("a", "kind=cat")
+    assert fetch(("toy",), tmp_path / "new") == []
+    assert asked == ["toy", "absent"]  # what is there is not asked for again
+
+    def offline(name, **_):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
+    with pytest.raises(Unreachable, match="no route to host"):
+        fetch(("other",), tmp_path / "new")
+
+
+@dataclass
+class Squares:
+    """An experiment of four jobs, which counts what it is asked to do."""
+
+    factor: int = 1
+    done: list[str] = field(default_factory=list)
+    name, title, source, sets = "squares", "Squares", "nobody", ("toy", "other")
+
+    def jobs(self, pool, *, quick):
+        return [Job(str(i), {"i": i, "factor": self.factor, "pair": (1, 2)}) for i in range(2 if quick else 4)]
+
+    def run(self, job, pool):
+        self.done.append(job.key)
+        return {"value": job.arguments["factor"] * job.arguments["i"] ** 2}
+
+    def report(self, results, *, quick):
+        values = tuple(float(r["value"]) for r in results.values())
+        series = Series("squares", tuple(float(k) for k in results), values)
+        return Report(("they grow",), (Table("t", ("i", "i²"), tuple(zip(results, values, strict=True))),), (
+            Plot("squares", "Squares", "i", "i²", (series,)),
+        ), {"sum": sum(values)})  # fmt: skip
+
+
+@pytest.fixture
+def toys(tmp_path):
+    return pool(tmp_path, "a,kind,y\n1,u,2\n")
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path, toys):
+    out, first = tmp_path / "out", Squares()
+    whole = run_experiment(first, toys, out)
+    assert first.done == ["0", "1", "2", "3"]
+    assert (whole.jobs, whole.resumed, whole.report.figures) == (4, 0, {"sum": 14.0})
+    report = (out / "squares.json").read_text()
+    assert json.loads(report)["absent"] == ["other"]
+    lines = (out / "squares.jsonl").read_bytes().splitlines(keepends=True)
+    for torn in (b"", lines[2][:9], lines[2][:-1]):  # killed between two lines, in one, before its end
+        (out / "squares.jsonl").write_bytes(b"".join(lines[:2]) + torn)
+        again = Squares()
+        assert run_experiment(again, toys, out).resumed == 2
+        assert again.done == ["2", "3"]
+    assert json.loads((out / "squares.json").read_text())["report"] == json.loads(report)["report"]
+
+
+def test_a_job_with_other_arguments_is_another_job(tmp_path, toys):
+    run_experiment(Squares(), toys, tmp_path / "out")
+    other = Squares(factor=10)
+    assert run_experiment(other, toys, tmp_path / "out").report.figures == {"sum": 140.0}
+    assert other.done == ["0", "1", "2", "3"]
+    third = Squares(factor=10)  # the later line of a key counts
+    run_experiment(third, toys, tmp_path / "out")
+    assert third.done == []
+
+
+def test_a_quick_run_has_a_record_of_its_own(tmp_path, toys):
+    run_experiment(Squares(), toys, tmp_path / "out", quick=True)
+    assert json.loads((tmp_path / "out" / "squares-quick.json").read_text())["jobs"] == 2
+    assert not (tmp_path / "out" / "squares.json").exists()
+
+
+def test_progress_is_told_from_where_it_stands(tmp_path, toys):
+    told = []
+    run_experiment(Squares(), toys, tmp_path / "out", quick=True)
+    (tmp_path / "out" / "squares-quick.jsonl").rename(tmp_path / "out" / "squares.jsonl")
+    run_experiment(Squares(), toys, tmp_path / "out", progress=lambda *pair: told.append(pair))
+    assert told == [(2, 4), (3, 4), (4, 4)]
+
+
+def test_no_set_of_it_is_there(tmp_path, toys, monkeypatch):
+    monkeypatch.setattr(Squares, "jobs", lambda self, pool, quick: [])
+    with pytest.raises(UsageError, match=r"squares.*toy, other.*--fetch"):
+        run_experiment(Squares(), toys, tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    return stand_in(tmp_path_factory.mktemp("papers") / "data")
+
+
+def paper(*arguments):
+    return CliRunner().invoke(app, ["paper", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_runs_and_reports(everything, tmp_path, name):
+    result = paper(name, "--data", everything, "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    run = json.loads((tmp_path / f"{name}-quick.json").read_text())
+    assert run["report"]["findings"]
+    assert run["absent"] == []
+    tables, plots = run["report"]["tables"], run["report"]["plots"]
+    assert tables
+    for table in tables:
+        assert {len(row) for row in table["rows"]} == {len(table["header"])}
+        assert table["title"] in result.output
+    for plot in plots:
+        for series in plot["series"]:
+            assert len(series["x"]) == len(series["y"]) > 0
+    shown = json.dumps(tables)
+    assert "kernel ridge" in shown  # what a practitioner would use today
+    again = paper(name, "--data", everything, "--quick", "--out", tmp_path, "--json")
+    assert json.loads(again.stdout)["report"] == run["report"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_run_is_jobs_with_keys_of_their_own(everything, name):
+    experiment, data = find(name), Pool(everything)
+    jobs = experiment.jobs(data, quick=False)
+    assert len({job.key for job in jobs}) == len(jobs) > len(experiment.jobs(data, quick=True))
+    json.dumps([job.arguments for job in jobs])
+    assert set(experiment.sets) <= set(data.names())
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+def test_over_ray_the_numbers_are_the_same(everything, tmp_path):
+    from coreg_sim.papers.xnv import EXPERIMENT
+
+    data = Pool(everything)
+    one = run_experiment(EXPERIMENT, data, tmp_path / "one", quick=True)
+    two = run_experiment(EXPERIMENT, data, tmp_path / "two", quick=True, jobs=2)
+    assert two.report == one.report
+
+
+def test_ray_that_is_not_there_is_said(everything, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    result = paper("corlsr-uci", "--data", everything, "--quick", "--jobs", "2", "--out", tmp_path)
+    assert isinstance(result.exception, UsageError)
+    assert "coreg-federation[sim]" in str(result.exception)
+
+
+def test_the_practitioner_chooses_as_grid_search_would():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    y += np.sin(X[:, 0])
+    fitted = kernel_ridge(X, y, seed=3)
+    scaled = StandardScaler().fit_transform(X)
+    median = np.median(pdist(scaled, "sqeuclidean"))
+    grid = {"gamma": [w / median for w in WIDTHS], "alpha": RIDGES}
+    # Squared errors are summed over the folds, and the folds of 40 rows are of the same size: the means are the same.
+    search = GridSearchCV(
+        KernelRidge(kernel="rbf"), grid, cv=KFold(5, shuffle=True, random_state=3), scoring="neg_mean_squared_error"
+    ).fit(scaled, y - y.mean())
+    assert (fitted.model.gamma, fitted.model.alpha) == (search.best_params_["gamma"], search.best_params_["alpha"])
+    np.testing.assert_allclose(fitted.predict(X), search.predict(scaled) + y.mean(), rtol=1e-10)
+
+
+def test_an_experiment_that_is_none():
+    with pytest.raises(UsageError, match=r"'nope'.*corlsr-uci.*or all"):
+        runner.find("nope")
