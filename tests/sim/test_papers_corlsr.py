@@ -1,0 +1,124 @@
+"""`corlsr-uci`, `corlsr-unlabelled`, `xnv`: nothing but labelled rows is learnt from, and the statistics are what they say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coreg_core.cca import canonical_ridge
+from coreg_core.estimators import RLSR, XNV, CoRLSR
+from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, xnv
+from coreg_sim.papers.pool import DataSet
+
+METHODS = {"literal": corlsr_uci.METHODS, "standardised": corlsr_uci.METHODS, "practitioner": ("kernel ridge",)}
+
+
+def data_set(n=60, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(3.0, size=(n, d))
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=n) + 5
+    return DataSet("toy", X, y, tuple("abcd"), ((0,), (1,), (2,), (3,)), "regression")
+
+
+@pytest.mark.parametrize("reading", METHODS)
+def test_the_held_out_targets_are_not_looked_at(reading):
+    data, labelled = data_set(), np.arange(12)
+    rest = np.arange(12, 60)
+    hidden = replace(data, y=np.where(np.arange(60) < 12, data.y, np.nan))
+    columns = [np.array([0, 1]), np.array([2, 3])]
+    seen = corlsr_uci._predictions(data, reading, columns, labelled, rest)
+    blind = corlsr_uci._predictions(hidden, reading, columns, labelled, rest)
+    assert set(seen) == set(METHODS[reading])
+    for method in seen:
+        np.testing.assert_array_equal(seen[method], blind[method])
+
+
+def test_the_literal_reading_is_the_estimators_own():
+    data, labelled, rest = data_set(), np.arange(12), np.arange(12, 60)
+    columns = [np.array([0, 2]), np.array([1, 3])]
+    ours = corlsr_uci._predictions(data, "literal", columns, labelled, rest)
+    X, y, Z = data.X[labelled], data.y[labelled], data.X[rest]
+    np.testing.assert_allclose(ours["rlsr"], RLSR().fit(X, y).predict(Z))
+    views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
+    for form in ("exact", "semi-parametric"):
+        model = CoRLSR(form=form, coupling=0.1, solver="conjugate-gradients", prediction_tol=1e-9)
+        expected = model.fit(views[0], y, views[1]).predict(views[1])
+        np.testing.assert_allclose(ours[form], expected, atol=1e-7)
+    np.testing.assert_allclose(
+        ours["average"], np.mean([RLSR().fit(a, y).predict(b) for a, b in zip(*views, strict=True)], 0)
+    )
+
+
+def test_identical_labelled_rows_are_no_error():
+    data = data_set()
+    same = replace(data, X=np.vstack([np.ones((12, 4)), data.X[12:]]))
+    out = corlsr_uci._predictions(
+        same, "literal", [np.array([0, 1]), np.array([2, 3])], np.arange(12), np.arange(12, 60)
+    )
+    assert all(np.isfinite(p).all() for p in out.values())
+
+
+def test_w_sums_the_ranks_of_the_sets_that_got_worse():
+    errors = {  # exact − rlsr: −1, +2, −3, −4: the only worse set has rank 2
+        name: {"rlsr": [10.0], "exact": [10.0 + d], "semi-parametric": [11.0 + d]}
+        for name, d in zip("abcd", (-1.0, 2.0, -3.0, -4.0), strict=True)
+    }
+    W, p, better = corlsr_uci._wilcoxon(errors)["exact", "rlsr"]
+    assert (W, better) == (2.0, 3)
+    assert p == pytest.approx(3 / 16)  # of the 16 sign patterns those with W ≤ 2: {}, {1}, {2}
+
+
+def test_the_parameter_is_chosen_by_other_draws_than_those_that_count():
+    errors = [[1.0, 2.0], [1.0, 2.0], [9.0, 3.0], [9.0, 5.0]]
+    assert corlsr_unlabelled._chosen(errors, 2) == 9.0
+    assert corlsr_unlabelled._chosen(errors[::-1], 2) == 2.0
+
+
+def test_seconds_have_the_exponent_of_a_power_law():
+    seconds = {f"exact/{m}": 3e-9 * m**3 for m in corlsr_unlabelled.SIZES["exact"]}
+    assert corlsr_unlabelled._slope(seconds, "exact") == pytest.approx(3.0)
+
+
+def split(n=240, binary=False):
+    data = data_set(2 * n, seed=4)
+    y = np.where(data.y > np.median(data.y), 1.0, -1.0) if binary else data.y
+    return xnv._Split.of(data.X, y, np.arange(n), np.arange(n, 2 * n), binary=binary)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_xnv_learns_from_its_labels_alone(binary):
+    one = split(binary=binary)
+    hidden = replace(one, y=np.where(np.arange(240) < 100, one.y, np.nan))
+    for a, b in zip(*(list(xnv._families(s, 20, np.random.default_rng(0))) for s in (one, hidden)), strict=True):
+        assert a.method == b.method
+        assert a.tuned_error(one, 100, 60) == b.tuned_error(hidden, 100, 60)
+        assert 0 <= a.tuned_error(one, 100, 60) < 1.0
+
+
+def test_the_experiment_s_xnv_is_the_estimator():
+    one = split()
+    [family] = [f for f in xnv._families(one, 20, np.random.default_rng(0)) if f.method == "XNV"]
+    landmarks = one.X[np.random.default_rng(0).choice(240, size=40, replace=False)]
+    labelled, test, fits = family.candidates[4]  # the second width, the second ridge of the correlation analysis
+    model = XNV(n_components=20, bandwidth=xnv.paper_bandwidth(one.X), cca_ridge=1e-2, ridge=1e-5)
+    model._draw_views_before = model._draw_views
+    model._draw_views = lambda sample, M, rng: model._draw_views_before(landmarks, M, rng)
+    model.fit_unlabelled(one.X).fit_labelled(one.X[:50], one.y[:50])
+    centre = one.y[:50].mean()
+    ours = test @ fits[0](labelled[:50], one.y[:50] - centre) + centre
+    np.testing.assert_allclose(ours, model.predict(one.X_test), atol=1e-8)
+    np.testing.assert_allclose(
+        fits[0](labelled[:50], one.y[:50] - centre),
+        canonical_ridge(labelled[:50], one.y[:50] - centre, model.canonical_correlations_, 1e-5),
+        rtol=1e-6, atol=1e-9,
+    )  # fmt: skip
+
+
+def test_a_torque_is_no_input_of_another():
+    columns = ("torque5", "a", "torque7")
+    data = DataSet("sarcos_test", np.arange(9.0).reshape(3, 3), np.array([9.0, 8, 7]), columns, ((0,), (1,), (2,)), "r")
+    for task, target in (("sarcos 1", [9, 8, 7]), ("sarcos 5", [0, 3, 6]), ("sarcos 7", [2, 5, 8])):
+        X, y, binary = xnv._inputs(data, task)
+        assert X.tolist() == [[1], [4], [7]]
+        assert y.tolist() == target
+        assert not binary
