@@ -36,7 +36,7 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
 
 
 def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (DESIGN.md 1.4)."""
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (docs/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
     means = np.array([view.posterior_mean for view in views])

@@ -2,7 +2,7 @@ r"""Q, the disagreement, the gradient seen on Z, and the two certificates that e
 
     Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered pairs)
 
-Source: Brefeld et al. (2006), equation 2; certificates: DESIGN.md 1.5. Knows predictions, targets and bounds b_v; no
+Source: Brefeld et al. (2006), equation 2; certificates: docs/mathematics.md. Knows predictions, targets and bounds b_v; no
 label and no feature, which is why the coordinator may state a certificate at all.
 """
 
@@ -29,7 +29,7 @@ class Certificate:
 
 
 def disagreement(predictions: Float64[Arr, "M m"]) -> float:
-    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (DESIGN.md 1.2)."""
+    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (docs/mathematics.md)."""
     centred = predictions - predictions.mean(axis=0)
     return 2.0 * len(predictions) * float(np.einsum("vm,vm->", centred, centred))
 

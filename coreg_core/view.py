@@ -1,6 +1,6 @@
 r"""One site's algebra: factor once, then answer respond(t, μ) for any target and weight, and predict anywhere.
 
-    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (DESIGN.md, 1.3 and 1.4)
+    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/mathematics.md)
 
 Knows one site's arrays; nothing of other sites, of rounds, of messages or of files. Two forms: `SpectralView` for a
 finite span (semi-parametric, landmarks, linear), and `FunctionSpaceView` for the exact one. `make_view` chooses.
@@ -69,7 +69,7 @@ class View(Protocol):
         ...
 
     def bound(self, rule: BoundRule = "tight") -> float:
-        """b_v: at least the largest s² of this view, for the certificates of DESIGN.md 1.5."""
+        """b_v: at least the largest s² of this view, for the certificates of docs/mathematics.md."""
         ...
 
     def respond(
@@ -112,7 +112,7 @@ def make_view(
 
 
 class SpectralView:
-    r"""A finite span in the spectral form of DESIGN.md 1.4: every (t, μ) costs two passes over C, O(m r).
+    r"""A finite span in the spectral form of docs/mathematics.md: every (t, μ) costs two passes over C, O(m r).
 
     $A = \Phi_X^\top\Phi_X + \nu I = R^\top R$, $P = \Phi_Z R^{-1}$, $P^\top P = V \mathrm{diag}(s^2) V^\top$,
     $C = P V$, $\beta = V^\top R^{-\top} \Phi_X^\top y$;

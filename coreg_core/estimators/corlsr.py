@@ -45,7 +45,7 @@ class _Fit(NamedTuple):
 class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
-    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: DESIGN.md, section 1.
+    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/mathematics.md.
 
     Args:
         form: "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).

@@ -7,7 +7,7 @@ Knows numbers per unlabelled instance; no label, feature, site name, message or 
         query = schedule.query(state)                   # which sites, what targets, what weights
         state = schedule.step(state, total)             # the sum of their answers, taken in site order
 
-Only the *sum* of the answers is ever used (DESIGN.md, sections 1.3 and 4). A state is a frozen dataclass of arrays
+Only the *sum* of the answers is ever used (docs/mathematics.md). A state is a frozen dataclass of arrays
 and integers, so `to_arrays` and `from_arrays` write it down and take it up again without losing a bit.
 """
 

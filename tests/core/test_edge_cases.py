@@ -1,4 +1,4 @@
-"""DESIGN.md, 1.6: what the paper says of the borders of its problem, and what must never be silently wrong."""
+"""What the paper says of the borders of its problem, and what must never be silently wrong."""
 
 import numpy as np
 import pytest
@@ -311,7 +311,7 @@ def test_the_stacked_system_is_never_silently_wrong(form, seed, bandwidth, coupl
     direct = fit(data, **parameters, rank_tolerance=1e-16)
     apart = np.linalg.norm(stacked.predictions_unlabelled_ - direct.predictions_unlabelled_, axis=1).max()
     assert apart <= stacked.prediction_bound_ + direct.prediction_bound_
-    assert apart <= 1e-3  # of targets of size 1: DESIGN.md's own measure of "silently wrong"
+    assert apart <= 1e-3  # of targets of size 1: more would be silently wrong
     assert abs(stacked.objective_ - direct.objective_) <= stacked.gap_ + direct.gap_ + 1000 * EPS * direct.objective_
 
 

@@ -37,7 +37,7 @@ def test_solver(name, form, solver):
         tol=1e-20,
     ).fit([v["X"] for v in views], [v["y"] for v in views], [v["Z"] for v in views])
     predictions = np.array(truth["predictions_unlabelled"])
-    # 1e-9: DESIGN.md's condition numbers are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
+    # 1e-9: condition numbers of the consensus system are below 1e4 here, so 1e4 · 64 eps · |ŷ| is far below it; the schedules'
     # tolerances (gap 1e-20 · Q(0), predictions 1e-9 · max|y|) are met with both.
     assert_allclose(model.predictions_unlabelled_, predictions, rtol=0, atol=1e-9)
     assert_allclose(model.predict_views([v["X_new"] for v in views]), truth["predictions_new"], rtol=0, atol=1e-9)

@@ -339,7 +339,7 @@ def test_before_the_first_round_there_is_nothing_to_show(name):
 
 
 def test_conjugate_gradients_beat_the_other_two():
-    """DESIGN.md 1.3's trial in small: parallel rounds against sweeps, at strong coupling."""
+    """Parallel rounds against sweeps, at strong coupling."""
     problem = problem_of(6, 10, 25, 3.0, span="semi-parametric")
     views = problem.views()
     rounds = {}
