@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.messages import Ask, Finished, FromSite, Plan, Rejected, ToSite
+from coreg_core.messages import Ask, Finished, Plan, Rejected, ToSite
 from coreg_wire.codec import Assembler, ProtocolError, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
@@ -155,7 +155,8 @@ async def _answer(
     )()
     hello = site.hello()
     assembler = Assembler(max_rows=hello.n_unlabelled)
-    listened_to = await _send(call, ledger, hello, None)
+    ledger.record(hello)
+    listened_to = await _write(call, site_message_to_frames(hello))
     note("connected")
     while True:
         data = await call.read()
@@ -172,22 +173,30 @@ async def _answer(
             raise Refused(f"the coordinator refused this session: {message.reason}")
         if isinstance(message, Plan):
             assembler.max_columns = max(1, len(message.coupling))
-        for answer in await asyncio.to_thread(site.handle, message):
-            part = message.part if isinstance(message, Ask) else None
-            listened_to = listened_to and await _send(call, ledger, answer, part)
+        answers = await asyncio.to_thread(_answers, site, ledger if listened_to else None, message)
+        if listened_to:
+            listened_to = await _write(call, answers)
         if isinstance(message, Finished) and site.result is not None:
             with contextlib.suppress(*WRITE_FAILED):
                 await call.done_writing()  # the coordinator waits for this: it has said its last word
             return site.result
 
 
-async def _send(
-    call: "grpc.aio.StreamStreamCall[bytes, bytes]", ledger: Ledger, message: FromSite, part: str | None
-) -> bool:
-    """Write it down, then write it; False when the stream broke, which reading on will explain."""
-    ledger.record(message, part)
+def _answers(site: Site, ledger: Ledger | None, message: ToSite) -> list[pb.SiteFrame]:
+    """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
+    part = message.part if isinstance(message, Ask) else None
+    frames: list[pb.SiteFrame] = []
+    for answer in site.handle(message):
+        if ledger is not None:
+            ledger.record(answer, part)
+            frames += site_message_to_frames(answer)
+    return frames
+
+
+async def _write(call: "grpc.aio.StreamStreamCall[bytes, bytes]", frames: Iterable[pb.SiteFrame]) -> bool:
+    """False when the stream broke, which reading on will explain."""
     try:
-        for frame in site_message_to_frames(message):
+        for frame in frames:
             await call.write(frame.SerializeToString())
     except WRITE_FAILED:
         return False
