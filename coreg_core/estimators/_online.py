@@ -1,0 +1,164 @@
+"""Stochastic gradient steps on linear views: what OCA, multi-view Pegasos and Pegasos share.
+
+A weight vector is kept as w = a·v, so that the shrinking that every step does to all of w is one multiplication, and the rest
+of the step touches the features that its rows have: the cost of a step is proportional to their non-zeros, whatever d is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import UsageError
+
+Loss: TypeAlias = Literal["squared", "hinge"]
+# Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in a million steps.
+SMALLEST = 1e-6
+FEW_ROWS = 16  # of sparse rows: up to here one by one is faster than a slice of the matrix
+
+
+class Rows:
+    """A view's table, dense or CSR: products with chosen rows."""
+
+    def __init__(self, table: Any):
+        self._table = table
+        self.shape: tuple[int, int] = table.shape
+        self._sparse = sparse.issparse(table)
+
+    def dot(self, rows: Ints, v: Arr) -> Arr:
+        """X[rows] v."""
+        if not self._sparse:
+            out: Arr = self._table[rows] @ v
+            return out
+        if len(rows) > FEW_ROWS:
+            return np.asarray(self._table[rows] @ v)
+        return np.array([values @ v[columns] for columns, values in self._each(rows)])
+
+    def add(self, rows: Ints, coef: Arr, v: Arr) -> None:
+        """V ← v + X[rows]ᵀ coef, in place."""
+        if not self._sparse:
+            v += coef @ self._table[rows]
+        elif len(rows) > FEW_ROWS:
+            v += np.asarray(self._table[rows].T @ coef)
+        else:
+            for c, (columns, values) in zip(coef.tolist(), self._each(rows), strict=True):
+                v[columns] += c * values  # columns are unique within a row: see `as_rows`
+
+    def _each(self, rows: Ints) -> list[tuple[Any, Any]]:
+        t = self._table
+        spans = [slice(t.indptr[i], t.indptr[i + 1]) for i in rows.tolist()]
+        return [(t.indices[span], t.data[span]) for span in spans]
+
+
+def as_rows(table: Any) -> Rows:
+    """A checked table, ready for steps; a sparse one with each column at most once in a row."""
+    is_sparse = sparse.issparse(table)
+    if is_sparse and not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+    return Rows(table)
+
+
+class Weights:
+    """w = a·v of one view."""
+
+    def __init__(self, d: int):
+        self.v, self.a = np.zeros(d), 1.0
+
+    @property
+    def w(self) -> Arr:
+        """The vector itself, (d,)."""
+        return self.a * self.v
+
+    def dot(self, table: Rows, rows: Ints) -> Arr:
+        """Predictions on those rows."""
+        return self.a * table.dot(rows, self.v)
+
+    def shrink(self, factor: float) -> None:
+        """W ← factor · w."""
+        self.a *= factor
+        if abs(self.a) < SMALLEST:
+            self.v *= self.a
+            self.a = 1.0
+
+    def add(self, table: Rows, rows: Ints, coef: Arr) -> None:
+        """W ← w + X[rows]ᵀ coef."""
+        table.add(rows, coef / self.a, self.v)
+
+
+def step_size(eta0: float | None, ridge: float, t: int) -> float:
+    r"""$\eta_t = \frac{1}{\lambda t}$ (Algorithm 1), or $\frac{\eta_0}{1 + \eta_0 \lambda (t-1)}$ from a start of one's own."""
+    return 1.0 / (ridge * t) if eta0 is None else eta0 / (1.0 + eta0 * ridge * (t - 1))
+
+
+def slope(loss: Loss, p: Arr, y: Arr) -> Arr:
+    """∂L/∂p: p − y for ½(p − y)²; −y where y·p < 1 for max(0, 1 − y·p), 0 elsewhere.
+
+    The text's subgradient of the hinge loss asks p > 0, a slip; its Algorithm 1 has y·p < 1.
+    """
+    if loss == "squared":
+        return p - y
+    return np.where(y * p < 1.0, -y, 0.0)
+
+
+def one_step(
+    weights: Sequence[Weights],
+    labelled: Sequence[Rows],
+    rows: Ints,
+    y: Arr,
+    unlabelled: Sequence[Rows],
+    more: Ints,
+    *,
+    loss: Loss,
+    ridge: Sequence[float],
+    coupling: float,
+    eta: Sequence[float],
+) -> None:
+    """Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; every view from the old weights."""
+    own = [w.dot(X, rows) for w, X in zip(weights, labelled, strict=True)]
+    coupled = coupling > 0 and len(more) > 0 and len(weights) > 1
+    others = np.array([w.dot(Z, more) for w, Z in zip(weights, unlabelled, strict=True)]) if coupled else None
+    total = others.sum(axis=0) if others is not None else None
+    for v, w in enumerate(weights):
+        w.shrink(1.0 - eta[v] * ridge[v])
+        if len(rows):
+            w.add(labelled[v], rows, (-eta[v] / len(rows)) * slope(loss, own[v], y))
+        if others is not None:
+            # Σ_{u≠v} (p_v − p_u) = M p_v − Σ_u p_u
+            apart = len(weights) * others[v] - total
+            w.add(unlabelled[v], more, (-4.0 * eta[v] * coupling / len(more)) * apart)
+
+
+class Draws:
+    """Which rows the steps take: ``size`` different ones of ``n`` each time, all of them when size is n."""
+
+    def __init__(self, n: int, size: int, rng: np.random.Generator):
+        self._n, self._size, self._rng = n, size, rng
+        self._everything = np.arange(n)
+        self._ready: list[Ints] = []
+
+    def next(self) -> Ints:
+        """The next step's rows."""
+        if self._size == self._n or self._size == 0:
+            return self._everything[: self._size]
+        if self._size > 1:
+            return self._rng.choice(self._n, size=self._size, replace=False)
+        if not self._ready:  # one draw of many is much cheaper than many of one
+            self._ready = list(self._rng.integers(0, self._n, size=(1024, 1)))[::-1]
+        return self._ready.pop()
+
+
+def check_finite(weights: Sequence[Weights], t: int) -> None:
+    """Stop where the steps diverge.
+
+    Raises:
+        UsageError: a weight is not finite, or beyond any use.
+    """
+    for v, w in enumerate(weights):
+        size = float(np.abs(w.v).max(initial=0.0)) * abs(w.a)
+        if not size < 1e100:
+            raise UsageError(
+                f"the steps diverge (view {v}, step {t}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
+            )

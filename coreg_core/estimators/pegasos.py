@@ -1,0 +1,204 @@
+r"""Pegasos: stochastic gradient steps on one linear model, and on several views that do not talk to each other."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._online import Draws, Loss, Weights, as_rows, check_finite, one_step, step_size
+from coreg_core.estimators.oca import OCAClassifier, OCARegressor
+
+
+class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    _loss: Loss
+
+    def __init__(
+        self,
+        *,
+        ridge: float = 0.01,
+        eta0: float | None = None,
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        random_state: Any = None,
+    ):
+        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state
+
+    def _descend(self, X: Any, y: Arr) -> Self:
+        for name in ("ridge", "eta0"):
+            value = getattr(self, name)
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise UsageError(f"{name}={value!r}: needs a positive number.")
+        if not 1 <= self.n_labelled_step <= len(y):
+            raise UsageError(f"n_labelled_step={self.n_labelled_step}: choose 1 to {len(y)}, the rows that there are.")
+        if self.n_steps < 1:
+            raise UsageError(f"n_steps={self.n_steps}: needs at least 1.")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
+        nothing = np.arange(0)
+        for t in range(1, self.n_steps + 1):
+            rows = draws.next()
+            eta = [step_size(self.eta0, self.ridge, t)]
+            with np.errstate(over="ignore", invalid="ignore"):  # `check_finite` says it in words
+                one_step(
+                    weights, [table], rows, y[rows], [], nothing, loss=self._loss, ridge=[self.ridge], coupling=0.0, eta=eta
+                )  # fmt: skip
+            if t % 1000 == 0:
+                check_finite(weights, t)
+        check_finite(weights, self.n_steps)
+        self.coef_, self.n_iter_ = weights[0].w, self.n_steps
+        return self
+
+    def _decide(self, X: Any) -> Arr:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(X @ self.coef_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
+    r"""$\frac1n \sum_i \frac12 (w^\top x_i - y_i)^2 + \frac{\lambda}{2}\|w\|^2$, by stochastic gradient steps.
+
+    Source: Shalev-Shwartz, Singer, Srebro (2007), with the squared loss, as de Ruijter, Tsivtsivadze (2012) use it. No bias, and
+    no projection onto the ball of radius 1/√λ, which the convergence does not need.
+
+    Args:
+        ridge: λ > 0.
+        eta0: η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt).
+        n_labelled_step: k, rows a step.
+        n_steps: steps.
+        random_state: of the rows drawn.
+
+    Attributes:
+        coef_: w, (d,). n_iter_: steps.
+
+    Raises:
+        UsageError: (a ValueError) a parameter out of range, or steps that diverge.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 3))
+    >>> model = PegasosRegressor(ridge=0.1, random_state=0).fit(X, X[:, 0])
+    >>> bool(model.coef_[0] > 0.6)
+    True
+    """
+
+    _loss = "squared"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (n, d), dense or sparse; y (n,)."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, order="C", y_numeric=True)
+        return self._descend(X, np.asarray(y, dtype=np.float64))
+
+    def predict(self, X: Any) -> Any:
+        """Xw, (n,)."""
+        return self._decide(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # what a number of steps reaches depends on how the features are scaled
+        return tags
+
+
+class PegasosClassifier(ClassifierMixin, _Pegasos):  # type: ignore[misc]
+    r"""$\frac1n \sum_i \max(0, 1 - y_i w^\top x_i) + \frac{\lambda}{2}\|w\|^2$: Pegasos itself, for two classes.
+
+    Source: Shalev-Shwartz, Singer, Srebro (2007). No bias and no projection.
+
+    Args:
+        ridge: λ > 0.
+        eta0: η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt), as published.
+        n_labelled_step: k, rows a step.
+        n_steps: steps.
+        random_state: of the rows drawn.
+
+    Attributes:
+        classes_: the two, sorted. coef_: w, (d,). n_iter_: steps.
+
+    Raises:
+        UsageError: (a ValueError) a parameter out of range.
+        BadData: (a ValueError) one class, or more than two.
+    """
+
+    _loss = "hinge"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """X (n, d), dense or sparse; y (n,) of two classes."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, order="C")
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            raise BadData(
+                f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
+                f"{len(self.classes_)} classes."
+            )
+        if len(self.classes_) < 2:
+            raise BadData(f"y: one class ({self.classes_[0]!r}) and a classifier needs two; label rows of the other.")
+        return self._descend(X, np.where(y == self.classes_[1], 1.0, -1.0))
+
+    def decision_function(self, X: Any) -> Any:
+        """Xw, (n,): positive for the second class."""
+        return self._decide(X)
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row, (n,)."""
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class MultiViewPegasosRegressor(OCARegressor):
+    r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]$: views that do not talk.
+
+    `OCARegressor` at μ = 0, as the paper's baseline is; what the views' mean gains without any co-regularisation.
+
+    Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCARegressor`.
+    """
+
+    def __init__(
+        self,
+        *,
+        ridge: float | Sequence[float] = 0.01,
+        eta0: float | Sequence[float] | None = None,
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        random_state: Any = None,
+    ):
+        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state
+
+    coupling, n_unlabelled_step = 0.0, 0
+
+
+class MultiViewPegasosClassifier(OCAClassifier):
+    r"""`MultiViewPegasosRegressor` with the hinge loss, for two classes: `OCAClassifier` at μ = 0.
+
+    Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCAClassifier`.
+    """
+
+    def __init__(
+        self,
+        *,
+        ridge: float | Sequence[float] = 0.01,
+        eta0: float | Sequence[float] | None = None,
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        random_state: Any = None,
+    ):
+        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state
+
+    coupling, n_unlabelled_step = 0.0, 0

@@ -1,0 +1,281 @@
+"""OCA and its baselines: steps by identity, dense and sparse alike, and mistakes named."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import (
+    MultiViewPegasosClassifier,
+    MultiViewPegasosRegressor,
+    OCAClassifier,
+    OCARegressor,
+    PegasosClassifier,
+    PegasosRegressor,
+    _online,
+)
+
+
+@parametrize_with_checks(
+    [
+        # Some checks have features in the hundreds: with a start of 1/λ the squared loss diverges there, and says so.
+        PegasosRegressor(eta0=1e-5, n_steps=300, random_state=0),
+        PegasosClassifier(n_steps=500, random_state=0),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def views(n=30, m=80, seed=0, M=2, d=3):
+    rng = np.random.default_rng(seed)
+    hidden = rng.uniform(-1, 1, size=(n + m, d))
+    tables = [hidden @ rng.normal(size=(d, d + v)) / d for v in range(M)]
+    y = hidden.sum(axis=1)
+    return [t[:n] for t in tables], y[:n], [t[n:] for t in tables]
+
+
+def loss(kind, p, y):
+    return 0.5 * (p - y) ** 2 if kind == "squared" else np.maximum(0.0, 1.0 - y * p)
+
+
+def objective(kind, w, X, y, Z, ridge, coupling):
+    """Equation 5, with λ/2, term by term."""
+    total = 0.0
+    for v in range(len(w)):
+        total += loss(kind, X[v] @ w[v], y).mean() + 0.5 * ridge[v] * w[v] @ w[v]
+        for u in range(len(w)):
+            total += coupling * ((Z[v] @ w[v] - Z[u] @ w[u]) ** 2).mean()
+    return total
+
+
+def gradient(kind, w, X, y, Z, ridge, coupling, h=1e-6):
+    out = []
+    for v in range(len(w)):
+        numeric = np.empty(len(w[v]))
+        for j in range(len(w[v])):
+            ends = []
+            for sign in (1, -1):
+                moved = [a.copy() for a in w]
+                moved[v][j] += sign * h
+                ends.append(objective(kind, moved, X, y, Z, ridge, coupling))
+            numeric[j] = (ends[0] - ends[1]) / (2 * h)
+        out.append(numeric)
+    return out
+
+
+@pytest.mark.parametrize("M", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["squared", "hinge"])
+def test_full_batches_are_gradient_descent_on_equation_5(kind, M):
+    X, y, Z = views(M=M)
+    if kind == "hinge":
+        y = np.where(y > np.median(y), 1.0, -1.0)
+    method = OCARegressor if kind == "squared" else OCAClassifier
+    ridge, eta0 = [0.1 * (v + 1) for v in range(M)], [0.2 / (v + 1) for v in range(M)]
+    model = method(
+        ridge=ridge, eta0=eta0, coupling=0.3, n_labelled_step=30, n_unlabelled_step=80, n_steps=6, random_state=0
+    )  # fmt: skip
+    w = [np.zeros(t.shape[1]) for t in X]
+    for t in range(1, 7):
+        slopes = gradient(kind, w, X, y, Z, ridge, 0.3)
+        eta = [e / (1 + e * lam * (t - 1)) for e, lam in zip(eta0, ridge, strict=True)]
+        w = [a - e * g for a, e, g in zip(w, eta, slopes, strict=True)]
+    for ours, expected in zip(model.fit(X, y, Z).coef_, w, strict=True):
+        assert_allclose(ours, expected, atol=1e-8)  # central differences: h² and eps/h are both below it
+    falls = [
+        objective(kind, clone(model).set_params(n_steps=n).fit(X, y, Z).coef_, X, y, Z, ridge, 0.3) for n in (1, 3, 6)
+    ]
+    assert falls[0] > falls[1] > falls[2]
+
+
+@pytest.mark.parametrize("kind", ["squared", "hinge"])
+def test_one_step_in_the_mean_is_the_gradient(kind):
+    """Over every row that a step of k = l = 1 may draw: the co-regularisation's sign, and its factor 4."""
+    X, y, Z = views(n=7, m=5)
+    y = np.sign(y) if kind == "hinge" else y
+    start = [np.arange(1.0, t.shape[1] + 1) / 3 for t in X]
+    tables, unlabelled = [_online.as_rows(t) for t in X], [_online.as_rows(t) for t in Z]
+    moved = [np.zeros(len(s)) for s in start]
+    for i in range(7):
+        for j in range(5):
+            weights = [_online.Weights(len(s)) for s in start]
+            for w, s in zip(weights, start, strict=True):
+                w.v += s
+            _online.one_step(
+                weights, tables, np.array([i]), y[[i]], unlabelled, np.array([j]),
+                loss=kind, ridge=[0.2, 0.3], coupling=0.7, eta=[1.0, 1.0],
+            )  # fmt: skip
+            for total, w, s in zip(moved, weights, start, strict=True):
+                total += (s - w.w) / 35
+    for ours, expected in zip(moved, gradient(kind, start, X, y, Z, [0.2, 0.3], 0.7), strict=True):
+        assert_allclose(ours, expected, atol=1e-7)
+
+
+def test_without_coupling_it_is_multi_view_pegasos_and_with_one_view_pegasos():
+    X, y, _ = views()
+    oca = OCARegressor(coupling=0.0, eta0=0.1, n_steps=200, random_state=3)
+    several = MultiViewPegasosRegressor(eta0=0.1, n_steps=200, random_state=3).fit(X, y)
+    for a, b in zip(oca.fit(X, y).coef_, several.coef_, strict=True):
+        assert_array_equal(a, b)
+    one = PegasosRegressor(eta0=0.1, n_steps=200, random_state=3).fit(X[0], y)
+    assert_array_equal(one.coef_, oca.fit(X[:1], y).coef_[0])
+    assert_array_equal(one.coef_, several.coef_[0])
+    labels = np.where(y > 0, "a", "b")
+    classifier = PegasosClassifier(n_steps=200, random_state=3).fit(X[1], labels)
+    both = MultiViewPegasosClassifier(n_steps=200, random_state=3).fit(X, labels)
+    assert_array_equal(classifier.coef_, both.coef_[1])
+    assert "coupling" not in several.get_params()
+
+
+@pytest.mark.parametrize("k", [1, 3, 30])
+@pytest.mark.parametrize("eta0", [None, 0.5])
+def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
+    X, y, Z = views()
+    for table in (*X, *Z):
+        table[np.abs(table) < 0.2] = 0.0
+    model = OCAClassifier(eta0=eta0, ridge=0.5, n_labelled_step=k, n_unlabelled_step=2 * k, n_steps=300, random_state=0)
+    labels = np.sign(y)
+    dense = model.fit(X, labels, Z).coef_
+    csr = [sparse.csr_array(t) for t in X], [sparse.csr_matrix(t) for t in Z]
+    for few in (1, 100):  # one by one, and by slices
+        monkeypatch.setattr(_online, "FEW_ROWS", few)
+        for a, b in zip(dense, clone(model).fit(csr[0], labels, csr[1]).coef_, strict=True):
+            assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    predicted = clone(model).fit(*([sparse.csc_array(t) for t in X], labels, csr[1]))
+    assert_allclose(predicted.decision_function(csr[1]), predicted.decision_function(Z))
+
+
+def test_a_sparse_row_that_names_a_column_twice_counts_both():
+    twice = sparse.csr_array(([1.0, 2.0, 1.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 3))
+    doubled = sparse.csr_array((np.array([1.0, 2.0, 1.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 3))
+    models = [PegasosRegressor(n_steps=20, eta0=0.1, random_state=0).fit(t, [1.0, 2.0]).coef_ for t in (twice, doubled)]
+    assert_allclose(
+        models[0], PegasosRegressor(n_steps=20, eta0=0.1, random_state=0).fit(twice.toarray(), [1.0, 2.0]).coef_
+    )
+    assert_array_equal(*models)
+    assert doubled.nnz == 3  # what is given is not changed
+
+
+def test_the_scale_of_the_weights_is_folded_in_before_it_underflows():
+    table, w = _online.as_rows(np.eye(2)), _online.Weights(2)
+    w.add(table, np.array([0]), np.array([1.0]))
+    for _ in range(2000):
+        w.shrink(0.5)
+        w.add(table, np.array([1]), np.array([1.0]))
+    assert_allclose(w.w, [0.5**2000, 2.0], rtol=1e-12)
+    w.shrink(0.0)  # Pegasos's first step
+    w.add(table, np.array([0]), np.array([3.0]))
+    assert_allclose(w.w, [3.0, 0.0])
+
+
+def test_pegasos_reaches_the_optimum():
+    X, y, _ = views(n=60)
+    exact = np.linalg.solve(X[0].T @ X[0] / 60 + 0.1 * np.eye(3), X[0].T @ y / 60)
+    model = PegasosRegressor(ridge=0.1, n_labelled_step=10, n_steps=20_000, random_state=0).fit(X[0], y)
+    assert_allclose(model.coef_, exact, atol=0.02)
+
+
+def test_a_stream_of_whole_batches_is_fit_with_whole_batches():
+    X, y, Z = views()
+    model = OCARegressor(eta0=0.1, n_labelled_step=30, n_unlabelled_step=80, n_steps=4, random_state=0)
+    stream = clone(model)
+    for _ in range(4):
+        stream.partial_fit(X, y, Z)
+    for a, b in zip(model.fit(X, y, Z).coef_, stream.coef_, strict=True):
+        assert_array_equal(a, b)
+    assert stream.n_steps_ == 4
+
+
+def test_a_stream_has_moments_without_labels_and_without_the_unlabelled():
+    X, y, Z = views()
+    model = OCAClassifier(eta0=0.1, ridge=0.1)
+    none = [t[:0] for t in X]
+    with pytest.raises(BadData, match="class"):
+        clone(model).partial_fit(none, [], Z)
+    model.partial_fit(none, [], Z, classes=["no", "yes"])
+    assert all((w == 0).all() for w in model.coef_)
+    model.partial_fit(X, np.where(y > 0, "yes", "no"), [t[:0] for t in Z])
+    before = model.coef_
+    model.partial_fit(none, [], Z)
+    assert any(np.abs(a - b).max() > 0 for a, b in zip(before, model.coef_, strict=True))
+    with pytest.raises(BadData, match="neither a labelled nor an unlabelled"):
+        model.partial_fit(none, [])
+    with pytest.raises(BadData, match="'perhaps' is none of the classes"):
+        model.partial_fit(X, np.where(y > 0, "perhaps", "no"))
+
+
+def test_unlabelled_rows_draw_the_views_together():
+    X, y, Z = views(n=4, m=400, seed=2)
+
+    def apart(coupling):
+        model = OCARegressor(coupling=coupling, eta0=0.3, ridge=0.01, n_steps=4000, random_state=0).fit(X, y, Z)
+        return np.ptp(model.predict_views(Z), axis=0).mean()
+
+    assert apart(1.0) < 0.7 * apart(0.0)
+
+
+def test_a_seed_fixes_the_rows():
+    X, y, Z = views()
+    a, b, c = (OCARegressor(n_steps=50, eta0=0.1, random_state=s).fit(X, y, Z).predict(Z) for s in (1, 1, 2))
+    assert_array_equal(a, b)
+    assert np.abs(a - c).max() > 1e-8
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"ridge": 0.0}, "ridge=0.0"),
+        ({"ridge": [0.1]}, "ridge: 1 values for 2 views"),
+        ({"eta0": -1.0}, "eta0=-1.0"),
+        ({"coupling": -0.1}, "coupling=-0.1"),
+        ({"n_labelled_step": 31}, "n_labelled_step=31: choose 1 to 30"),
+        ({"n_unlabelled_step": 81}, "n_unlabelled_step=81: choose 1 to 80"),
+        ({"n_unlabelled_step": 0}, "n_unlabelled_step=0"),
+        ({"n_steps": 0}, "n_steps=0"),
+        ({"eta0": 1e6, "ridge": 1e-9, "n_steps": 5000}, "diverge.*eta0"),
+    ],
+    ids=str,
+)
+def test_parameters_out_of_range_are_named(changes, says):
+    with pytest.raises(UsageError, match=says):
+        OCARegressor(**changes, random_state=0).fit(*views())
+
+
+@pytest.mark.parametrize("changes", [{"ridge": -1.0}, {"eta0": 0.0}, {"n_labelled_step": 99}, {"n_steps": 0}], ids=str)
+def test_parameters_of_pegasos_are_named(changes):
+    X, y, _ = views()
+    with pytest.raises(UsageError, match=next(iter(changes))):
+        PegasosRegressor(**changes).fit(X[0], y)
+
+
+def test_tables_that_do_not_fit_are_named():
+    X, y, Z = views()
+    model = OCARegressor(n_steps=5, eta0=0.1)
+    for arguments, says in [
+        (([], y), "X_views: no view"),
+        (([X[0], X[1][:-1]], y), r"X_views: views of \[30, 29\] instances"),
+        ((X, y[:-1]), "29 targets for 30"),
+        ((X, y, Z[::-1]), "Z_views: views of .* features"),
+        ((X, np.full(30, np.nan)), "NaN"),
+    ]:
+        with pytest.raises(BadData, match=says):
+            model.fit(*arguments)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit([X[0] * np.nan, X[1]], y)
+    with pytest.raises(BadData, match="3 class"):
+        OCAClassifier().fit(X, np.arange(30) % 3)
+    with pytest.raises(BadData, match="1 class"):
+        OCAClassifier().fit(X, np.ones(30))
+    with pytest.raises(NotFittedError):
+        OCARegressor().predict(X)
+    model.fit(X, y, Z)
+    with pytest.raises(BadData, match="features, the model has"):
+        model.predict(X[::-1])
+    with pytest.raises(BadData, match="features, the model has"):
+        model.partial_fit(X[:1], y)
+    with pytest.raises(BadData, match="every view needs the same"):
+        model.predict([X[0], X[1][:2]])
