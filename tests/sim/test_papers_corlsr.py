@@ -1,13 +1,14 @@
-"""`corlsr-uci`, `corlsr-unlabelled`, `xnv`: nothing but labelled rows is learnt from, and the statistics are what they say."""
+"""`corlsr-uci`, `corlsr-unlabelled`, `oca`, `xnv`: only labelled rows are learnt from; statistics are what they say."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from coreg_core.cca import canonical_ridge
-from coreg_core.estimators import RLSR, XNV, CoRLSR
-from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, xnv
+from coreg_core.estimators import RLSR, XNV, CoRLSR, OCAClassifier, OCARegressor
+from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, xnv
 from coreg_sim.papers.pool import DataSet
 
 METHODS = {"literal": corlsr_uci.METHODS, "standardised": corlsr_uci.METHODS, "practitioner": ("kernel ridge",)}
@@ -122,3 +123,47 @@ def test_a_torque_is_no_input_of_another():
         assert X.tolist() == [[1], [4], [7]]
         assert y.tolist() == target
         assert not binary
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("loss", ["squared", "hinge"])
+def test_oca_s_many_candidates_are_the_estimator_s_steps(loss, size):
+    rng = np.random.default_rng(0)
+    X, Z = [rng.uniform(-1, 1, size=(20, d)) for d in (2, 3)], [rng.uniform(-1, 1, size=(30, d)) for d in (2, 3)]
+    y = np.sign(X[0][:, 0]) if loss == "hinge" else X[0][:, 0]
+    ridge, eta0, coupling = np.array([[0.1, 0.2], [0.5, 0.3]]), np.array([0.3, 0.1]), np.array([0.4, 0.1]) * (size > 0)
+    w = oca.descend(X, y, Z, loss, ridge, eta0, coupling, size, 50, np.random.default_rng(5))
+    draws = np.random.default_rng(5)
+    rows, more = draws.integers(0, 20, size=50), draws.integers(0, 30, size=(50, size)) if size else None
+    for c in range(2):
+        model = OCARegressor(ridge=ridge[c], eta0=eta0[c], coupling=coupling[c])
+        model = model if loss == "squared" else OCAClassifier(**model.get_params())
+        for t in range(50):
+            unlabelled = [z[more[t]] for z in Z] if size else None
+            arguments = {"classes": [-1, 1]} if loss == "hinge" else {}
+            model.partial_fit([x[[rows[t]]] for x in X], y[[rows[t]]], unlabelled, **arguments)
+        for ours, theirs in zip(w, model.coef_, strict=True):
+            np.testing.assert_allclose(ours[:, c], theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_the_area_under_the_curve_is_scikit_learn_s_ties_included():
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1.0, 1.0], size=40)
+    predicted = rng.integers(0, 5, size=(40, 3)).astype(float)
+    one = oca._Split((), y, (), (), y, "hinge")
+    expected = [roc_auc_score(y > 0, predicted[:, j]) for j in range(3)]
+    np.testing.assert_allclose(one.scores(predicted, y), expected)
+    np.testing.assert_array_equal(one.scores(predicted, np.ones(40)), 0.5)
+
+
+def test_oca_scales_by_the_training_rows_and_sees_no_test_target():
+    data = data_set(100)
+    one = oca._Split.of(data, 0, constant=False)
+    everything = np.vstack([one.X[0], one.Z[0]])
+    np.testing.assert_allclose([everything.min(axis=0), everything.max(axis=0)], [[-1] * 4, [1] * 4])
+    assert (one.y.min(), one.y.max()) == (0.0, 100.0)
+    assert sorted([one.X[1].shape[1], one.X[2].shape[1]]) == [2, 2]
+    assert oca._Split.of(data, 0, constant=True).X[1].shape[1] == 3
+    spoilt = replace(one, y_test=np.full(len(one.y_test), np.nan))
+    _, chosen = oca._tuned(one, "OCA-1-1", 60, 0)
+    assert oca._tuned(spoilt, "OCA-1-1", 60, 0)[1] == chosen
