@@ -1,5 +1,6 @@
 """The methods of the literature with scikit-learn's conventions, one a file."""
 
+from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 from coreg_core.estimators.pegasos import (
@@ -18,6 +19,7 @@ __all__ = [
     "SSSL",
     "XKS",
     "XNV",
+    "CoRLS",
     "CoRLSR",
     "MultiViewPegasosClassifier",
     "MultiViewPegasosRegressor",

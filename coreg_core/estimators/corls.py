@@ -1,0 +1,158 @@
+r"""CoRLS: co-regularised least squares with either labelled loss, and the complexity of the class it chooses from."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from coreg_core.arrays import Arr, as_matrix, as_vector
+from coreg_core.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators.corlsr import CoRLSR
+from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.view import KernelExpansion
+
+LOSSES = ("separate", "mean")
+
+
+class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
+
+    $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or
+    $\frac1\ell \|\frac1M \sum_v f_v(X) - y\|^2$ (``loss="mean"``: of the function that predicts).
+
+    The separate loss is `CoRLSR`'s problem in other units, ν = Mℓγ and λ = Mℓλ/2 there, and is solved by it. With the loss of
+    the mean, the mean is a kernel ridge regression in the class's own kernel S/M² (see `coreg_core.complexity`):
+    $c = (S(X,X)/M^2 + \ell I)^{-1} y$, $f_v = \frac{1}{M\gamma_v}[k_v(\cdot, X) - \lambda\,(d_v^\top \otimes k_v(\cdot, Z))
+    (I+\lambda\mathcal M)^{-1} J]\,c$.
+
+    Source: Rosenberg and Bartlett (2007), section 2; M > 2 is ours.
+
+    Args:
+        loss: "separate" or "mean".
+        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+        bandwidth: σ: "paper", "median", a positive number, or a sequence of these, one a view.
+        ridge: γ: "paper" (the rule of Brefeld et al., inverse mean norm), a positive number, or a sequence.
+        coupling: λ ≥ 0.
+        degree: of the polynomial kernel.
+        offset: of the polynomial kernel.
+
+    Attributes:
+        functions_: the views' kernel expansions. predictions_unlabelled_: (M, m).
+        bandwidth_, ridge_: the values in use, M each.
+        complexity_bounds_: of the empirical Rademacher complexity, Theorem 3.
+        complexity_reduction_: Δ(λ).
+
+    Raises:
+        BadData: (a ValueError) tables that do not fit each other, or values that are not finite.
+        UsageError: (a ValueError) a parameter out of range.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, Z = rng.normal(size=(20, 4)), rng.normal(size=(50, 4))
+    >>> model = CoRLS(loss="mean", ridge=0.01).fit([X[:, :2], X[:, 2:]], X.sum(axis=1), [Z[:, :2], Z[:, 2:]])
+    >>> low, high = model.complexity_bounds_
+    >>> model.predict([Z[:, :2], Z[:, 2:]]).shape, bool(low < high)
+    ((50,), True)
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str = "separate",
+        kernel: str = "gaussian",
+        bandwidth: str | float | Sequence[str | float] = "paper",
+        ridge: str | float | Sequence[str | float] = "paper",
+        coupling: float = 0.1,
+        degree: int = 3,
+        offset: float = 1.0,
+    ):
+        self.loss, self.kernel, self.bandwidth, self.ridge = loss, kernel, bandwidth, ridge
+        self.coupling, self.degree, self.offset = coupling, degree, offset
+
+    def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any]) -> Self:
+        """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view."""
+        if self.loss not in LOSSES:
+            raise UsageError(f"loss={self.loss!r}: choose 'separate' or 'mean'.")
+        M = len(X_views)
+        if M == 0 or len(Z_views) != M:
+            raise BadData(f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one.")
+        Xs = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
+        Zs = [as_matrix(Z, f"Z_views[{v}]") for v, Z in enumerate(Z_views)]
+        y = as_vector(y, "y")
+        for v, (X, Z) in enumerate(zip(Xs, Zs, strict=True)):
+            if len(X) != len(y) or len(y) == 0:
+                raise BadData(f"view {v}: {len(X)} labelled rows and {len(y)} targets; needs as many, at least 1.")
+            if len(Z) != len(Zs[0]) or Z.shape[1] != X.shape[1] or X.shape[1] == 0:
+                raise BadData(
+                    f"view {v}: {X.shape} labelled and {Z.shape} unlabelled; the features have to be the same, and "
+                    f"{len(Zs[0])} unlabelled rows as in view 0."
+                )
+        bandwidths, ridges = _one_a_view(self.bandwidth, M, "bandwidth"), _one_a_view(self.ridge, M, "ridge")
+        self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
+        self.ridge_ = np.array([resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)])
+        kernels = [
+            make_kernel(self.kernel, bandwidth=b, degree=self.degree, offset=self.offset)
+            for b in self.bandwidth_.tolist()
+        ]
+        blocks = [kernel_blocks(k, X, Z) for k, X, Z in zip(kernels, Xs, Zs, strict=True)]
+        chosen_from = CoRegularisedClass(blocks, self.ridge_.tolist(), self.coupling)
+        if self.loss == "mean":
+            self.functions_ = _mean_loss(chosen_from, kernels, Xs, Zs, y)
+        else:
+            scale = M * len(y)
+            model = CoRLSR(
+                kernel=self.kernel,
+                bandwidth=self.bandwidth_.tolist(),
+                ridge=(scale * self.ridge_).tolist(),
+                coupling=0.5 * scale * self.coupling,
+                degree=self.degree,
+                offset=self.offset,
+            )
+            self.functions_ = model.fit(Xs, y, Zs).functions_
+        self.predictions_unlabelled_ = np.array([f.predict(Z) for f, Z in zip(self.functions_, Zs, strict=True)])
+        self.complexity_bounds_, self.complexity_reduction_ = chosen_from.complexity_bounds, chosen_from.reduction
+        self.n_views_, self.n_features_in_views_ = M, [X.shape[1] for X in Xs]
+        return self
+
+    def predict_views(self, X_views: Sequence[Any]) -> Any:
+        """Every view's prediction, (M, n)."""
+        check_is_fitted(self)
+        tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
+        if [X.shape[1] for X in tables] != self.n_features_in_views_:
+            raise BadData(
+                f"X_views: views of {[X.shape[1] for X in tables]} features, the model has {self.n_features_in_views_}."
+            )
+        if len({len(X) for X in tables}) > 1:
+            raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
+        return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
+
+    def predict(self, X_views: Sequence[Any]) -> Any:
+        """The mean of the views' predictions, (n,)."""
+        return self.predict_views(X_views).mean(axis=0)
+
+
+def _mean_loss(
+    chosen_from: CoRegularisedClass, kernels: list[Any], Xs: list[Arr], Zs: list[Arr], y: Arr
+) -> list[KernelExpansion]:
+    M, m = len(Xs), len(Zs[0])
+    K = chosen_from.gram / M**2
+    K.flat[:: len(K) + 1] += len(y)
+    c = cho_solve(cho_factor(K, lower=True, overwrite_a=True, check_finite=False), y, check_finite=False)
+    coupled = chosen_from.solve((chosen_from.difference @ c)[:, None])[:, 0].reshape(M - 1, m)
+    out = []
+    for v, (kernel, X, Z, gamma) in enumerate(zip(kernels, Xs, Zs, chosen_from.ridge, strict=True)):
+        of_Z = -chosen_from.coupling * (chosen_from.pairs[:, v] @ coupled)
+        out.append(KernelExpansion(kernel, np.vstack([X, Z]), np.concatenate([c, of_Z]) / (M * gamma)))
+    return out
+
+
+def _one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
+    if isinstance(value, str) or np.ndim(value) == 0:
+        return [value] * n_views
+    if len(value) != n_views:
+        raise UsageError(f"{name}: {len(value)} values for {n_views} views; give one for all, or one each.")
+    return list(value)

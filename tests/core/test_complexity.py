@@ -1,0 +1,238 @@
+"""The complexity of the co-regularised class against its definition, sign vector by sign vector; CoRLS with both losses."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from coreg_core.complexity import CoRegularisedClass, KernelBlocks, generalisation_bound, kernel_blocks
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators import RLSR, CoRLS, CoRLSR
+from coreg_core.kernels import Gaussian, Linear
+
+
+def tables(seed, M=2, l=5, m=4, repeat=False):  # noqa: E741
+    rng = np.random.default_rng(seed)
+    Xs, Zs = [rng.normal(size=(l, 2)) for _ in range(M)], [rng.normal(size=(m, 2)) for _ in range(M)]
+    if repeat and m > 1:
+        for X, Z in zip(Xs, Zs, strict=True):
+            Z[1], X[-1] = Z[0], Z[0]
+    return Xs, Zs
+
+
+def blocks(Xs, Zs, kernel=None):
+    return [kernel_blocks(kernel or Gaussian(2.0), X, Z) for X, Z in zip(Xs, Zs, strict=True)]
+
+
+def supremum(Xs, Zs, ridge, coupling, sigma, kernel=None):
+    """sup over H of (2/(M l)) Σ σ_i Σ_v f_v(x_i), from the definition: pairs summed one by one, all points as a basis."""
+    kernel = kernel or Gaussian(2.0)
+    M, l = len(Xs), len(sigma)  # noqa: E741
+    points = [np.vstack([Z, X]) for X, Z in zip(Xs, Zs, strict=True)]
+    K = [kernel(P, P) for P in points]
+    m, size = len(Zs[0]), len(points[0])
+    N = np.zeros((M * size, M * size))
+    for v in range(M):
+        N[v * size : (v + 1) * size, v * size : (v + 1) * size] += ridge[v] * K[v]
+    for u, v in combinations(range(M), 2):
+        apart = np.zeros((m, M * size))
+        apart[:, u * size : (u + 1) * size], apart[:, v * size : (v + 1) * size] = K[u][:m], -K[v][:m]
+        N += coupling * apart.T @ apart
+    c = np.concatenate([sigma @ K[v][m:] for v in range(M)])
+    # sup c·a subject to aᵀNa ≤ 1 is √(cᵀN⁺c), for c in the range of N.
+    return 2 / (M * l) * np.sqrt(max(0.0, c @ np.linalg.pinv(N, rcond=1e-12, hermitian=True) @ c)), c, N
+
+
+def by_enumeration(Xs, Zs, ridge, coupling, kernel=None):
+    values = [
+        supremum(Xs, Zs, ridge, coupling, np.array(s), kernel)[0] for s in product((-1.0, 1.0), repeat=len(Xs[0]))
+    ]
+    return np.mean(values)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize("M", [1, 2, 3, 4])
+@pytest.mark.parametrize("coupling", [0.0, 0.3, 20.0])
+def test_the_bounds_hold_and_the_second_moment_is_u(M, coupling, repeat):
+    Xs, Zs = tables(M, M, repeat=repeat)
+    ridge = [0.2 * (v + 1) for v in range(M)]
+    J = CoRegularisedClass(blocks(Xs, Zs), ridge, coupling)
+    low, high = J.complexity_bounds
+    complexity = by_enumeration(Xs, Zs, ridge, coupling)
+    assert low * (1 - 1e-9) <= complexity <= high * (1 + 1e-9)
+    # U² is the mean of the squared suprema over every sign vector: the formula itself, not only the bounds.
+    squares = [supremum(Xs, Zs, ridge, coupling, np.array(s))[0] ** 2 for s in product((-1.0, 1.0), repeat=5)]
+    assert_allclose(np.sqrt(np.mean(squares)), high, rtol=1e-7)
+    assert_allclose(np.trace(J.gram), J.scale**2, rtol=1e-10)
+
+
+def test_the_supremum_is_one_that_a_search_finds():
+    Xs, Zs = tables(7)
+    sigma = np.array([1.0, -1, 1, 1, -1])
+    closed, c, N = supremum(Xs, Zs, [0.3, 0.7], 2.0, sigma)
+    start = np.full(len(c), 0.01)
+    found = minimize(
+        lambda a: -c @ a, start, jac=lambda a: -c, method="SLSQP", options={"maxiter": 1000, "ftol": 1e-12},
+        constraints={"type": "ineq", "fun": lambda a: 1 - a @ N @ a, "jac": lambda a: -2 * N @ a},
+    )  # fmt: skip
+    assert_allclose(2 / (2 * 5) * -found.fun, closed, rtol=1e-4)
+
+
+def test_for_two_views_it_is_the_formula_as_printed():
+    Xs, Zs = tables(3)
+    (A, C, B), (D, F, E) = ((b.unlabelled, b.cross, b.labelled) for b in blocks(Xs, Zs))
+    gF, gG, lam = 0.4, 0.9, 0.25
+    J, M = C / gF - F / gG, A / gF + D / gG
+    reduction = lam * np.trace(J.T @ np.linalg.inv(np.eye(4) + lam * M) @ J)
+    ours = CoRegularisedClass(blocks(Xs, Zs), [gF, gG], lam)
+    assert_allclose(ours.reduction, reduction, rtol=1e-12)
+    assert_allclose(ours.scale**2, np.trace(B) / gF + np.trace(E) / gG - reduction, rtol=1e-12)
+    assert_allclose(np.abs(ours.pairs), [[1.0, 1.0]])
+
+
+@pytest.mark.parametrize("M", [2, 3, 5])
+def test_the_pairs_are_the_complete_graph_s(M):
+    Xs, Zs = tables(0, M)
+    D = CoRegularisedClass(blocks(Xs, Zs), [1.0] * M, 1.0).pairs
+    assert_allclose(D.T @ D, M * np.eye(M) - 1, atol=1e-13)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.booleans(), st.sampled_from([0, 1, 4]))
+@settings(max_examples=40)
+def test_the_reduction_rises_from_0_to_its_limit(seed, M, repeat, m):
+    Xs, Zs = tables(seed, M, m=m, repeat=repeat)
+    couplings = (0.0, 1e-4, 1e-2, 1.0, 1e2, 1e4, 1e8)
+    classes = [CoRegularisedClass(blocks(Xs, Zs), [0.5] * M, lam) for lam in couplings]
+    reductions = [J.reduction for J in classes]
+    limit = classes[0].reduction_limit()
+    assert reductions[0] == 0.0
+    slack = 1e-7 * max(1.0, limit)  # at λ = 1e8 the system's condition number is 1e9 or so
+    assert (np.diff(reductions) >= -slack).all()
+    assert max(reductions) <= limit + slack
+    # An eigenvalue s of 𝓜 contributes λ/(1+λs) instead of 1/s: within 1e-4 relative where s ≥ 1e-4.
+    assert reductions[-1] >= 0.9 * limit - slack
+
+
+def test_one_direction_attains_the_lower_end():
+    X, Z = np.ones((2, 1)), np.zeros((1, 1))
+    complexity = by_enumeration([X, X], [Z, Z], [1.0, 1.0], 0.5, Linear())
+    low, high = CoRegularisedClass(blocks([X, X], [Z, Z], Linear()), [1.0, 1.0], 0.5).complexity_bounds
+    assert_allclose(complexity, low, rtol=1e-12)
+    assert_allclose(high, np.sqrt(2) * low)
+
+
+def test_equal_views_lose_nothing():
+    Xs, Zs = tables(1, 1)
+    J = CoRegularisedClass(blocks(Xs * 2, Zs * 2), [0.5, 0.5], 10.0)
+    assert abs(J.reduction) < 1e-12  # they agree without being asked to
+
+
+def test_the_generalisation_bound_is_theorem_2():
+    expected = 0.1 + 2 * 0.5 * 0.3 + (2 + 3 * np.sqrt(np.log(2 / 0.05) / 2)) / np.sqrt(50)
+    assert_allclose(generalisation_bound(0.1, 0.3, 50, lipschitz=0.5), expected)
+    assert generalisation_bound(0.1, 0.2, 50) < generalisation_bound(0.1, 0.3, 50)
+    for bad in ({"n_labelled": 0}, {"failure": 1.0}, {"complexity": -1.0}):
+        with pytest.raises(UsageError, match=next(iter(bad))):
+            generalisation_bound(**({"empirical_loss": 0.1, "complexity": 0.1, "n_labelled": 9} | bad))
+
+
+def test_the_bound_holds_on_fresh_samples():
+    """The loss (τ(ŷ) − y)²/4 is 1-Lipschitz there; the bound is far from tight, so that one violation would be a mistake."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(20, 2))
+    for seed in range(10):
+        X = np.random.default_rng(seed).normal(size=(60, 2))
+        y = np.sign(X[:, 0] + X[:, 1])
+        model = CoRLS(ridge=0.5, coupling=0.1, bandwidth=2.0)
+        model.fit([X[:40, :1], X[:40, 1:]], y[:40], [Z[:, :1], Z[:, 1:]])
+        losses = (np.clip(model.predict([X[:, :1], X[:, 1:]]), -1, 1) - y) ** 2 / 4
+        assert losses[40:].mean() <= generalisation_bound(losses[:40].mean(), model.complexity_bounds_[1], 40)
+
+
+@pytest.mark.parametrize("changes", [{"ridge": [1.0]}, {"ridge": [1.0, 0.0]}, {"coupling": -1.0}], ids=str)
+def test_what_is_out_of_range_is_named(changes):
+    Xs, Zs = tables(0)
+    with pytest.raises(UsageError, match=next(iter(changes))):
+        CoRegularisedClass(blocks(Xs, Zs), **({"ridge": [1.0, 1.0], "coupling": 0.1} | changes))
+    with pytest.raises(BadData, match="every view needs the same"):
+        CoRegularisedClass([*blocks(Xs, Zs)[:1], KernelBlocks(np.eye(3), np.ones((3, 2)), np.eye(2))], [1.0, 1.0], 0.1)
+
+
+# --- CoRLS --------------------------------------------------------------------------------------------------------
+
+
+def objective(model, Xs, y, Zs):
+    F, G = model.predict_views(Xs), model.predictions_unlabelled_
+    loss = ((F - y) ** 2).sum() / F.size if model.loss == "separate" else ((F.mean(axis=0) - y) ** 2).mean()
+    norms = [f.coef @ f.kernel(f.points, f.points) @ f.coef for f in model.functions_]
+    pairs = sum(((G[u] - G[v]) ** 2).sum() for u, v in combinations(range(len(G)), 2))
+    return loss + sum(g * n for g, n in zip(model.ridge_, norms, strict=True)) + model.coupling * pairs
+
+
+@pytest.mark.parametrize("M", [1, 2, 3])
+@pytest.mark.parametrize("loss", ["separate", "mean"])
+def test_no_step_away_from_the_solution_is_better(loss, M):
+    Xs, Zs = tables(5, M, l=8, m=6)
+    y = np.sin(np.arange(8.0))
+    model = CoRLS(loss=loss, bandwidth=2.0, ridge=[0.01 * (v + 1) for v in range(M)], coupling=0.3).fit(Xs, y, Zs)
+    best, rng = objective(model, Xs, y, Zs), np.random.default_rng(0)
+    kept = [f.coef.copy() for f in model.functions_]
+    for size in (1e-1, 1e-3):
+        for _ in range(20):
+            for f, coef in zip(model.functions_, kept, strict=True):
+                object.__setattr__(f, "coef", coef + size * rng.normal(size=len(coef)))
+            model.predictions_unlabelled_ = np.array([f.predict(Z) for f, Z in zip(model.functions_, Zs, strict=True)])
+            assert objective(model, Xs, y, Zs) > best
+
+
+def test_the_separate_loss_is_corlsr_in_other_units():
+    Xs, Zs = tables(6, l=8, m=6)
+    y = np.cos(np.arange(8.0))
+    ours = CoRLS(bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, y, Zs).predict_views(Zs)
+    theirs = CoRLSR(bandwidth=2.0, ridge=0.16, coupling=0.16, solver="stacked").fit(Xs, y, Zs)
+    assert_allclose(ours, theirs.predict_views(Zs), atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["separate", "mean"])
+def test_one_view_is_kernel_ridge(loss):
+    Xs, Zs = tables(8, 1, l=8, m=6)
+    y = np.cos(np.arange(8.0))
+    ours = CoRLS(loss=loss, bandwidth=2.0, ridge=0.05, coupling=3.0).fit(Xs, y, Zs)
+    assert_allclose(ours.predict(Zs), RLSR(bandwidth=2.0, ridge=0.4).fit(Xs[0], y).predict(Zs[0]), rtol=1e-9)
+
+
+def test_without_unlabelled_rows_the_mean_loss_is_the_sum_of_the_kernels():
+    Xs, Zs = tables(9, 2, l=8, m=0)
+    y = np.cos(np.arange(8.0))
+    ours = CoRLS(loss="mean", bandwidth=2.0, ridge=[0.05, 0.1], coupling=3.0).fit(Xs, y, Zs)
+    kernel = Gaussian(2.0)
+    S = kernel(Xs[0], Xs[0]) / 0.05 + kernel(Xs[1], Xs[1]) / 0.1
+    assert_allclose(ours.predict(Xs), S / 4 @ np.linalg.solve(S / 4 + 8 * np.eye(8), y), rtol=1e-9)
+
+
+def test_mistakes_are_named():
+    Xs, Zs = tables(0)
+    y = np.arange(5.0)
+    for model, says in [
+        (CoRLS(loss="hinge"), "loss='hinge'"),
+        (CoRLS(coupling=-1.0), "coupling=-1.0"),
+        (CoRLS(ridge=[0.1]), "ridge: 1 values for 2 views"),
+        (CoRLS(ridge=0.0), "ridge"),
+        (CoRLS(kernel="rbf"), "kernel='rbf'"),
+    ]:
+        with pytest.raises(UsageError, match=says):
+            model.fit(Xs, y, Zs)
+    for arguments, says in [
+        ((Xs, y[:-1], Zs), "5 labelled rows and 4 targets"),
+        ((Xs, y, Zs[:1]), "2 labelled and 1 unlabelled"),
+        ((Xs, y, [Zs[0], Zs[1][:-1]]), "view 1"),
+        (([np.full((5, 2), np.nan), Xs[1]], y, Zs), r"X_views\[0\]"),
+    ]:
+        with pytest.raises(BadData, match=says):
+            CoRLS().fit(*arguments)
+    with pytest.raises(BadData, match="features, the model has"):
+        CoRLS(bandwidth=1.0, ridge=1.0).fit(Xs, y, Zs).predict(Xs[:1])
