@@ -7,9 +7,8 @@ rules for σ and ν in each view; RLSR on all attributes is the baseline, the vi
 What the paper leaves open, and how we read it. *Literal*: attributes as they are (nominal ones as 0/1 columns, missing
 values as means), targets as they are. *Standardised*: attributes scaled to variance 1 and targets centred, both by the
 labelled fold alone. An attribute's columns stay in one view, and the two views have as many attributes, to one. max y is
-taken over the whole set. A view whose labelled
-rows are all the same has no σ: its attributes say nothing there, and it predicts by the constant that ridge
-regression has at that point; so does the baseline (σ = 1, ν = 1 stand in; any σ gives the same).
+taken over the whole set. Where a view's labelled
+rows are all the same, the rules have no value, and σ and ν are taken over all rows of the view.
 """
 
 from collections.abc import Mapping
@@ -21,13 +20,12 @@ from scipy.stats import wilcoxon
 from sklearn.model_selection import KFold
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import UsageError
 from coreg_core.estimators import RLSR, CoRLSR
-from coreg_core.kernels import resolve_bandwidth, resolve_ridge
 from coreg_sim.papers.catalogue import CORLSR
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
 from coreg_sim.papers.practitioner import kernel_ridge
+from coreg_sim.papers.views import paper_rules, random_views
 
 COUPLING, FOLDS, RUNS = 0.1, 10, 20
 READINGS = ("literal", "standardised")
@@ -94,9 +92,7 @@ class CorlsrUci:
 
 def _one_run(data: DataSet, reading: str, run: int) -> dict[str, float]:
     rng = np.random.default_rng([run, *data.name.encode()])  # the same folds and splits for both readings
-    order = rng.permutation(len(data.attributes))
-    halves = order[: len(order) // 2], order[len(order) // 2 :]
-    columns = [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
+    columns = random_views(data, rng)
     squares: dict[str, list[float]] = {}
     for rest, labelled in KFold(FOLDS, shuffle=True, random_state=run).split(data.X):
         for method, predicted in _predictions(data, reading, columns, labelled, rest).items():
@@ -116,10 +112,11 @@ def _predictions(data: DataSet, reading: str, columns: list[Any], labelled: Any,
         X, Z, offset = (X - mean) / deviation, (Z - mean) / deviation, float(y.mean())
         y = y - offset
     X_views, Z_views = [X[:, c] for c in columns], [Z[:, c] for c in columns]
-    bandwidth = [_rule(resolve_bandwidth, V, "gaussian") for V in X_views]
-    ridge = [_rule(resolve_ridge, V) for V in X_views]
+    rules = [paper_rules(V, W) for V, W in zip(X_views, Z_views, strict=True)]
+    bandwidth, ridge = [r[0] for r in rules], [r[1] for r in rules]
     alone = [RLSR(bandwidth=b, ridge=r).fit(V, y) for V, b, r in zip(X_views, bandwidth, ridge, strict=True)]
-    whole = RLSR(bandwidth=_rule(resolve_bandwidth, X, "gaussian"), ridge=_rule(resolve_ridge, X)).fit(X, y)
+    of_all = paper_rules(X, Z)
+    whole = RLSR(bandwidth=of_all[0], ridge=of_all[1]).fit(X, y)
     out = {
         "rlsr": whole.predict(Z),
         "average": np.mean([f.predict(V) for f, V in zip(alone, Z_views, strict=True)], axis=0),
@@ -128,13 +125,6 @@ def _predictions(data: DataSet, reading: str, columns: list[Any], labelled: Any,
         model = CoRLSR(form=form, bandwidth=bandwidth, ridge=ridge, coupling=COUPLING).fit(X_views, y, Z_views)
         out[form] = model.predictions_unlabelled_.mean(axis=0)
     return {method: predicted + offset for method, predicted in out.items()}
-
-
-def _rule(rule: Any, X: Arr, *more: str) -> float:
-    try:
-        return float(rule("paper", X, *more))
-    except UsageError:
-        return 1.0  # identical rows: the kernel is 1 between them, whatever the width
 
 
 # --- the report ---------------------------------------------------------------------------------------------------
