@@ -1,0 +1,31 @@
+"""The dual of ridge regression with an unpenalised bias: what LS-SVM solves once, and SNF in every step."""
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_factor, cho_solve
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+
+
+def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float) -> tuple[Arr, Arr]:
+    r"""$\begin{bmatrix}0 & 1^\top\\ 1 & K+\lambda I\end{bmatrix} \begin{bmatrix}b\\ \alpha\end{bmatrix}
+    = \begin{bmatrix}0\\ Y\end{bmatrix}$, for every column of Y: α (n, k) and b (k,).
+
+    By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y - 1b^\top)$.
+
+    Raises:
+        UsageError: λ is not positive.
+    """
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise UsageError(f"ridge={ridge!r}: needs a positive number.")
+    A = K.copy()
+    A.flat[:: len(A) + 1] += ridge
+    solved = cho_solve(
+        cho_factor(A, lower=True, overwrite_a=True, check_finite=False),
+        np.hstack([np.ones((len(K), 1)), Y]),
+        check_finite=False,
+    )
+    ones, of_Y = solved[:, 0], solved[:, 1:]
+    b = of_Y.sum(axis=0) / ones.sum()
+    return of_Y - np.outer(ones, b), b

@@ -1,0 +1,107 @@
+r"""Regression with a penalty that lives on a neighbourhood graph of all rows: three penalties, one solver.
+
+Laplacian, Hessian and parallel field regularisation differ in P, the quadratic form of f's values on the rows that says how far
+f is from smooth along the manifold; the function stays in one reproducing kernel space, so that it has values elsewhere.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import lu_factor, lu_solve
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import UsageError
+from coreg_core.kernels import make_kernel, resolve_bandwidth
+from coreg_core.view import KernelExpansion
+
+
+class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """The base; see `LaplacianRLS` for the parameters that all have."""
+
+    kernel: str
+    bandwidth: str | float
+    ridge: float
+    manifold: float
+    n_neighbours: int
+    fit_intercept: bool
+
+    def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+        """X (n, d), y (n,), X_unlabelled (m, d) or None.
+
+        Raises:
+            UsageError: (a ValueError) a parameter out of range; the message names it.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
+        y, rows = np.asarray(y, dtype=np.float64), X
+        if X_unlabelled is not None:
+            rows = np.concatenate([X, validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False)])
+        for name, least_is_0 in (("ridge", False), ("manifold", True)):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and (value >= 0 if least_is_0 else value > 0)):
+                raise UsageError(
+                    f"{name}={value!r}: needs a {'finite number of at least 0' if least_is_0 else 'positive number'}."
+                )
+        if self.n_neighbours < 1:
+            raise UsageError(f"n_neighbours={self.n_neighbours}: needs at least 1.")
+        self.bandwidth_ = resolve_bandwidth(self.bandwidth, rows, self.kernel)
+        kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_)
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
+        n, N = len(y), len(rows)
+        K = kernel(rows, rows)
+        # The representer's α solves (JK + nγ_A I + n γ_I/N² P K) α = y, J the labelled rows' indicator: not symmetric, and
+        # nothing in it is inverted before.
+        system = np.zeros((N, N))
+        if self.manifold > 0 and N > 1:
+            neighbours = nearest(rows, min(self.n_neighbours, N - 1))
+            np.matmul(self._penalty(rows, neighbours), K, out=system)
+            system *= n * self.manifold / N**2
+        system[:n] += K[:n]
+        system.flat[:: N + 1] += n * self.ridge
+        target = np.concatenate([y - self.intercept_, np.zeros(N - n)])
+        alpha = lu_solve(lu_factor(system, overwrite_a=True, check_finite=False), target, check_finite=False)
+        self.function_ = KernelExpansion(kernel, rows, alpha)
+        self.predictions_unlabelled_ = K[n:] @ alpha + self.intercept_
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """f(X), (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return self.function_.predict(X) + self.intercept_
+
+
+def nearest(rows: Arr, count: int) -> Ints:
+    """For each row the numbers of its nearest others, (N, count)."""
+    found = NearestNeighbors(n_neighbors=count).fit(rows).kneighbors(return_distance=False)
+    return np.asarray(found, dtype=np.int64)
+
+
+def tangents(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
+    """An orthonormal basis of each row's tangent space, (N, d, dimension): local principal directions, by SVD."""
+    local = rows[neighbours] - rows[:, None, :]
+    local -= local.mean(axis=1, keepdims=True)
+    _, _, directions = np.linalg.svd(local, full_matrices=False)
+    basis: Arr = np.swapaxes(directions[:, :dimension, :], 1, 2)
+    return basis
+
+
+def check_dimension(dimension: int | None, d: int, n_neighbours: int, most: int) -> int:
+    """The tangent spaces' dimension: as given, or as large as ``most``, the features and the neighbours allow.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    allowed = max(1, min(d, n_neighbours - 1))
+    if dimension is None:
+        return min(most, allowed)
+    if not 1 <= dimension <= allowed:
+        raise UsageError(
+            f"dimension={dimension}: choose 1 to {allowed}, or raise n_neighbours ({n_neighbours}; {d} features)."
+        )
+    return dimension

@@ -1,0 +1,202 @@
+r"""Supervised nonlinear factorisation: latent rows from which predictors and target are both reconstructed by kernels."""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
+from coreg_core.estimators._dual import dual_with_bias
+from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
+from coreg_core.kernels import Polynomial
+
+HALVINGS = 40  # of a step; 2^-40 of it is rounding
+
+
+class Losses(NamedTuple):
+    """The two reconstructions' objectives at their best weights, and their gradients with respect to Z."""
+
+    predictors: float
+    target: float
+    of_predictors: Arr
+    of_target: Arr
+
+
+class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    r"""$\|X - \hat X\|^2 + \lambda_V\|V\|^2 + \|y - \hat y\|^2 + \lambda_W\|W\|^2 + \lambda_Z\|Z\|^2$, over Z and all weights.
+
+    $\hat X = \psi(Z)V + 1v_0^\top$ on all rows and $\hat y = \psi(Z_L)W + w_0$ on the labelled, ψ of the polynomial kernel
+    $(\langle z, z'\rangle + 1)^p$. For a given Z the weights have closed dual forms (K + λI and a bias); by the envelope theorem
+
+    $\nabla_Z = -2\lambda_V p\,(\alpha\alpha^\top \circ K_{p-1}) Z$  and  $-2\lambda_W p\,(\omega\omega^\top \circ K_{p-1}) Z_L$,
+
+    which is equation 13 with the factor λ that it drops. A step goes against $\eta_X\nabla(\text{predictors}) +
+    \eta_Y\nabla(\text{target})$ and the ridge, all pairs at once where the paper takes them one by one; it is halved until the
+    objective, with its parts weighted as in the step, falls, so that no learning rate diverges (a large η_X with a small λ_V does
+    in the paper's form). Nothing is drawn but the start.
+
+    Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of a new row (ours: the
+    paper is transductive) is a ridge regression of Z on X in the kernel of the same degree; the given rows keep the latent
+    that was learnt, in `predictions_unlabelled_`.
+
+    Args:
+        n_latent: D, columns of Z; None: three quarters of the features, at least 1.
+        degree: p of the kernel.
+        ridge_predictors: λ_V > 0.
+        ridge_target: λ_W > 0.
+        ridge_latent: λ_Z ≥ 0.
+        eta_predictors: η_X ≥ 0.
+        eta_target: η_Y ≥ 0; 0 is the unsupervised ablation: Z never sees a target.
+        n_epochs: most steps; 0 keeps the start.
+        tolerance: stop when the weighted objective falls by less than this share of itself.
+        start: "random" (as in the paper) or "pca".
+        random_state: of the start.
+
+    Attributes:
+        latent_: Z, the labelled rows first. predictions_unlabelled_: (m,).
+        objective_: the weighted objective before each step and at the end.
+        dual_predictors_, bias_predictors_: α (N, d) and v₀. dual_target_, bias_target_: ω (n,) and w₀.
+
+    Raises:
+        UsageError: (a ValueError) a parameter out of range.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> SNF(n_latent=2, n_epochs=5, random_state=0).fit(X[:20], X[:20, 0], X[20:]).predictions_unlabelled_.shape
+    (40,)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_latent: int | None = None,
+        degree: int = 2,
+        ridge_predictors: float = 0.1,
+        ridge_target: float = 0.1,
+        ridge_latent: float = 1e-3,
+        eta_predictors: float = 1e-3,
+        eta_target: float = 1e-2,
+        n_epochs: int = 200,
+        tolerance: float = 1e-6,
+        start: str = "random",
+        random_state: Any = None,
+    ):
+        self.n_latent, self.degree = n_latent, degree
+        self.ridge_predictors, self.ridge_target, self.ridge_latent = ridge_predictors, ridge_target, ridge_latent
+        self.eta_predictors, self.eta_target = eta_predictors, eta_target
+        self.n_epochs, self.tolerance, self.start, self.random_state = n_epochs, tolerance, start, random_state
+
+    def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
+        """X (n, d), y (n,), X_unlabelled (m, d) or None; scaled alike, to [−1, 1] as in the paper, say."""
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
+        y, rows = np.asarray(y, dtype=np.float64), X
+        if X_unlabelled is not None:
+            rows = np.concatenate([X, validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False)])
+        self._check()
+        Z = self._first(rows)
+        try:
+            losses = self._losses(Z, rows, y)
+        except np.linalg.LinAlgError:
+            raise UsageError(
+                f"ridge_predictors={self.ridge_predictors}, ridge_target={self.ridge_target}: below the rounding of a kernel "
+                f"of degree={self.degree} here; raise them, or lower the degree."
+            ) from None
+        # A step of η_X and η_Y on the two losses minimises them weighted so; the ridge goes with both.
+        wx, wy = float(self.eta_predictors), float(self.eta_target)
+        value, step, self.objective_ = self._weighted(losses, Z, wx, wy), 1.0, []
+        for _ in range(self.n_epochs if wx + wy > 0 else 0):
+            self.objective_.append(value)
+            direction = wx * losses.of_predictors + 2 * (wx + wy) * self.ridge_latent * Z
+            direction[: len(y)] += wy * losses.of_target
+            step = min(1.0, 2.0 * step)
+            for _ in range(HALVINGS):
+                moved, after = Z - step * direction, losses
+                try:
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        after = self._losses(moved, rows, y)
+                        lower = self._weighted(after, moved, wx, wy)
+                except np.linalg.LinAlgError:  # so far away that λ is below K's rounding: too far
+                    lower = np.inf
+                if lower < value:
+                    break
+                step *= 0.5
+            else:
+                break  # no step along the gradient lowers it: rounding
+            fell, Z, losses, value = value - lower, moved, after, lower
+            if fell <= self.tolerance * abs(value):
+                break
+        self.objective_.append(value)
+        return self._finish(Z, rows, y)
+
+    def _check(self) -> None:
+        for name in ("ridge_predictors", "ridge_target"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise UsageError(f"{name}={getattr(self, name)!r}: needs a positive number.")
+        for name in ("ridge_latent", "eta_predictors", "eta_target", "n_epochs"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise UsageError(f"{name}={getattr(self, name)!r}: needs a finite number of at least 0.")
+        if self.start not in ("random", "pca"):
+            raise UsageError(f"start={self.start!r}: choose 'random' or 'pca'.")
+        Polynomial(self.degree)  # says what is wrong with a degree
+
+    def _first(self, rows: Arr) -> Arr:
+        D = latent_dimension(self.n_latent, rows.shape[1])
+        if self.start == "pca":
+            return principal_scores(rows, D)
+        return np.asarray(check_random_state(self.random_state).normal(scale=1.0 / np.sqrt(D), size=(len(rows), D)))
+
+    def _losses(self, Z: Arr, rows: Arr, y: Arr) -> Losses:
+        of_predictors = _best(Z, rows, self.degree, float(self.ridge_predictors))
+        of_target = _best(Z[: len(y)], y[:, None], self.degree, float(self.ridge_target))
+        return Losses(of_predictors[0], of_target[0], of_predictors[1], of_target[1])
+
+    def _weighted(self, losses: Losses, Z: Arr, wx: float, wy: float) -> float:
+        ridge = (wx + wy) * self.ridge_latent * float(np.einsum("ij,ij->", Z, Z))
+        return wx * losses.predictors + wy * losses.target + ridge
+
+    def _finish(self, Z: Arr, rows: Arr, y: Arr) -> Self:
+        kernel, n = Polynomial(self.degree), len(y)
+        alpha, self.bias_predictors_ = dual_with_bias(kernel(Z, Z), rows, float(self.ridge_predictors))
+        omega, bias = dual_with_bias(kernel(Z[:n], Z[:n]), y[:, None], float(self.ridge_target))
+        self.latent_, self.dual_predictors_ = Z, alpha
+        self.dual_target_, self.bias_target_ = omega[:, 0], float(bias[0])
+        self.predictions_unlabelled_ = self._from_latent(Z[n:])
+        # Rows that are new get their latent from a regression of Z on X, in the kernel of the same degree.
+        self._rows, self._scale = rows, float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0
+        scaled = rows / self._scale
+        self._to_latent = dual_with_bias(kernel(scaled, scaled), Z, 1e-3)
+        return self
+
+    def _from_latent(self, Z: Arr) -> Arr:
+        kernel, n = Polynomial(self.degree), len(self.dual_target_)
+        out: Arr = kernel(Z, self.latent_[:n]) @ self.dual_target_ + self.bias_target_
+        return out
+
+    def reconstruct(self) -> Any:
+        """X̂ of the rows that were given, (N, d), the labelled first."""
+        check_is_fitted(self)
+        return Polynomial(self.degree)(self.latent_, self.latent_) @ self.dual_predictors_ + self.bias_predictors_
+
+    def predict(self, X: Any) -> Any:
+        """ŷ of any rows, through the latent that the regression gives them, (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        alpha, bias = self._to_latent
+        Z = Polynomial(self.degree)(X / self._scale, self._rows / self._scale) @ alpha + bias
+        return self._from_latent(Z)
+
+
+def _best(Z: Arr, targets: Arr, degree: int, ridge: float) -> tuple[float, Arr]:
+    r"""$\min_{V,b}\|T - \psi(Z)V - 1b^\top\|^2 + \lambda\|V\|^2 = \lambda\,\mathrm{tr}\,\alpha^\top T$, and its gradient in Z.
+
+    At the optimum the residual is λα and V = ψᵀα, so the value is λ²‖α‖² + λ tr αᵀKα = λ tr αᵀ(T − 1bᵀ) = λ tr αᵀT.
+    """
+    inner = Z @ Z.T
+    inner += 1.0
+    lower = inner ** (degree - 1)
+    alpha, _ = dual_with_bias(lower * inner, targets, ridge)
+    value = ridge * float(np.einsum("ij,ij->", alpha, targets))
+    return value, (-2.0 * ridge * degree) * ((alpha @ alpha.T) * lower) @ Z
