@@ -12,7 +12,7 @@ the Sherman-Morrison-Woodbury formula gives the class's own kernel (M² times th
     S(x, x') = Σ_v γ_v⁻¹ k_v(x, x') − λ J(x)ᵀ (I + λ𝓜)⁻¹ J(x'),
 
 and U² = tr S(X, X). I + λ𝓜 is positive definite whatever the rows are, repeated ones included: its Cholesky factor needs no
-jitter. Cost O((M−1)³ m³). Knows kernel blocks; no target.
+jitter until λ‖𝓜‖ nears 1/eps, where rounding outweighs I: refused there. Cost O((M−1)³ m³). Knows kernel blocks; no target.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import RANK_TOLERANCE
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData, SingularSystem, UsageError
 from coreg_core.kernels import Kernel
 
 
@@ -61,6 +61,7 @@ class CoRegularisedClass:
     Raises:
         UsageError: a ridge or the coupling is out of range.
         BadData: the blocks' shapes differ between views.
+        SingularSystem: (later, from what needs the factor) the coupling is so large that rounding outweighs the identity.
     """
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
@@ -111,7 +112,13 @@ class CoRegularisedClass:
     def _factor(self) -> Any:
         system = self.coupling * self._gram
         system.flat[:: len(system) + 1] += 1.0
-        return cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        try:
+            return cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            raise SingularSystem(
+                f"coupling={self.coupling:g} with ridge={self.ridge}: I + λ𝓜 is singular in floating point (rows repeat, and "
+                "λ/γ is near 1e16). Lower the coupling; reduction_limit() is what Δ(λ) tends to."
+            ) from None
 
     def solve(self, right: Float64[Arr, "qm k"]) -> Float64[Arr, "qm k"]:
         """(I + λ𝓜)⁻¹ right."""
@@ -141,7 +148,9 @@ class CoRegularisedClass:
         r"""$\lim_{\lambda\to\infty}\Delta(\lambda) = \mathrm{tr}(J^\top \mathcal M^+ J)$; 𝓜⁺ is 𝓜⁻¹ where that exists.
 
         J's columns lie in the range of 𝓜 (they are the cross block of one Gram matrix), so that the pseudo-inverse loses
-        nothing; eigenvalues below ``rank_tolerance`` times the largest are rounding.
+        nothing. Directions below ``rank_tolerance`` times the largest eigenvalue cannot be told from rounding and are cut:
+        where the spectrum decays without end (200 rows under a wide gaussian) they hold some per cent of the limit, and
+        Δ(λ) passes this number once λ‖𝓜‖ is above 1/tolerance.
 
         Source: Rosenberg and Bartlett (2007), Proposition 1.
         """

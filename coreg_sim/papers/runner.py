@@ -21,7 +21,7 @@ from coreg_core.threads import pin_threads
 from coreg_sim.papers.experiment import JSON, Experiment, Job, Report
 from coreg_sim.papers.pool import Pool
 
-NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv")
+NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf")
 
 
 def find(name: str) -> Experiment:

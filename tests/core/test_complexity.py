@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 from coreg_core.complexity import CoRegularisedClass, KernelBlocks, generalisation_bound, kernel_blocks
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData, SingularSystem, UsageError
 from coreg_core.estimators import RLSR, CoRLS, CoRLSR
 from coreg_core.kernels import Gaussian, Linear
 
@@ -117,6 +117,30 @@ def test_the_reduction_rises_from_0_to_its_limit(seed, M, repeat, m):
     assert reductions[-1] >= 0.9 * limit - slack
 
 
+def test_the_limit_is_the_printed_one_where_the_inverse_exists():
+    rng = np.random.default_rng(2)
+    # Two linear views of two instances: 𝓜 is 2 x 2, with eigenvalues six orders of magnitude apart.
+    Zs = [np.diag([1.0, 1e-3]) @ rng.normal(size=(2, 2)) for _ in range(2)]
+    views = blocks(tables(2)[0], Zs, Linear())
+    J, gram = views[0].cross / 0.5 - views[1].cross / 2.0, views[0].unlabelled / 0.5 + views[1].unlabelled / 2.0
+    limit = CoRegularisedClass(views, [0.5, 2.0], 1.0).reduction_limit()
+    assert_allclose(limit, np.trace(J.T @ np.linalg.inv(gram) @ J), rtol=1e-8)
+
+
+def test_a_kernel_that_is_zero_has_no_complexity():
+    J = CoRegularisedClass(blocks([np.zeros((3, 1))] * 2, [np.zeros((4, 1))] * 2, Linear()), [1.0, 1.0], 1.0)
+    assert (J.reduction, J.reduction_limit(), *J.complexity_bounds) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_a_coupling_at_which_rounding_decides_is_refused():
+    Xs, Zs = tables(4, 2, m=60)
+    Zs = [np.vstack([Z[:30], Z[:30]]) for Z in Zs]
+    J = CoRegularisedClass(blocks(Xs, Zs), [1.0, 1.0], 1e18)
+    with pytest.raises(SingularSystem, match="Lower the coupling"):
+        _ = J.complexity_bounds
+    assert CoRegularisedClass(blocks(Xs, Zs), [1.0, 1.0], 1e12).reduction <= J.reduction_limit() * (1 + 1e-6)
+
+
 def test_one_direction_attains_the_lower_end():
     X, Z = np.ones((2, 1)), np.zeros((1, 1))
     complexity = by_enumeration([X, X], [Z, Z], [1.0, 1.0], 0.5, Linear())
@@ -212,6 +236,14 @@ def test_without_unlabelled_rows_the_mean_loss_is_the_sum_of_the_kernels():
     kernel = Gaussian(2.0)
     S = kernel(Xs[0], Xs[0]) / 0.05 + kernel(Xs[1], Xs[1]) / 0.1
     assert_allclose(ours.predict(Xs), S / 4 @ np.linalg.solve(S / 4 + 8 * np.eye(8), y), rtol=1e-9)
+
+
+def test_the_model_carries_its_class_s_complexity():
+    Xs, Zs = tables(6, l=8, m=6)
+    model = CoRLS(bandwidth=2.0, ridge=0.01, coupling=0.02).fit(Xs, np.arange(8.0), Zs)
+    J = CoRegularisedClass(blocks(Xs, Zs), [0.01, 0.01], 0.02)
+    assert_allclose([*model.complexity_bounds_, model.complexity_reduction_], [*J.complexity_bounds, J.reduction])
+    assert model.complexity_reduction_ > 0
 
 
 def test_mistakes_are_named():

@@ -1,4 +1,4 @@
-"""`corlsr-uci`, `corlsr-unlabelled`, `oca`, `xnv`: only labelled rows are learnt from; statistics are what they say."""
+"""`corlsr-uci`, `corlsr-unlabelled`, `rademacher`, `oca`, `xnv`, `snf`: labelled rows alone teach; statistics are right."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from coreg_core.cca import canonical_ridge
-from coreg_core.estimators import RLSR, XNV, CoRLSR, OCAClassifier, OCARegressor
-from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, xnv
+from coreg_core.estimators import RLSR, XNV, CoRLS, CoRLSR, HessianRLS, OCAClassifier, OCARegressor
+from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
 from coreg_sim.papers.pool import DataSet
 
 METHODS = {"literal": corlsr_uci.METHODS, "standardised": corlsr_uci.METHODS, "practitioner": ("kernel ridge",)}
@@ -167,3 +167,55 @@ def test_oca_scales_by_the_training_rows_and_sees_no_test_target():
     spoilt = replace(one, y_test=np.full(len(one.y_test), np.nan))
     _, chosen = oca._tuned(one, "OCA-1-1", 60, 0)
     assert oca._tuned(spoilt, "OCA-1-1", 60, 0)[1] == chosen
+
+
+@pytest.mark.parametrize("reading", rademacher.READINGS)
+def test_rademacher_s_fold_is_corls_with_the_separate_loss(reading):
+    data, labelled, rest = data_set(40), np.arange(8), np.arange(8, 40)
+    columns = [np.array([0, 2]), np.array([1, 3])]
+    error_0, error_1, bound_0, bound_1 = rademacher._fold(data, columns, labelled, rest, reading)
+    X_views, Z_views = ([data.X[rows][:, c] for c in columns] for rows in (labelled, rest))
+    nu = [CoRLS().fit(X_views, data.y[labelled], Z_views).ridge_[v] for v in range(2)]
+    share = 1.0 if reading == "literal" else 1 / 16  # γ = ν, or ν / 2ℓ with ℓ = 8
+    for coupling, error, bound in ((0.0, error_0, bound_0), (0.1 if share == 1 else 0.1 / 8, error_1, bound_1)):
+        model = CoRLS(ridge=[share * v for v in nu], coupling=coupling).fit(X_views, data.y[labelled], Z_views)
+        hidden = data.y[rest]
+        assert error == pytest.approx(
+            np.sqrt(np.mean((model.predictions_unlabelled_.mean(axis=0) - hidden) ** 2)), rel=1e-6
+        )
+        assert bound == pytest.approx(model.complexity_bounds_[1], rel=1e-9)
+    assert bound_1 < bound_0
+
+
+def test_rademacher_s_consistent_reading_is_corlsr_of_the_2006_paper():
+    data, labelled, rest = data_set(40), np.arange(8), np.arange(8, 40)
+    columns = [np.array([0, 2]), np.array([1, 3])]
+    expected = corlsr_uci._predictions(data, "literal", columns, labelled, rest)["exact"]
+    _, error, _, _ = rademacher._fold(data, columns, labelled, rest, "consistent")
+    assert error == pytest.approx(np.sqrt(np.mean((expected - data.y[rest]) ** 2)), rel=1e-8)
+
+
+def test_snf_s_methods_see_no_target_of_an_unlabelled_row():
+    data = data_set(30)
+    X, y = snf._scaled(data.X), snf._scaled(data.y[:, None])[:, 0]
+    labelled, rest = np.arange(0, 30, 3), np.setdiff1d(np.arange(30), np.arange(0, 30, 3))
+    hidden = np.where(np.isin(np.arange(30), labelled), y, np.nan)
+    seen, blind = snf._methods(X, y, 2), snf._methods(X, hidden, 2)
+    assert tuple(sorted(seen)) == tuple(sorted((*snf.SIX, *snf.OTHERS)))
+    for method in seen:
+        few = slice(None, None, 7)
+        a = snf._chosen(seen[method][few], y, labelled, rest)(labelled, rest)
+        b = snf._chosen(blind[method][few], hidden, labelled, rest)(labelled, rest)
+        np.testing.assert_array_equal(a, b)
+        assert len(a) == len(rest)
+
+
+def test_the_graph_that_is_made_once_is_the_estimator_s():
+    data = data_set(30)
+    X, y = snf._scaled(data.X), data.y
+    labelled, rest = np.arange(0, 30, 3), np.setdiff1d(np.arange(30), np.arange(0, 30, 3))
+    candidate = snf._methods(X, y, 2)["Hessian"][5]
+    w, r, m = list(snf.product(snf.WIDTHS[1:], snf.RIDGES[:3], snf.MANIFOLD))[5]
+    model = HessianRLS(bandwidth=w * snf.paper_bandwidth(X), ridge=r, manifold=m, n_neighbours=15)
+    expected = model.fit(X[labelled], y[labelled], X[rest]).predictions_unlabelled_
+    np.testing.assert_allclose(candidate(labelled, rest), expected, atol=1e-8)
