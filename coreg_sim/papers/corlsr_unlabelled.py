@@ -5,25 +5,28 @@ labelled, 200 held out, m unlabelled, a random split of the attributes into two 
 runs; equally many parameter values for every method, the best of them fixed on other draws than those that count: λ for the
 two forms of coRLSR, for RLSR a factor of the rule's ν.
 
-Attributes are scaled to variance 1 and targets centred by the labelled rows (KDD Cup's attributes were mostly 0 or 1 already).
-Predictions are inductive: the held-out rows are not among the unlabelled. rmse is divided by the standard deviation of the
-set's target, so that sets can be averaged. Seconds are of one fit on one thread at λ = 0.1.
+Two readings, as in `corlsr-uci`: *literal*, attributes and targets as they are; *standardised*, attributes scaled to variance 1
+and targets centred, both by the labelled rows (KDD Cup's attributes were mostly 0 or 1 already). Predictions are inductive: the
+held-out rows are not among the unlabelled. rmse is divided by the standard deviation of the set's target, so that sets can be
+averaged. Seconds are of one fit on one thread at λ = 0.1.
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.estimators import RLSR, CoRLSR
-from coreg_core.kernels import paper_ridge
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
 from coreg_sim.papers.practitioner import kernel_ridge
+from coreg_sim.papers.views import paper_rules, random_views
 
 SETS = ("ailerons", "cal_housing", "elevators", "house_16H", "house_8L", "pol")
+READINGS = ("literal", "standardised")
 LABELLED, HELD_OUT, TUNING_DRAWS, DRAWS = 100, 200, 10, 25
 COUPLINGS = (0.001, 0.01, 0.1, 1.0)
 RIDGE_FACTORS = (0.01, 0.1, 1.0, 10.0)
@@ -45,27 +48,31 @@ class CorlsrUnlabelled:
     sets: tuple[str, ...] = SETS
 
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
-        """One for each set and draw; quick: one set, two draws, m up to 200."""
+        """One for each set, reading and draw; quick: one set, two draws, m up to 200."""
         there = [name for name in self.sets if pool.has(name)]
         draws, largest = (2, 200) if quick else (TUNING_DRAWS + DRAWS, 10**9)
         return [
-            Job(f"{name}/{draw}", {"set": name, "draw": draw, "largest": largest})
+            Job(f"{name}/{reading}/{draw}", {"set": name, "reading": reading, "draw": draw, "largest": largest})
             for draw in range(draws)
             for name in (there[:1] if quick else there)
+            for reading in READINGS
         ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
         """The held-out error of every method at every m and parameter value, and the seconds of a fit."""
-        data, draw, largest = pool.load(job.arguments["set"]), job.arguments["draw"], job.arguments["largest"]
-        sample = _Sample.of(data, draw)
+        largest = job.arguments["largest"]
+        sample = _Sample.of(pool.load(job.arguments["set"]), job.arguments["draw"], job.arguments["reading"])
         out: dict[str, JSON] = {"rlsr": [], "exact": {}, "semi-parametric": {}, "seconds": {}}
+        sigma, nu = paper_rules(sample.X, sample.Z)
         for factor in RIDGE_FACTORS:
             since = time.perf_counter()
-            model = RLSR(ridge=factor * paper_ridge(sample.X)).fit(sample.X, sample.y)
+            model = RLSR(bandwidth=sigma, ridge=factor * nu).fit(sample.X, sample.y)
             out["seconds"]["rlsr"] = time.perf_counter() - since
             out["rlsr"].append(sample.error(model.predict(sample.test)))
         out["kernel ridge"] = sample.error(kernel_ridge(sample.X, sample.y, seed=0).predict(sample.test))
         X_views, test_views = sample.views(sample.X), sample.views(sample.test)
+        rules = [paper_rules(X, Z) for X, Z in zip(X_views, sample.views(sample.Z), strict=True)]
+        bandwidth, ridge = [r[0] for r in rules], [r[1] for r in rules]
         for form, sizes in SIZES.items():
             for m in sizes:
                 if m > min(largest, len(sample.Z)):
@@ -74,7 +81,9 @@ class CorlsrUnlabelled:
                 errors = []
                 for coupling in COUPLINGS:
                     since = time.perf_counter()
-                    fitted = CoRLSR(form=form, coupling=coupling).fit(X_views, sample.y, Z_views)
+                    fitted = CoRLSR(form=form, coupling=coupling, bandwidth=bandwidth, ridge=ridge).fit(
+                        X_views, sample.y, Z_views
+                    )
                     if coupling == 0.1:
                         out["seconds"][f"{form}/{m}"] = time.perf_counter() - since
                     errors.append(sample.error(fitted.predict(test_views)))
@@ -84,28 +93,39 @@ class CorlsrUnlabelled:
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:
         """Means over the sets at the chosen parameters, seconds, and the exponents that fit them."""
         tuning = 1 if quick else TUNING_DRAWS
-        errors: dict[str, dict[str, float]] = {}  # set -> "method/m" -> mean error over the draws that count
-        seconds: dict[str, list[float]] = {}
-        for name in dict.fromkeys(key.split("/")[0] for key in results):
-            runs = [r for key, r in results.items() if key.split("/")[0] == name]
-            errors[name] = {
-                f"{method}/{m}": _chosen([_of(r, method, m) for r in runs], tuning) for method, m in _curves(runs[0])
-            }
-            errors[name]["kernel ridge/0"] = float(np.mean([r["kernel ridge"] for r in runs[tuning:]]))
-            for r in runs:
-                for key, value in r["seconds"].items():
-                    seconds.setdefault(key, []).append(value)
-        mean = {key: float(np.mean([of_set[key] for of_set in errors.values()])) for key in next(iter(errors.values()))}
-        median = {key: float(np.median(values)) for key, values in seconds.items()}
-        slopes = {form: _slope(median, form) for form in SIZES}
-        return Report(
-            findings=tuple(_findings(mean, slopes, errors)),
-            tables=(_mean_table(mean, median, len(errors), len(results) // len(errors) - tuning), _sets_table(errors)),
-            plots=_plots(mean, median),
-            figures={
-                f"exponent of m in the seconds, {form}": value for form, value in slopes.items() if value is not None
-            },
-        )
+        findings: list[str] = []
+        tables: list[Table] = []
+        plots: list[Plot] = []
+        figures: dict[str, float] = {}
+        for reading in READINGS:
+            of_reading = {key: r for key, r in results.items() if key.split("/")[1] == reading}
+            errors, median = _summary(of_reading, tuning)
+            mean = {key: float(np.mean([e[key] for e in errors.values()])) for key in next(iter(errors.values()))}
+            slopes = {form: _slope(median, form) for form in SIZES}
+            draws = len(of_reading) // len(errors) - tuning
+            findings += [f"{reading}: {finding}" for finding in _findings(mean, slopes, errors)]
+            tables += [_mean_table(reading, mean, median, len(errors), draws), _sets_table(reading, errors)]
+            plots += _plots(reading, mean, median)
+            figures |= {f"exponent of m, {reading}, {form}": v for form, v in slopes.items() if v is not None}
+        return Report(tuple(findings), tuple(tables), tuple(plots), figures)
+
+
+def _summary(
+    results: Mapping[str, dict[str, JSON]], tuning: int
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """For each set the error of "method/m" over the draws that count; and the median seconds of "method/m"."""
+    errors: dict[str, dict[str, float]] = {}
+    seconds: dict[str, list[float]] = {}
+    for name in dict.fromkeys(key.split("/")[0] for key in results):
+        runs = [r for key, r in results.items() if key.split("/")[0] == name]
+        errors[name] = {
+            f"{method}/{m}": _chosen([_of(r, method, m) for r in runs], tuning) for method, m in _curves(runs[0])
+        }
+        errors[name]["kernel ridge/0"] = float(np.mean([r["kernel ridge"] for r in runs[tuning:]]))
+        for r in runs:
+            for key, value in r["seconds"].items():
+                seconds.setdefault(key, []).append(value)
+    return errors, {key: float(np.median(values)) for key, values in seconds.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,20 +136,19 @@ class _Sample:
     test: Arr
     y_test: Arr
     scale: float
-    columns: tuple[list[int], list[int]]
+    columns: tuple[Any, Any]
 
     @classmethod
-    def of(cls, data: DataSet, draw: int) -> "_Sample":
+    def of(cls, data: DataSet, draw: int, reading: str) -> "_Sample":
         rng = np.random.default_rng([draw, *data.name.encode()])
         order = rng.permutation(len(data.y))
         labelled, test, rest = order[:LABELLED], order[LABELLED : LABELLED + HELD_OUT], order[LABELLED + HELD_OUT :]
-        mean, deviation = data.X[labelled].mean(axis=0), data.X[labelled].std(axis=0)
-        deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
-        X = (data.X - mean) / deviation
-        y = data.y - data.y[labelled].mean()
-        shuffled = rng.permutation(len(data.attributes))
-        halves = np.sort(shuffled[: len(shuffled) // 2]), np.sort(shuffled[len(shuffled) // 2 :])
-        first, second = ([c for a in half for c in data.attributes[a]] for half in halves)
+        X, y = data.X, data.y
+        if reading == "standardised":
+            mean, deviation = X[labelled].mean(axis=0), X[labelled].std(axis=0)
+            deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
+            X, y = (X - mean) / deviation, y - y[labelled].mean()
+        first, second = random_views(data, rng)
         rest = rest[: max(SIZES["semi-parametric"])]
         return cls(X[labelled], y[labelled], X[rest], X[test], y[test], float(data.y.std()), (first, second))
 
@@ -188,7 +207,7 @@ def _findings(
     )
 
 
-def _mean_table(mean: Mapping[str, float], median: Mapping[str, float], n_sets: int, draws: int) -> Table:
+def _mean_table(reading: str, mean: Mapping[str, float], median: Mapping[str, float], n_sets: int, draws: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for m in SIZES["semi-parametric"]:
         keys = [f"{form}/{m}" for form in SIZES]
@@ -197,14 +216,14 @@ def _mean_table(mean: Mapping[str, float], median: Mapping[str, float], n_sets: 
     rows.append(("RLSR, all attributes", mean["rlsr/0"], None, median["rlsr"], None))
     rows.append(("kernel ridge, cross-validated", mean["kernel ridge/0"], None, None, None))
     return Table(
-        f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit",
+        f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit, {reading}",
         ("m", "exact", "semi-parametric", "seconds, exact", "seconds, semi-parametric"),
         tuple(rows),
         f"{LABELLED} labelled, {HELD_OUT} held out, {draws} draws a set. The last two rows use no unlabelled instance.",
     )
 
 
-def _sets_table(errors: Mapping[str, Mapping[str, float]]) -> Table:
+def _sets_table(reading: str, errors: Mapping[str, Mapping[str, float]]) -> Table:
     first = next(iter(errors.values()))
     keys = [key for form in SIZES for key in [k for k in first if k.startswith(form + "/")]]
     chosen = [key for key in keys if int(key.split("/")[1]) in (0, 200, 1600, 12_800)] + ["rlsr/0", "kernel ridge/0"]
@@ -212,10 +231,10 @@ def _sets_table(errors: Mapping[str, Mapping[str, float]]) -> Table:
         key.replace("/", ", m = ") if "/0" not in key or key[0] in "es" else key.split("/")[0] for key in chosen
     )
     rows: tuple[tuple[Cell, ...], ...] = tuple((name, *(e[key] for key in chosen)) for name, e in errors.items())
-    return Table("The same, set by set", ("set", *header), rows)
+    return Table(f"The same, set by set, {reading}", ("set", *header), rows)
 
 
-def _plots(mean: Mapping[str, float], median: Mapping[str, float]) -> tuple[Plot, Plot]:
+def _plots(reading: str, mean: Mapping[str, float], median: Mapping[str, float]) -> tuple[Plot, Plot]:
     def series(values: Mapping[str, float]) -> tuple[Series, ...]:
         out = []
         for form, sizes in SIZES.items():
@@ -225,9 +244,11 @@ def _plots(mean: Mapping[str, float], median: Mapping[str, float]) -> tuple[Plot
         base = values.get("rlsr/0", values.get("rlsr", float("nan")))
         return (*out, Series("RLSR", ends, (base, base), "line"))
 
-    name = "corlsr-unlabelled"
+    name = f"corlsr-unlabelled-{reading}"
     return (
-        Plot(f"{name}-error", "Error", "unlabelled instances m", "rmse / deviation", series(mean), log_x=True),
+        Plot(
+            f"{name}-error", f"Error, {reading}", "unlabelled instances m", "rmse / deviation", series(mean), log_x=True
+        ),
         Plot(
             f"{name}-seconds",
             "Time of a fit",

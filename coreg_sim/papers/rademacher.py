@@ -19,6 +19,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.model_selection import KFold
 
 from coreg_core.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
 from coreg_core.kernels import Gaussian
 from coreg_sim.papers.catalogue import RADEMACHER
@@ -141,21 +142,28 @@ class _Row:
         return before - after if measure == "difference" else 100 * (1 - after / before)
 
 
-def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float, float]:
-    """Pearson's r, its p, and Spearman's."""
+def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float, float, float]:
+    """Pearson's r, the ends of its 95 % interval (Fisher's), and Spearman's r.
+
+    Raises:
+        UsageError: fewer than four sets: there is no interval.
+    """
+    if len(rows) < 4:
+        raise UsageError(f"rademacher: a correlation over {len(rows)} sets says nothing; it needs at least 4 of them.")
     x, y = [row.decrease(measure) for row in rows.values()], [row.improvement for row in rows.values()]
-    r, p = pearsonr(x, y)
-    return float(r), float(p), float(spearmanr(x, y)[0])
+    found = pearsonr(x, y)
+    low, high = found.confidence_interval(0.95)
+    return float(found.statistic), float(low), float(high), float(spearmanr(x, y)[0])
 
 
-Correlations = Mapping[tuple[str, str], tuple[float, float, float]]
+Correlations = Mapping[tuple[str, str], tuple[float, float, float, float]]
 
 
 def _findings(rows: Mapping[str, Mapping[str, _Row]], correlations: Correlations) -> Iterator[str]:
-    for (reading, measure), (r, p, rank) in correlations.items():
+    for (reading, measure), (r, low, high, rank) in correlations.items():
         yield (
-            f"{reading}, decrease as a {measure}: r = {r:.2f} (p = {p:.2g}; of ranks {rank:.2f}) between the decrease of the "
-            f"complexity and of the error (paper: {PRINTED_CORRELATION})."
+            f"{reading}, decrease as a {measure}: r = {r:.2f} (95 %: {low:.2f} to {high:.2f}; of ranks {rank:.2f}) between the "
+            f"decrease of the complexity and of the error, over {len(rows[reading])} sets (paper: {PRINTED_CORRELATION} over 29)."
         )
     for reading, of_reading in rows.items():
         better = sum(row.improvement > 0 for row in of_reading.values())
@@ -172,7 +180,7 @@ def _correlation_table(correlations: Correlations, n_sets: int) -> Table:
     )
     return Table(
         f"Correlation over {n_sets} sets",
-        ("reading", "decrease as a", "r, paper", "r", "p", "of ranks"),
+        ("reading", "decrease as a", "r, paper", "r", "95 %, from", "to", "of ranks"),
         rows,
         "Between the per cent by which the RMS error falls from λ = 0 to λ = 1/10 and the decrease of U/ℓ (Theorem 3).",
     )

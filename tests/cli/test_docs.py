@@ -185,3 +185,20 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
         )
         linear = view.respond(t, np.array([mu]), "linear")
         np.testing.assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
+
+
+def test_the_experiments_page_says_what_the_results_say():
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / "experiments.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_experiments_page_has_every_figure_and_every_full_run():
+    import json
+
+    folder = ROOT / "docs" / "experiments"
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    assert not any(run["quick"] for run in runs)
+    plots = {f"{plot['name']}.svg" for run in runs for plot in run["report"]["plots"]}
+    assert plots == {path.name for path in folder.glob("*.svg")}

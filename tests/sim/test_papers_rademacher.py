@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
 from coreg_sim.papers import corlsr_uci, rademacher
 from coreg_sim.papers.experiment import Job
@@ -75,22 +76,29 @@ def test_one_labelled_row_and_rows_that_do_not_differ_are_no_error(reading):
 
 
 def test_the_report_correlates_what_the_sets_gave():
-    # By hand: U falls by 10, 20 and 40 %, the error by 1, 2 and 4 %: r = 1; by 4, 2, 1: as numpy has it.
-    shares, rising, falling = np.array([0.1, 0.2, 0.4]), np.array([0.01, 0.02, 0.04]), np.array([0.04, 0.02, 0.01])
+    # By hand: U falls by 10, 20, 40 and 50 %, the error by 1, 2, 4 and 5 %: r = 1; by 4, 2, 1, 1: as numpy has it.
+    shares = np.array([0.1, 0.2, 0.4, 0.5])
+    rising, falling = shares / 10, np.array([0.04, 0.02, 0.01, 0.01])
     results = {
         name: {
             "literal": [[10.0, 10 * (1 - rising[i]), 2.0, 2 * (1 - shares[i])]] * 2,
             "consistent": [[10.0, 10 * (1 - falling[i]), 2.0, 2 * (1 - shares[i])]] * 2,
             "kernel ridge": [3.0],
         }
-        for i, name in enumerate(("bolts", "cpu", "sleep"))
+        for i, name in enumerate(("bolts", "cpu", "sleep", "pbc"))
     }
     report = EXPERIMENT.report(results, quick=True)
     assert report.figures["r, literal, share"] == pytest.approx(1.0)
     assert report.figures["r, consistent, share"] == pytest.approx(np.corrcoef(shares, falling)[0, 1])
     figure = {plot.name: plot.series[0] for plot in report.plots}["rademacher-consistent"]
-    assert_allclose(figure.x, [10, 20, 40])
-    assert_allclose(figure.y, [4, 2, 1])
+    assert_allclose(figure.x, [10, 20, 40, 50])
+    assert_allclose(figure.y, [4, 2, 1, 1])
+
+
+def test_three_sets_are_too_few_for_a_correlation():
+    one = {reading: [[10.0, 9.0, 2.0, 1.5]] * 2 for reading in ("literal", "consistent")} | {"kernel ridge": [3.0]}
+    with pytest.raises(UsageError, match="3 sets"):
+        EXPERIMENT.report(dict.fromkeys(("bolts", "cpu", "sleep"), one), quick=True)
 
 
 def test_a_job_is_the_same_twice_and_every_split_is_its_own(tmp_path):
