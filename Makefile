@@ -46,6 +46,8 @@ bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/round_trip.py
+	$(BIN)/python benchmarks/xnv.py
+	$(BIN)/python benchmarks/online.py
 
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:
