@@ -46,10 +46,16 @@ class Rows:
             for c, (columns, values) in zip(coef.tolist(), self._each(rows), strict=True):
                 v[columns] += c * values  # columns are unique within a row: see `as_rows`
 
-    def _each(self, rows: Ints) -> list[tuple[Any, Any]]:
+    def row(self, i: int) -> tuple[Any, Any]:
+        """(columns, values) of one row; columns None: all of them."""
+        if not self._sparse:
+            return None, self._table[i]
         t = self._table
-        spans = [slice(t.indptr[i], t.indptr[i + 1]) for i in rows.tolist()]
-        return [(t.indices[span], t.data[span]) for span in spans]
+        span = slice(t.indptr[i], t.indptr[i + 1])
+        return t.indices[span], t.data[span]
+
+    def _each(self, rows: Ints) -> list[tuple[Any, Any]]:
+        return [self.row(i) for i in rows.tolist()]
 
 
 def as_rows(table: Any) -> Rows:
@@ -131,22 +137,75 @@ def one_step(
             w.add(unlabelled[v], more, (-4.0 * eta[v] * coupling / len(more)) * apart)
 
 
+def single_step(
+    weights: Sequence[Weights],
+    labelled: Sequence[Rows],
+    i: int,
+    y: float,
+    unlabelled: Sequence[Rows],
+    j: int,
+    *,
+    loss: Loss,
+    ridge: Sequence[float],
+    coupling: float,
+    eta: Sequence[float],
+) -> None:
+    """`one_step` on labelled row i and unlabelled row j (none: −1): the same in numbers instead of arrays of one."""
+    own_rows = [X.row(i) for X in labelled]
+    own = [_dot(w, *row) for w, row in zip(weights, own_rows, strict=True)]
+    coupled = coupling > 0 and j >= 0 and len(weights) > 1
+    other_rows = [Z.row(j) for Z in unlabelled] if coupled else []
+    others = [_dot(w, *row) for w, row in zip(weights, other_rows, strict=True)] if coupled else []
+    total = sum(others)
+    for v, w in enumerate(weights):
+        w.shrink(1.0 - eta[v] * ridge[v])
+        p = own[v]
+        change = p - y if loss == "squared" else (-y if y * p < 1.0 else 0.0)
+        if change != 0.0:
+            _add(w, *own_rows[v], -eta[v] * change)
+        if coupled:
+            apart = len(weights) * others[v] - total
+            _add(w, *other_rows[v], -4.0 * eta[v] * coupling * apart)
+
+
+def _dot(w: Weights, columns: Any, values: Any) -> float:
+    return w.a * float(values @ (w.v if columns is None else w.v[columns]))
+
+
+def _add(w: Weights, columns: Any, values: Any, coef: float) -> None:
+    if columns is None:
+        w.v += (coef / w.a) * values
+    else:
+        w.v[columns] += (coef / w.a) * values  # columns are unique within a row: see `as_rows`
+
+
 class Draws:
     """Which rows the steps take: ``size`` different ones of ``n`` each time, all of them when size is n."""
 
     def __init__(self, n: int, size: int, rng: np.random.Generator):
         self._n, self._size, self._rng = n, size, rng
         self._everything = np.arange(n)
-        self._ready: list[Ints] = []
+        self._ready: list[int] = []
 
     def next(self) -> Ints:
         """The next step's rows."""
-        if self._size == self._n or self._size == 0:
+        if self._size in (0, self._n):
             return self._everything[: self._size]
         if self._size > 1:
             return self._rng.choice(self._n, size=self._size, replace=False)
+        return np.array([self.one()])
+
+    @property
+    def single(self) -> bool:
+        """One row a step, or none."""
+        return self._size <= 1
+
+    def one(self) -> int:
+        """The next step's only row; −1 where there is none."""
+        if self._size == 0:
+            return -1
         if not self._ready:  # one draw of many is much cheaper than many of one
-            self._ready = list(self._rng.integers(0, self._n, size=(1024, 1)))[::-1]
+            self._ready = self._rng.integers(0, self._n, size=1024)[::-1].tolist()
         return self._ready.pop()
 
 

@@ -10,7 +10,17 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._online import Draws, Loss, Rows, Weights, as_rows, check_finite, one_step, step_size
+from coreg_core.estimators._online import (
+    Draws,
+    Loss,
+    Rows,
+    Weights,
+    as_rows,
+    check_finite,
+    one_step,
+    single_step,
+    step_size,
+)
 
 
 class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -56,9 +66,15 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             raise UsageError(f"n_steps={self.n_steps}: needs at least 1.")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         rows, more = Draws(n, k, rng), Draws(m, l, rng)
-        for _ in range(self.n_steps):
-            chosen = rows.next()
-            self._step(X, chosen, target[chosen], Z, more.next())
+        if rows.single and more.single:
+            numbers = target.tolist()
+            for _ in range(self.n_steps):
+                i = rows.one()
+                self._step(single_step, X, i, numbers[i], Z, more.one())
+        else:
+            for _ in range(self.n_steps):
+                chosen = rows.next()
+                self._step(one_step, X, chosen, target[chosen], Z, more.next())
         check_finite(self.weights_, self.n_steps_)
         return self
 
@@ -68,15 +84,15 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
         if n == 0 and m == 0:
             raise BadData("neither a labelled nor an unlabelled row to learn from.")
-        self._step(X, np.arange(n), target, Z, np.arange(m))
+        self._step(one_step, X, np.arange(n), target, Z, np.arange(m))
         check_finite(self.weights_, self.n_steps_)
         return self
 
-    def _step(self, X: list[Rows], rows: Any, y: Arr, Z: list[Rows], more: Any) -> None:
+    def _step(self, how: Any, X: list[Rows], rows: Any, y: Any, Z: list[Rows], more: Any) -> None:
         self.n_steps_ += 1
         eta = [step_size(e, lam, self.n_steps_) for e, lam in zip(self._eta0, self._ridge, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # `check_finite` says it in words
-            one_step(
+            how(
                 self.weights_, X, rows, y, Z, more, loss=self._loss, ridge=self._ridge, coupling=self.coupling, eta=eta
             )  # fmt: skip
         if self.n_steps_ % 1000 == 0:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._online import Draws, Loss, Weights, as_rows, check_finite, one_step, step_size
+from coreg_core.estimators._online import Draws, Loss, Weights, as_rows, check_finite, one_step, single_step, step_size
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 
 
@@ -42,13 +42,17 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
         nothing = np.arange(0)
+        numbers = y.tolist()
         for t in range(1, self.n_steps + 1):
-            rows = draws.next()
-            eta = [step_size(self.eta0, self.ridge, t)]
+            terms: dict[str, Any] = {"loss": self._loss, "ridge": [self.ridge], "coupling": 0.0}
+            terms["eta"] = [step_size(self.eta0, self.ridge, t)]
             with np.errstate(over="ignore", invalid="ignore"):  # `check_finite` says it in words
-                one_step(
-                    weights, [table], rows, y[rows], [], nothing, loss=self._loss, ridge=[self.ridge], coupling=0.0, eta=eta
-                )  # fmt: skip
+                if draws.single:
+                    i = draws.one()
+                    single_step(weights, [table], i, numbers[i], [], -1, **terms)
+                else:
+                    rows = draws.next()
+                    one_step(weights, [table], rows, y[rows], [], nothing, **terms)
             if t % 1000 == 0:
                 check_finite(weights, t)
         check_finite(weights, self.n_steps)

@@ -115,6 +115,22 @@ def test_one_step_in_the_mean_is_the_gradient(kind):
         assert_allclose(ours, expected, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["squared", "hinge"])
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_a_step_in_numbers_is_the_step_in_arrays(kind, make):
+    X, y, Z = views(M=3)
+    y = np.sign(y) if kind == "hinge" else y
+    tables, unlabelled = [_online.as_rows(make(t)) for t in X], [_online.as_rows(make(t)) for t in Z]
+    terms = {"loss": kind, "ridge": [0.1, 0.2, 0.3], "coupling": 0.5, "eta": [0.3, 0.2, 0.1]}
+    first, second = ([_online.Weights(t.shape[1]) for t in X] for _ in range(2))
+    for i, j in [(0, 3), (5, 2), (7, -1), (0, 0)]:
+        more = np.array([j] if j >= 0 else [], dtype=int)
+        _online.one_step(first, tables, np.array([i]), y[[i]], unlabelled, more, **terms)
+        _online.single_step(second, tables, i, float(y[i]), unlabelled, j, **terms)
+    for a, b in zip(first, second, strict=True):
+        assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-15)
+
+
 def test_without_coupling_it_is_multi_view_pegasos_and_with_one_view_pegasos():
     X, y, _ = views()
     oca = OCARegressor(coupling=0.0, eta0=0.1, n_steps=200, random_state=3)
