@@ -5,6 +5,7 @@ of the step touches the features that its rows have: the cost of a step is propo
 """
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -41,7 +42,8 @@ class Rows:
         if not self._sparse:
             v += coef @ self._table[rows]
         elif len(rows) > FEW_ROWS:
-            v += np.asarray(self._table[rows].T @ coef)
+            chosen = self._table[rows]
+            np.add.at(v, chosen.indices, chosen.data * np.repeat(coef, np.diff(chosen.indptr)))
         else:
             for c, (columns, values) in zip(coef.tolist(), self._each(rows), strict=True):
                 v[columns] += c * values  # columns are unique within a row: see `as_rows`
@@ -124,8 +126,13 @@ def one_step(
 ) -> None:
     """Equation 6 on the labelled ``rows`` (targets ``y``) and the unlabelled ``more``; every view from the old weights."""
     own = [w.dot(X, rows) for w, X in zip(weights, labelled, strict=True)]
+    for v, p in enumerate(own):
+        _check(v, float(np.abs(p).max(initial=0.0)))
     coupled = coupling > 0 and len(more) > 0 and len(weights) > 1
     others = np.array([w.dot(Z, more) for w, Z in zip(weights, unlabelled, strict=True)]) if coupled else None
+    if others is not None:
+        for v, p in enumerate(others):
+            _check(v, float(np.abs(p).max(initial=0.0)))
     total = others.sum(axis=0) if others is not None else None
     for v, w in enumerate(weights):
         w.shrink(1.0 - eta[v] * ridge[v])
@@ -160,6 +167,7 @@ def single_step(
     for v, w in enumerate(weights):
         w.shrink(1.0 - eta[v] * ridge[v])
         p = own[v]
+        _check(v, abs(p))
         change = p - y if loss == "squared" else (-y if y * p < 1.0 else 0.0)
         if change != 0.0:
             _add(w, *own_rows[v], -eta[v] * change)
@@ -209,15 +217,37 @@ class Draws:
         return self._ready.pop()
 
 
-def check_finite(weights: Sequence[Weights], t: int) -> None:
-    """Stop where the steps diverge.
+def _check(v: int, size: float) -> None:
+    # Asked of every prediction of a step, which costs as much as its rows; a whole weight vector may be much longer.
+    if not size < 1e100:
+        raise UsageError(
+            f"the steps diverge (view {v}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
+        )
+
+
+def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int:
+    """A whole number within its limits.
 
     Raises:
-        UsageError: a weight is not finite, or beyond any use.
+        UsageError: it is not.
     """
-    for v, w in enumerate(weights):
-        size = float(np.abs(w.v).max(initial=0.0)) * abs(w.a)
-        if not size < 1e100:
-            raise UsageError(
-                f"the steps diverge (view {v}, step {t}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
-            )
+    if (
+        isinstance(value, Integral)
+        and not isinstance(value, bool)
+        and least <= value
+        and (most is None or value <= most)
+    ):
+        return int(value)
+    limits = f"choose {least} to {most}, {what}" if most is not None else f"needs {what} of at least {least}"
+    raise UsageError(f"{name}={value!r}: {limits}.")
+
+
+def positive(value: Any, name: str) -> float:
+    """A positive number.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(value) and value > 0:
+        return float(value)
+    raise UsageError(f"{name}={value!r}: needs a positive number.")

@@ -1,6 +1,7 @@
 r"""Online co-regularisation, OCA-k-l: linear views that learn from a stream, labelled and unlabelled."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -16,10 +17,11 @@ from coreg_core.estimators._online import (
     Rows,
     Weights,
     as_rows,
-    check_finite,
     one_step,
+    positive,
     single_step,
     step_size,
+    whole,
 )
 
 
@@ -27,6 +29,10 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """The steps; the subclasses have the loss, and what a target is."""
 
     _loss: Loss
+    weights_: list[Weights]
+    n_features_in_views_: list[int]
+    _ridge: list[float]
+    _eta0: list[float | None]
 
     def __init__(
         self,
@@ -57,13 +63,9 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         """
         X, target, Z = self._check(X_views, y, Z_views, first=True)
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
-        k, l = self.n_labelled_step, self.n_unlabelled_step if Z else 0  # noqa: E741 - the paper's letter
-        if not 1 <= k <= n:
-            raise UsageError(f"n_labelled_step={k}: choose 1 to {n}, the labelled rows that there are.")
-        if not (0 if not Z else 1) <= l <= m:
-            raise UsageError(f"n_unlabelled_step={l}: choose 1 to {m}, the unlabelled rows that there are.")
-        if self.n_steps < 1:
-            raise UsageError(f"n_steps={self.n_steps}: needs at least 1.")
+        k = whole(self.n_labelled_step, "n_labelled_step", 1, n, "the labelled rows that there are")
+        l = whole(self.n_unlabelled_step, "n_unlabelled_step", 1, m, "the unlabelled rows that there are") if Z else 0  # noqa: E741
+        whole(self.n_steps, "n_steps", 1, None, "a whole number")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         rows, more = Draws(n, k, rng), Draws(m, l, rng)
         if rows.single and more.single:
@@ -75,7 +77,6 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             for _ in range(self.n_steps):
                 chosen = rows.next()
                 self._step(one_step, X, chosen, target[chosen], Z, more.next())
-        check_finite(self.weights_, self.n_steps_)
         return self
 
     def partial_fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None) -> Self:
@@ -85,18 +86,15 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         if n == 0 and m == 0:
             raise BadData("neither a labelled nor an unlabelled row to learn from.")
         self._step(one_step, X, np.arange(n), target, Z, np.arange(m))
-        check_finite(self.weights_, self.n_steps_)
         return self
 
     def _step(self, how: Any, X: list[Rows], rows: Any, y: Any, Z: list[Rows], more: Any) -> None:
         self.n_steps_ += 1
         eta = [step_size(e, lam, self.n_steps_) for e, lam in zip(self._eta0, self._ridge, strict=True)]
-        with np.errstate(over="ignore", invalid="ignore"):  # `check_finite` says it in words
+        with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges says it in words
             how(
                 self.weights_, X, rows, y, Z, more, loss=self._loss, ridge=self._ridge, coupling=self.coupling, eta=eta
             )  # fmt: skip
-        if self.n_steps_ % 1000 == 0:
-            check_finite(self.weights_, self.n_steps_)
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -110,18 +108,21 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
                 f"Z_views: views of {[t.shape[1] for t in Z]} features, X_views has {[t.shape[1] for t in X]}; needs the same."
             )
         widths = [t.shape[1] for t in X]
-        if first:
-            self._ridge = _one_a_view(self.ridge, len(X), "ridge")
-            self._eta0 = [None] * len(X) if self.eta0 is None else _one_a_view(self.eta0, len(X), "eta0")
-            if not (np.isfinite(self.coupling) and self.coupling >= 0):
-                raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
-            self.weights_ = [Weights(d) for d in widths]
-            self.n_steps_, self.n_features_in_views_, self.n_views_ = 0, widths, len(X)
-        elif widths != self.n_features_in_views_:
+        if not first and widths != self.n_features_in_views_:
             raise BadData(f"X_views: views of {widths} features, the model has {self.n_features_in_views_}.")
         target = self._target(column_or_1d(y), first=first)
         if len(target) != X[0].shape[0]:
             raise BadData(f"y: {len(target)} targets for {X[0].shape[0]} labelled rows; needs as many.")
+        if first:  # everything that can be wrong is known by now: a call that fails leaves the model as it was
+            ridge = _one_a_view(self.ridge, len(X), "ridge")
+            eta0: list[float | None] = [None] * len(X)
+            if self.eta0 is not None:
+                eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
+            if not (isinstance(self.coupling, Real) and np.isfinite(self.coupling) and self.coupling >= 0):
+                raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
+            self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
+            self.n_steps_, self.n_views_ = 0, len(X)
+            self.n_features_in_views_ = widths
         return X, target, Z
 
     def _target(self, y: Any, *, first: bool) -> Arr:
@@ -279,6 +280,4 @@ def _one_a_view(value: Any, n_views: int, name: str) -> list[float]:
     values = [value] * n_views if np.ndim(value) == 0 else list(value)
     if len(values) != n_views:
         raise UsageError(f"{name}: {len(values)} values for {n_views} views; give one for all, or one each.")
-    if not all(np.isfinite(x) and x > 0 for x in values):
-        raise UsageError(f"{name}={value!r}: needs positive numbers.")
-    return [float(x) for x in values]
+    return [positive(x, name) for x in values]

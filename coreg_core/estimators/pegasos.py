@@ -10,8 +10,18 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._online import Draws, Loss, Weights, as_rows, check_finite, one_step, single_step, step_size
+from coreg_core.errors import BadData
+from coreg_core.estimators._online import (
+    Draws,
+    Loss,
+    Weights,
+    as_rows,
+    one_step,
+    positive,
+    single_step,
+    step_size,
+    whole,
+)
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
 
 
@@ -31,14 +41,11 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         self.n_steps, self.random_state = n_steps, random_state
 
     def _descend(self, X: Any, y: Arr) -> Self:
-        for name in ("ridge", "eta0"):
-            value = getattr(self, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise UsageError(f"{name}={value!r}: needs a positive number.")
-        if not 1 <= self.n_labelled_step <= len(y):
-            raise UsageError(f"n_labelled_step={self.n_labelled_step}: choose 1 to {len(y)}, the rows that there are.")
-        if self.n_steps < 1:
-            raise UsageError(f"n_steps={self.n_steps}: needs at least 1.")
+        positive(self.ridge, "ridge")
+        if self.eta0 is not None:
+            positive(self.eta0, "eta0")
+        whole(self.n_labelled_step, "n_labelled_step", 1, len(y), "the rows that there are")
+        whole(self.n_steps, "n_steps", 1, None, "a whole number")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
         nothing = np.arange(0)
@@ -46,16 +53,13 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         for t in range(1, self.n_steps + 1):
             terms: dict[str, Any] = {"loss": self._loss, "ridge": [self.ridge], "coupling": 0.0}
             terms["eta"] = [step_size(self.eta0, self.ridge, t)]
-            with np.errstate(over="ignore", invalid="ignore"):  # `check_finite` says it in words
+            with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges says it in words
                 if draws.single:
                     i = draws.one()
                     single_step(weights, [table], i, numbers[i], [], -1, **terms)
                 else:
                     rows = draws.next()
                     one_step(weights, [table], rows, y[rows], [], nothing, **terms)
-            if t % 1000 == 0:
-                check_finite(weights, t)
-        check_finite(weights, self.n_steps)
         self.coef_, self.n_iter_ = weights[0].w, self.n_steps
         return self
 

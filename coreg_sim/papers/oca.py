@@ -232,20 +232,20 @@ def _better(name: str, a: float, b: float) -> bool:
 
 
 def _findings(reading: str, tests: Tests) -> Iterator[str]:
-    for method in ("OCA-1-1", "OCA-1-5"):
+    for method, other in product(("OCA-1-1", "OCA-1-5"), ("Pegasos MV", "Pegasos")):
         won, significant, printed = [], [], []
         for name, runs in tests.items():
-            a, b = (np.array([r[m] for r in runs]) for m in (method, "Pegasos MV"))
+            a, b = (np.array([r[m] for r in runs]) for m in (method, other))
             if _better(name, float(a.mean()), float(b.mean())):
                 won.append(name)
                 if len(a) > 5 and np.abs(a - b).max() > 0 and wilcoxon(a, b).pvalue < 0.05:
                     significant.append(name)
-            if _better(name, PRINTED[name][METHODS.index(method)], PRINTED[name][1]):
+            if _better(name, *(PRINTED[name][METHODS.index(m)] for m in (method, other))):
                 printed.append(name)
         yield (
-            f"{reading}: {method} is better than Pegasos on the same two views on {len(won)} of {len(tests)} sets "
+            f"{reading}: {method} is better than {other} on {len(won)} of {len(tests)} sets "
             f"({', '.join(won) or 'none'}; at 5 % by signed ranks over the runs: {', '.join(significant) or 'none'}); paper: "
-            f"{len(printed)} ({', '.join(printed)})."
+            f"{len(printed)} ({', '.join(printed) or 'none'})."
         )
     worse = [
         name

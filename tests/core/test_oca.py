@@ -252,6 +252,11 @@ def test_a_seed_fixes_the_rows():
         ({"n_unlabelled_step": 81}, "n_unlabelled_step=81: choose 1 to 80"),
         ({"n_unlabelled_step": 0}, "n_unlabelled_step=0"),
         ({"n_steps": 0}, "n_steps=0"),
+        ({"n_steps": 2.5}, "n_steps=2.5: needs a whole number"),
+        ({"n_labelled_step": 2.5}, "n_labelled_step=2.5"),
+        ({"eta0": "x"}, "eta0='x'"),
+        ({"ridge": [0.1, "a"]}, "ridge='a'"),
+        ({"coupling": "much"}, "coupling='much'"),
         ({"eta0": 1e6, "ridge": 1e-9, "n_steps": 5000}, "diverge.*eta0"),
     ],
     ids=str,
@@ -266,6 +271,21 @@ def test_parameters_of_pegasos_are_named(changes):
     X, y, _ = views()
     with pytest.raises(UsageError, match=next(iter(changes))):
         PegasosRegressor(**changes).fit(X[0], y)
+
+
+def test_a_call_that_fails_leaves_the_model_as_it_was():
+    X, y, Z = views()
+    model = OCARegressor(eta0=0.1, n_steps=20, random_state=0)
+    with pytest.raises(BadData, match="NaN"):
+        model.partial_fit(X, y * np.nan, Z)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    before = model.fit(X, y, Z).predict(X)
+    with pytest.raises(BadData, match="NaN"):
+        model.fit(X, y * np.nan, Z)
+    with pytest.raises(BadData, match="targets for"):
+        model.partial_fit(X, y[:-1], Z)
+    assert_array_equal(model.predict(X), before)
 
 
 def test_tables_that_do_not_fit_are_named():
