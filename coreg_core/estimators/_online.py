@@ -5,7 +5,7 @@ of the step touches the features that its rows have: the cost of a step is propo
 """
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -248,6 +248,6 @@ def positive(value: Any, name: str) -> float:
     Raises:
         UsageError: it is not.
     """
-    if isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(value) and value > 0:
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < value < np.inf:
         return float(value)
     raise UsageError(f"{name}={value!r}: needs a positive number.")

@@ -1,7 +1,6 @@
 r"""Online co-regularisation, OCA-k-l: linear views that learn from a stream, labelled and unlabelled."""
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +30,8 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     _loss: Loss
     weights_: list[Weights]
     n_features_in_views_: list[int]
+    n_steps_: int
+    n_views_: int
     _ridge: list[float]
     _eta0: list[float | None]
 
@@ -118,7 +119,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             eta0: list[float | None] = [None] * len(X)
             if self.eta0 is not None:
                 eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
-            if not (isinstance(self.coupling, Real) and np.isfinite(self.coupling) and self.coupling >= 0):
+            if not (isinstance(self.coupling, int | float) and 0 <= self.coupling < np.inf):
                 raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
             self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
             self.n_steps_, self.n_views_ = 0, len(X)
