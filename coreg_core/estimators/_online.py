@@ -5,7 +5,6 @@ of the step touches the features that its rows have: the cost of a step is propo
 """
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -231,13 +230,10 @@ def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int
     Raises:
         UsageError: it is not.
     """
-    if (
-        isinstance(value, Integral)
-        and not isinstance(value, bool)
-        and least <= value
-        and (most is None or value <= most)
-    ):
-        return int(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if least <= number and (most is None or number <= most):
+            return number
     limits = f"choose {least} to {most}, {what}" if most is not None else f"needs {what} of at least {least}"
     raise UsageError(f"{name}={value!r}: {limits}.")
 
@@ -248,6 +244,24 @@ def positive(value: Any, name: str) -> float:
     Raises:
         UsageError: it is not.
     """
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 < value < np.inf:
+    if _number(value) > 0:
         return float(value)
     raise UsageError(f"{name}={value!r}: needs a positive number.")
+
+
+def not_negative(value: Any, name: str) -> float:
+    """A finite number of at least 0.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if _number(value) >= 0:
+        return float(value)
+    raise UsageError(f"{name}={value!r}: needs a finite number of at least 0.")
+
+
+def _number(value: Any) -> float:
+    """A finite number as it is; −1 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return -1.0
+    return float(value) if np.isfinite(value) else -1.0

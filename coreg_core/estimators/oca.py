@@ -16,6 +16,7 @@ from coreg_core.estimators._online import (
     Rows,
     Weights,
     as_rows,
+    not_negative,
     one_step,
     positive,
     single_step,
@@ -119,8 +120,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             eta0: list[float | None] = [None] * len(X)
             if self.eta0 is not None:
                 eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
-            if not (isinstance(self.coupling, int | float) and 0 <= self.coupling < np.inf):
-                raise UsageError(f"coupling={self.coupling!r}: needs a finite number of at least 0.")
+            not_negative(self.coupling, "coupling")
             self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
             self.n_steps_, self.n_views_ = 0, len(X)
             self.n_features_in_views_ = widths
