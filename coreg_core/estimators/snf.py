@@ -39,8 +39,8 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     in the paper's form). Nothing is drawn but the start.
 
     Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of a new row (ours: the
-    paper is transductive) is a ridge regression of Z on X in the kernel of the same degree; the given rows keep the latent
-    that was learnt, in `predictions_unlabelled_`.
+    paper is transductive) is a ridge regression of Z on X, scaled to mean square norm 1, in the kernel of the same degree; it
+    is only as good as that regression, so that rows given as X_unlabelled are better served by `predictions_unlabelled_`.
 
     Args:
         n_latent: D, columns of Z; None: three quarters of the features, at least 1.
@@ -52,8 +52,9 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         eta_target: η_Y ≥ 0; 0 is the unsupervised ablation: Z never sees a target.
         n_epochs: most steps; 0 keeps the start.
         tolerance: stop when the weighted objective falls by less than this share of itself.
-        start: "random" (as in the paper) or "pca".
-        random_state: of the start.
+        start: "pca" (the principal components' scores) or "random", as in the paper.
+        ridge_new_rows: > 0, of the regression that gives new rows their latent.
+        random_state: of the random start.
 
     Attributes:
         latent_: Z, the labelled rows first. predictions_unlabelled_: (m,).
@@ -81,13 +82,15 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         eta_target: float = 1e-2,
         n_epochs: int = 200,
         tolerance: float = 1e-6,
-        start: str = "random",
+        start: str = "pca",
+        ridge_new_rows: float = 1e-3,
         random_state: Any = None,
     ):
         self.n_latent, self.degree = n_latent, degree
         self.ridge_predictors, self.ridge_target, self.ridge_latent = ridge_predictors, ridge_target, ridge_latent
         self.eta_predictors, self.eta_target = eta_predictors, eta_target
-        self.n_epochs, self.tolerance, self.start, self.random_state = n_epochs, tolerance, start, random_state
+        self.n_epochs, self.tolerance, self.start = n_epochs, tolerance, start
+        self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), X_unlabelled (m, d) or None; scaled alike, to [−1, 1] as in the paper, say."""
@@ -132,7 +135,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return self._finish(Z, rows, y)
 
     def _check(self) -> None:
-        for name in ("ridge_predictors", "ridge_target"):
+        for name in ("ridge_predictors", "ridge_target", "ridge_new_rows"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"{name}={getattr(self, name)!r}: needs a positive number.")
         for name in ("ridge_latent", "eta_predictors", "eta_target", "n_epochs"):
@@ -167,7 +170,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         # Rows that are new get their latent from a regression of Z on X, in the kernel of the same degree.
         self._rows, self._scale = rows, float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows)))) or 1.0
         scaled = rows / self._scale
-        self._to_latent = dual_with_bias(kernel(scaled, scaled), Z, 1e-3)
+        self._to_latent = dual_with_bias(kernel(scaled, scaled), Z, float(self.ridge_new_rows))
         return self
 
     def _from_latent(self, Z: Arr) -> Arr:

@@ -17,7 +17,7 @@ from coreg_core.kernels import Polynomial, make_kernel
     [
         LSSVM(bandwidth=20.0, ridge=0.1),
         LinearLatentReconstruction(n_epochs=20),
-        SNF(n_epochs=5, start="pca"),
+        SNF(),
         SNF(n_epochs=3, start="pca", degree=1),
     ]
 )
@@ -70,10 +70,45 @@ def test_the_value_and_the_gradient_of_a_reconstruction(degree):
     assert_allclose(gradient, numeric, atol=1e-6 * max(1.0, np.abs(numeric).max()))
 
 
+@pytest.mark.parametrize(("wx", "wy"), [(0.3, 0.7), (0.05, 0.0), (0.0, 0.2)])
+def test_a_step_goes_against_the_gradient_of_the_whole_weighted_objective(wx, wy):
+    """Also of its λ_Z part: the first step, read off latents before and after, against finite differences."""
+    rng = np.random.default_rng(0)
+    X, y, U = rng.normal(size=(6, 4)), rng.normal(size=6), rng.normal(size=(5, 4))
+    rows, h = np.vstack([X, U]), 1e-5
+    # Small rates, so that the step is not halved: then it is the gradient itself.
+    scale = 1e-4
+    model = SNF(n_latent=2, ridge_latent=5.0, eta_predictors=scale * wx, eta_target=scale * wy, n_epochs=0, start="pca")
+    before = model.fit(X, y, U).latent_.copy()
+    step = model.set_params(n_epochs=1).fit(X, y, U).latent_ - before
+
+    def objective(Z):
+        value = 5.0 * (wx + wy) * (Z**2).sum()
+        for weight, ridge, latent, targets in ((wx, 0.1, Z, rows), (wy, 0.1, Z[:6], y[:, None])):
+            K = (latent @ latent.T + 1.0) ** 2
+            n = len(K)
+            system = np.block([[np.zeros((1, 1)), np.ones((1, n))], [np.ones((n, 1)), K + ridge * np.eye(n)]])
+            solved = np.linalg.solve(system, np.vstack([np.zeros((1, targets.shape[1])), targets]))
+            bias, alpha = solved[:1], solved[1:]
+            value += weight * (((targets - K @ alpha - bias) ** 2).sum() + ridge * np.trace(alpha.T @ K @ alpha))
+        return value
+
+    numeric = np.empty_like(before)
+    for i in np.ndindex(*before.shape):
+        up, down = before.copy(), before.copy()
+        up[i] += h
+        down[i] -= h
+        numeric[i] = (objective(up) - objective(down)) / (2 * h)
+    assert_allclose(step, -scale * numeric, atol=1e-5 * np.abs(scale * numeric).max())
+    assert_allclose(model.objective_, [scale * objective(before), scale * objective(before + step)], rtol=1e-9)
+
+
 def test_every_step_lowers_the_objective_however_large_the_rates():
     X, y, U = rows()
     for eta in (1e-4, 1e-1, 1e3):
-        model = SNF(eta_predictors=eta, eta_target=eta, ridge_predictors=1e-4, n_epochs=30, random_state=0).fit(X, y, U)
+        model = SNF(
+            eta_predictors=eta, eta_target=eta, ridge_predictors=1e-4, n_epochs=30, start="random", random_state=0
+        ).fit(X, y, U)
         assert (np.diff(model.objective_) < 0).all()
         assert len(model.objective_) > 2
         assert np.isfinite(model.predictions_unlabelled_).all()
@@ -95,9 +130,9 @@ def test_the_linear_kernel_at_full_rank_reconstructs_the_table(start):
 
 def test_without_the_target_s_rate_the_target_leaves_no_trace_in_the_latent():
     X, y, U = rows()
-    blind = SNF(eta_target=0.0, n_epochs=10, random_state=0)
+    blind = SNF(eta_target=0.0, n_epochs=10)
     assert_array_equal(blind.fit(X, y, U).latent_, clone(blind).fit(X, -7 * y + 1, U).latent_)
-    seeing = SNF(eta_target=0.1, n_epochs=10, random_state=0)
+    seeing = SNF(eta_target=0.1, n_epochs=10)
     assert np.abs(seeing.fit(X, y, U).latent_ - clone(seeing).fit(X, y[::-1], U).latent_).max() > 1e-3
 
 
@@ -120,9 +155,20 @@ def test_new_rows_get_a_latent_near_the_one_that_was_learnt():
     assert np.sqrt(np.mean(apart**2)) < 0.2 * model.predictions_unlabelled_.std()
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_new_rows_get_the_same_latent_in_any_unit(size):
+    """Without a step the scores are scaled already, so that the regression alone could depend on the unit of X."""
+    X, y, U = rows(n=40, m=60)
+    model = SNF(n_latent=3, n_epochs=0)
+    expected = model.fit(X, y, U).predict(U)
+    assert_allclose(model.fit(size * X, y, size * U).predict(size * U), expected, rtol=1e-6, atol=1e-9)
+
+
 def test_a_seed_fixes_the_start():
     X, y, U = rows()
-    one, same, other = (SNF(n_epochs=5, random_state=s).fit(X, y, U).predictions_unlabelled_ for s in (1, 1, 2))
+    one, same, other = (
+        SNF(n_epochs=5, start="random", random_state=s).fit(X, y, U).predictions_unlabelled_ for s in (1, 1, 2)
+    )
     assert_array_equal(one, same)
     assert np.abs(one - other).max() > 1e-6
 
@@ -135,6 +181,7 @@ def test_a_seed_fixes_the_start():
         ({"ridge_latent": -1.0}, "ridge_latent=-1.0"),
         ({"eta_target": float("nan")}, "eta_target=nan"),
         ({"n_epochs": -1}, "n_epochs=-1"),
+        ({"ridge_new_rows": 0.0}, "ridge_new_rows=0.0"),
         ({"n_latent": 0}, "n_latent=0"),
         ({"degree": 0}, "degree=0"),
         ({"start": "zeros"}, "start='zeros'"),
