@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, solve_triangular
 
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.bases import RANK_TOLERANCE, Basis, EveryPoint, Span, make_basis
-from coreg_core.errors import UsageError
+from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.kernels import Kernel, expand
 
 Part: TypeAlias = Literal["affine", "linear"]
@@ -208,6 +208,19 @@ class SpectralView:
         )
 
 
+def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
+    """The factor, in place; positive definite in exact arithmetic, and where rounding outweighs that it is said.
+
+    Raises:
+        SingularSystem: it is not positive definite in floating point.
+    """
+    try:
+        factor, lower = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
+    except np.linalg.LinAlgError:
+        raise SingularSystem(f"{what} is singular in floating point: {remedy}.") from None
+    return factor, bool(lower)
+
+
 class FunctionSpaceView:
     r"""The exact span in function space: a Gaussian process's posterior on Z, never K⁻¹.
 
@@ -229,7 +242,9 @@ class FunctionSpaceView:
         self._diagonal_bound = float(kernel.diagonal(Z).max(initial=0.0)) if len(Z) else 0.0
         K_XX = kernel(X, X)
         K_XX.flat[:: len(X) + 1] += ridge
-        self._factor_X = cho_factor(K_XX, lower=True, check_finite=False, overwrite_a=True)
+        self._factor_X = positive_factor(
+            K_XX, f"the labelled rows' kernel matrix at ridge={ridge:g}", "raise the ridge"
+        )
         self._K_XZ = kernel(X, Z)
         m = len(Z)
         # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
@@ -289,7 +304,8 @@ class FunctionSpaceView:
         B *= weight / self._ridge
         B.T.flat[:: self.n_unlabelled + 1] += 1.0
         if self.n_unlabelled:
-            self._factors[weight] = cho_factor(B, lower=True, check_finite=False, overwrite_a=True)
+            what = f"I + (μ/ν)Σ at μ={weight:g}, ν={self._ridge:g}"
+            self._factors[weight] = positive_factor(B, what, "lower the coupling, or raise the ridge")
         else:
             self._factors[weight] = (B, True)
         return self._factors[weight]

@@ -200,7 +200,12 @@ class Site:
             return Fault(*number, f"question {ask.round} is older than the last answered, {self._last[0][1]}.")
         if reason := self._unanswerable(ask):
             return Fault(*number, reason)
-        values = self.view.respond(ask.targets.values, np.array(ask.weights), ask.part)
+        try:
+            values = self.view.respond(ask.targets.values, np.array(ask.weights), ask.part)
+        except CoregError as error:
+            return Fault(*number, str(error))
+        except MemoryError:
+            return Fault(*number, f"not enough memory to answer with {len(self._data.Z)} unlabelled instances.")
         prediction = Prediction(*number, Vector(values))
         self._last = (number, ask, prediction)
         self.answered += 1

@@ -2,10 +2,11 @@
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.view import positive_factor
 
 
 def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float) -> tuple[Arr, Arr]:
@@ -16,16 +17,14 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
 
     Raises:
         UsageError: λ is not positive.
+        SingularSystem: rows repeat, and λ is below rounding.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a positive number.")
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
-    solved = cho_solve(
-        cho_factor(A, lower=True, overwrite_a=True, check_finite=False),
-        np.hstack([np.ones((len(K), 1)), Y]),
-        check_finite=False,
-    )
+    factor = positive_factor(A, f"the kernel matrix at ridge={ridge:g}", "raise the ridge")
+    solved = cho_solve(factor, np.hstack([np.ones((len(K), 1)), Y]), check_finite=False)
     ones, of_Y = solved[:, 0], solved[:, 1:]
     b = of_Y.sum(axis=0) / ones.sum()
     return of_Y - np.outer(ones, b), b

@@ -3,12 +3,12 @@ r"""Regularised least squares regression: what a site can do alone, and every co
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.view import KernelExpansion
+from coreg_core.view import KernelExpansion, positive_factor
 
 
 class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -29,6 +29,7 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     Raises:
         UsageError: (a ValueError) a rule has no value for these rows; the message names the parameter.
+        SingularSystem: (a ValueError) rows repeat, and the ridge is below rounding.
 
     >>> import numpy as np
     >>> from coreg_core.estimators import RLSR
@@ -57,7 +58,8 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
         K = kernel(X, X)
         K.flat[:: len(X) + 1] += self.ridge_
-        coef = cho_solve(cho_factor(K, lower=True, check_finite=False, overwrite_a=True), y, check_finite=False)
+        factor = positive_factor(K, f"the kernel matrix at ridge={self.ridge_:g}", "raise the ridge")
+        coef = cho_solve(factor, y, check_finite=False)
         self.function_ = KernelExpansion(kernel, X, coef)
         return self
 

@@ -3,7 +3,7 @@ r"""Simple semi-supervised learning: least squares on the eigenfunctions of the 
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh, lstsq
+from scipy.linalg import cho_solve, eigh, lstsq
 from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
@@ -13,6 +13,7 @@ from coreg_core.arrays import Arr
 from coreg_core.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.errors import UsageError
 from coreg_core.kernels import expand, make_kernel, resolve_bandwidth
+from coreg_core.view import positive_factor
 
 
 class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -164,7 +165,7 @@ def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
     n, p = features.shape
     H = features.T @ features if p <= n else features @ features.T
     H.flat[:: len(H) + 1] += n * ridge
-    factor = cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
+    factor = positive_factor(H, f"the features' matrix at ridge={ridge:g}", "raise the ridge")
     right = features.T @ y if p <= n else y
     solution: Arr = cho_solve(factor, right, check_finite=False)
     return solution if p <= n else features.T @ solution

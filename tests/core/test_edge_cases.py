@@ -18,7 +18,7 @@ from coreg_core.closed_form import (
     textbook_view,
 )
 from coreg_core.errors import SingularSystem, UsageError
-from coreg_core.estimators import RLSR, CoRLSR
+from coreg_core.estimators import LSSVM, RLSR, CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
 from coreg_core.kernels import Gaussian
 from coreg_core.rounds import SCHEDULE_NAMES
@@ -325,3 +325,20 @@ def test_a_mixture_of_forms_names_the_solver_that_can():
 def test_the_schedules_are_three():
     assert set(SCHEDULE_NAMES) < set(SOLVERS)
     assert LabelledPoints() != EveryPoint()
+
+
+def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_error():
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(5, 2)), np.repeat(rng.normal(size=(4, 2)), 3, axis=0)
+    twice = np.repeat(X, 2, axis=0)
+    for fit, says in [
+        (
+            lambda: CoRLSR(coupling=1e18, bandwidth=1.0, ridge=1.0).fit([X, X + 1], X[:, 0], [Z, Z + 1]),
+            "lower the coupling",
+        ),
+        (lambda: CoRLSR(bandwidth=1.0, ridge=1e-300).fit([twice], twice[:, 0], [Z]), "ridge=1e-300.*raise the ridge"),
+        (lambda: RLSR(bandwidth=1.0, ridge=1e-300).fit(twice, twice[:, 0]), "ridge=1e-300.*raise the ridge"),
+        (lambda: LSSVM(bandwidth=1.0, ridge=1e-300).fit(twice, twice[:, 0]), "ridge=1e-300.*raise the ridge"),
+    ]:
+        with pytest.raises(SingularSystem, match=says):
+            fit()

@@ -428,3 +428,18 @@ def test_an_end_before_any_plan_is_an_end() -> None:
 
 def test_a_rejection_is_heard_in_silence() -> None:
     assert taking_part().handle(Rejected("no")) == []
+
+
+def test_what_cannot_be_solved_is_a_fault_and_no_crash() -> None:
+    """λ = 1e20 on repeated rows: rounding outweighs the identity in I + (μ/ν)Σ; the plan is as it is, the site goes on."""
+    data = private_data("a")
+    repeated = replace(data, Z=np.repeat(data.Z[:1], UNLABELLED, axis=0))
+    plan = make_plan(coupling=(1e20, 1e20), form="exact", ridge=1e-8)
+    site = Site("a", repeated)
+    [answer] = site.handle(plan)
+    assert isinstance(answer, PlanAccepted)
+    weights = (consensus_weight(1e20, 3),) * 2
+    [answer] = site.handle(question(weights=weights))
+    assert isinstance(answer, Fault)
+    assert "lower the coupling" in answer.reason
+    assert site.answered == 0
