@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import StorageError, UsageError
+from coreg_core.errors import StorageError, Unreachable, UsageError
 from coreg_core.threads import pin_threads
 from coreg_sim.papers.experiment import JSON, Experiment, Job, Report
 from coreg_sim.papers.pool import Pool
@@ -85,6 +85,7 @@ def run_experiment(
     Raises:
         UsageError: none of the experiment's data sets is there, or Ray is wanted and not installed.
         StorageError: ``out`` cannot be written.
+        Unreachable: Ray does not start.
     """
     todo = experiment.jobs(pool, quick=quick)
     if not todo:
@@ -185,7 +186,10 @@ def _over_ray(name: str, folder: Path, todo: list[Job], jobs: int) -> Iterator[D
         import ray
     except ImportError:
         raise UsageError("--jobs above 1 needs Ray: pip install 'coreg-federation[sim]', or use --jobs 1.") from None
-    ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # noqa: BLE001 - it has many ways of not starting, and what to do is always the same
+        raise Unreachable(f"Ray does not start here ({error}). Use --jobs 1.") from None
     try:
         workers = [ray.remote(_Worker).options(num_cpus=1).remote(name, str(folder)) for _ in range(jobs)]
         waiting = iter(todo)
