@@ -1,5 +1,6 @@
 """What the experiments with two random views share: the split of the attributes, and the rules for σ and ν on small folds."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,18 @@ def random_views(data: DataSet, rng: np.random.Generator) -> list[Any]:
     order = rng.permutation(len(data.attributes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     return [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
+
+
+def level_numbers(data: DataSet) -> DataSet:
+    """The same set with every nominal attribute as one column: the number of its level, in alphabetical order."""
+    columns, names = [], []
+    for attribute in data.attributes:
+        block, first = data.X[:, list(attribute)], data.columns[attribute[0]]
+        nominal = len(attribute) > 1
+        columns.append(block @ np.arange(len(attribute)) if nominal else block[:, 0])
+        names.append(first.split("=")[0] if nominal else first)
+    each = tuple((j,) for j in range(len(columns)))
+    return replace(data, X=np.ascontiguousarray(np.column_stack(columns)), columns=tuple(names), attributes=each)
 
 
 def paper_rules(X: Arr, Z: Arr) -> tuple[float, float]:

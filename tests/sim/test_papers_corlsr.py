@@ -10,8 +10,14 @@ from coreg_core.cca import canonical_ridge
 from coreg_core.estimators import RLSR, XNV, CoRLS, CoRLSR, HessianRLS, OCAClassifier, OCARegressor
 from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
 from coreg_sim.papers.pool import DataSet
+from coreg_sim.papers.views import level_numbers
 
-METHODS = {"literal": corlsr_uci.METHODS, "standardised": corlsr_uci.METHODS, "practitioner": ("kernel ridge",)}
+METHODS = {
+    "literal": corlsr_uci.METHODS,
+    "level numbers": corlsr_uci.METHODS,
+    "standardised": corlsr_uci.METHODS,
+    "practitioner": ("kernel ridge",),
+}
 
 
 def data_set(n=60, d=4, seed=0):
@@ -48,6 +54,15 @@ def test_the_literal_reading_is_the_estimators_own():
     np.testing.assert_allclose(
         ours["average"], np.mean([RLSR().fit(a, y).predict(b) for a, b in zip(*views, strict=True)], 0)
     )
+
+
+def test_nominal_attributes_may_be_the_numbers_of_their_levels():
+    X = np.array([[1.5, 1, 0, 0], [2.5, 0, 0, 1], [3.5, 0, 1, 0]])
+    data = DataSet("toy", X, np.zeros(3), ("a", "k=cat", "k=dog", "k=eel"), ((0,), (1, 2, 3)), "regression")
+    one = level_numbers(data)
+    assert one.X.tolist() == [[1.5, 0], [2.5, 2], [3.5, 1]]
+    assert one.columns == ("a", "k")
+    assert one.attributes == ((0,), (1,))
 
 
 def test_identical_labelled_rows_are_no_error():
