@@ -176,7 +176,7 @@ def _statistics_table(statistics: Mapping[str, Statistics], n_sets: int) -> Tabl
         (
             f"{a} against {b}",
             paper,
-            *(statistics[r][a, b][0] for r in READINGS),
+            *(f"{statistics[r][a, b][0]:g}" for r in READINGS),
             *(statistics[r][a, b][2] for r in READINGS),
         )
         for a, b, paper in PAIRS
