@@ -162,11 +162,12 @@ def single_step(
     coupled = coupling > 0 and j >= 0 and len(weights) > 1
     other_rows = [Z.row(j) for Z in unlabelled] if coupled else []
     others = [_dot(w, *row) for w, row in zip(weights, other_rows, strict=True)] if coupled else []
+    for v, p in enumerate((*own, *others)):
+        _check(v % len(weights), abs(p))
     total = sum(others)
     for v, w in enumerate(weights):
         w.shrink(1.0 - eta[v] * ridge[v])
         p = own[v]
-        _check(v, abs(p))
         change = p - y if loss == "squared" else (-y if y * p < 1.0 else 0.0)
         if change != 0.0:
             _add(w, *own_rows[v], -eta[v] * change)
@@ -222,6 +223,16 @@ def _check(v: int, size: float) -> None:
         raise UsageError(
             f"the steps diverge (view {v}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
         )
+
+
+def check_finite(weights: Sequence[Weights]) -> None:
+    """After the last step, which no prediction has judged.
+
+    Raises:
+        UsageError: a weight is not finite, or beyond any use.
+    """
+    for v, w in enumerate(weights):
+        _check(v, float(np.abs(w.v).max(initial=0.0)) * abs(w.a))
 
 
 def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int:

@@ -16,6 +16,7 @@ from coreg_core.estimators._online import (
     Rows,
     Weights,
     as_rows,
+    check_finite,
     not_negative,
     one_step,
     positive,
@@ -33,6 +34,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     n_features_in_views_: list[int]
     n_steps_: int
     n_views_: int
+    classes_: Any
     _ridge: list[float]
     _eta0: list[float | None]
 
@@ -63,11 +65,12 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             BadData: tables that do not fit each other.
             UsageError: a parameter out of range, k or l above the rows that there are, or steps that diverge.
         """
-        X, target, Z = self._check(X_views, y, Z_views, first=True)
+        X, target, Z, classes = self._check(X_views, y, Z_views)
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
         k = whole(self.n_labelled_step, "n_labelled_step", 1, n, "the labelled rows that there are")
         l = whole(self.n_unlabelled_step, "n_unlabelled_step", 1, m, "the unlabelled rows that there are") if Z else 0  # noqa: E741
         whole(self.n_steps, "n_steps", 1, None, "a whole number")
+        self._begin(X, classes)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         rows, more = Draws(n, k, rng), Draws(m, l, rng)
         if rows.single and more.single:
@@ -79,14 +82,24 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             for _ in range(self.n_steps):
                 chosen = rows.next()
                 self._step(one_step, X, chosen, target[chosen], Z, more.next())
+        check_finite(self.weights_)
         return self
 
     def partial_fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """One step with all rows that are given: A_t is (X_views, y), Ã_t is Z_views. Either may have no rows, not both."""
-        X, target, Z = self._check(X_views, y, Z_views, first=not hasattr(self, "weights_"))
+        return self._partial_fit(X_views, y, Z_views)
+
+    def _partial_fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None, classes: Any = None) -> Self:
+        first = not hasattr(self, "weights_")
+        X, target, Z, classes = self._check(X_views, y, Z_views, classes if first else getattr(self, "classes_", None))
+        widths = [t.shape[1] for t in X]
+        if not first and widths != self.n_features_in_views_:
+            raise BadData(f"X_views: views of {widths} features, the model has {self.n_features_in_views_}.")
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
         if n == 0 and m == 0:
             raise BadData("neither a labelled nor an unlabelled row to learn from.")
+        if first:
+            self._begin(X, classes)
         self._step(one_step, X, np.arange(n), target, Z, np.arange(m))
         return self
 
@@ -101,32 +114,34 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     # --- checks ---------------------------------------------------------------------------------------------------
 
     def _check(
-        self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None, *, first: bool
-    ) -> tuple[list[Rows], Arr, list[Rows]]:
+        self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None, classes: Any = None
+    ) -> tuple[list[Rows], Arr, list[Rows], Any]:
+        """Tables, targets as the steps want them, tables, and the classes; the model is not touched."""
         X = _tables(X_views, "X_views")
         Z = [] if Z_views is None else _tables(Z_views, "Z_views")
         if Z and [t.shape[1] for t in Z] != [t.shape[1] for t in X]:
             raise BadData(
                 f"Z_views: views of {[t.shape[1] for t in Z]} features, X_views has {[t.shape[1] for t in X]}; needs the same."
             )
-        widths = [t.shape[1] for t in X]
-        if not first and widths != self.n_features_in_views_:
-            raise BadData(f"X_views: views of {widths} features, the model has {self.n_features_in_views_}.")
-        target = self._target(column_or_1d(y), first=first)
+        target, classes = self._target(column_or_1d(y), classes)
         if len(target) != X[0].shape[0]:
             raise BadData(f"y: {len(target)} targets for {X[0].shape[0]} labelled rows; needs as many.")
-        if first:  # everything that can be wrong is known by now: a call that fails leaves the model as it was
-            ridge = _one_a_view(self.ridge, len(X), "ridge")
-            eta0: list[float | None] = [None] * len(X)
-            if self.eta0 is not None:
-                eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
-            not_negative(self.coupling, "coupling")
-            self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
-            self.n_steps_, self.n_views_ = 0, len(X)
-            self.n_features_in_views_ = widths
-        return X, target, Z
+        return X, target, Z, classes
 
-    def _target(self, y: Any, *, first: bool) -> Arr:
+    def _begin(self, X: list[Rows], classes: Any) -> None:
+        """A new model; all that a caller can have got wrong is known before anything of an old one is lost."""
+        ridge = _one_a_view(self.ridge, len(X), "ridge")
+        eta0: list[float | None] = [None] * len(X)
+        if self.eta0 is not None:
+            eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
+        not_negative(self.coupling, "coupling")
+        widths = [t.shape[1] for t in X]
+        self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
+        self.n_steps_, self.n_views_, self.n_features_in_views_ = 0, len(X), widths
+        if classes is not None:
+            self.classes_ = classes
+
+    def _target(self, y: Any, classes: Any) -> tuple[Arr, Any]:
         raise NotImplementedError
 
     # --- using ----------------------------------------------------------------------------------------------------
@@ -184,11 +199,11 @@ class OCARegressor(_OCA):
 
     _loss = "squared"
 
-    def _target(self, y: Any, *, first: bool) -> Arr:  # noqa: ARG002
+    def _target(self, y: Any, classes: Any) -> tuple[Arr, Any]:  # noqa: ARG002
         target = np.asarray(y, dtype=np.float64)
         if not np.isfinite(target).all():
             raise BadData("y: NaN or infinity among the targets.")
-        return target
+        return target, None
 
     def predict_views(self, X_views: Sequence[Any]) -> Any:
         """Every view's prediction, (M, n)."""
@@ -227,27 +242,16 @@ class OCAClassifier(_OCA):
         self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None, classes: Any = None
     ) -> Self:
         """One step with all rows that are given; the first call names the two ``classes`` if y does not have both."""
-        if classes is not None and not hasattr(self, "weights_"):
-            self._set_classes(np.unique(classes))
-        return super().partial_fit(X_views, y, Z_views)
+        return self._partial_fit(X_views, y, Z_views, None if classes is None else np.unique(classes))
 
-    def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None) -> Self:
-        """As `OCARegressor.fit`; y of two classes."""
-        self._set_classes(np.unique(np.asarray(y)))
-        return super().fit(X_views, y, Z_views)
-
-    def _set_classes(self, classes: Any) -> None:
+    def _target(self, y: Any, classes: Any) -> tuple[Arr, Any]:
+        classes = np.unique(y) if classes is None else classes
         if len(classes) != 2:
             raise BadData(f"y: {len(classes)} class(es); the hinge loss needs two.")
-        self.classes_ = classes
-
-    def _target(self, y: Any, *, first: bool) -> Arr:
-        if first and not hasattr(self, "classes_"):
-            self._set_classes(np.unique(y))
-        strange = ~np.isin(y, self.classes_)
+        strange = ~np.isin(y, classes)
         if strange.any():
-            raise BadData(f"y: {str(y[strange][0])!r} is none of the classes {self.classes_.tolist()}.")
-        return np.where(y == self.classes_[1], 1.0, -1.0)
+            raise BadData(f"y: {str(y[strange][0])!r} is none of the classes {classes.tolist()}.")
+        return np.where(y == classes[1], 1.0, -1.0), classes
 
     def decision_function(self, X_views: Sequence[Any]) -> Any:
         """The mean of the views' predictions, (n,): positive for the second class."""

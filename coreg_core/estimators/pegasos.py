@@ -16,6 +16,7 @@ from coreg_core.estimators._online import (
     Loss,
     Weights,
     as_rows,
+    check_finite,
     one_step,
     positive,
     single_step,
@@ -60,6 +61,7 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
                 else:
                     rows = draws.next()
                     one_step(weights, [table], rows, y[rows], [], nothing, **terms)
+        check_finite(weights)
         self.coef_, self.n_iter_ = weights[0].w, self.n_steps
         return self
 

@@ -285,7 +285,38 @@ def test_a_call_that_fails_leaves_the_model_as_it_was():
         model.fit(X, y * np.nan, Z)
     with pytest.raises(BadData, match="targets for"):
         model.partial_fit(X, y[:-1], Z)
+    for changes in ({"n_labelled_step": 99}, {"n_steps": 0}, {"ridge": 0.0}, {"coupling": -1.0}):
+        with pytest.raises(UsageError, match=next(iter(changes))):
+            model.set_params(**changes).fit(X, y, Z)
+        model.set_params(n_labelled_step=1, n_steps=20, ridge=0.01, coupling=0.1)
     assert_array_equal(model.predict(X), before)
+
+
+def test_classes_of_a_call_that_failed_are_forgotten():
+    X, y, Z = views()
+    model = OCAClassifier(eta0=0.1)
+    with pytest.raises(BadData, match="targets for"):
+        model.partial_fit(X, np.where(y > 0, "a", "b")[:-1], Z)
+    assert not hasattr(model, "classes_")
+    model.partial_fit(X, np.where(y > 0, "yes", "no"), Z)
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_weights_that_are_of_no_use_are_never_handed_out(size):
+    """Every step multiplies them by 10¹² or so: one of these numbers of steps ends just where they leave what is sound."""
+    X = [sparse.csr_array(np.array([[value, 0.0]] * 2)) for value in (1.0, 0.5)]
+    Z = [sparse.csr_array(np.array([[1.0, sign * 1e3]] * 2)) for sign in (1, -1)]
+    said = 0
+    for n_steps in range(1, 40):
+        model = OCARegressor(eta0=1.0, coupling=1e6, n_steps=n_steps, n_unlabelled_step=size, random_state=0)
+        try:
+            model.fit(X, [1.0, 1.0], Z)
+        except UsageError as error:
+            said += "diverge" in str(error)
+        else:
+            assert all(np.abs(w).max() < 1e100 for w in model.coef_)
+    assert said > 20
 
 
 def test_tables_that_do_not_fit_are_named():
