@@ -130,10 +130,14 @@ class CoRegularisedClass:
         plain: Arr = sum((v.labelled / g for v, g in zip(self.views, self.ridge, strict=True)), start=np.zeros(()))
         if self.coupling == 0.0 or not len(self.difference):
             return plain
-        half = solve_triangular(self._factor[0], self.difference, lower=True, check_finite=False)
-        return plain - self.coupling * (half.T @ half)
+        return plain - self.coupling * (self._half.T @ self._half)
 
-    @property
+    @cached_property
+    def _half(self) -> Arr:
+        """L⁻¹ J, where I + λ𝓜 = L Lᵀ."""
+        return solve_triangular(self._factor[0], self.difference, lower=True, check_finite=False)
+
+    @cached_property
     def reduction(self) -> float:
         r"""$\Delta(\lambda) = \lambda\,\mathrm{tr}(J^\top(I+\lambda\mathcal M)^{-1}J)$: 0 at λ = 0, nondecreasing, bounded.
 
@@ -141,8 +145,7 @@ class CoRegularisedClass:
         """
         if self.coupling == 0.0 or not len(self.difference):
             return 0.0
-        half = solve_triangular(self._factor[0], self.difference, lower=True, check_finite=False)
-        return self.coupling * float(np.einsum("ij,ij->", half, half))
+        return self.coupling * float(np.einsum("ij,ij->", self._half, self._half))
 
     def reduction_limit(self, rank_tolerance: float = RANK_TOLERANCE) -> float:
         r"""$\lim_{\lambda\to\infty}\Delta(\lambda) = \mathrm{tr}(J^\top \mathcal M^+ J)$; 𝓜⁺ is 𝓜⁻¹ where that exists.

@@ -8,13 +8,12 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
+from coreg_core.estimators._inputs import TwoClasses, generator, unlabelled_rows
 
 
 @runtime_checkable
@@ -33,6 +32,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     cca: str
     cca_ridge: float
     sketch: int | None
+    fit_intercept: bool
     random_state: Any
 
     def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[View, View]:
@@ -50,7 +50,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         X, y = self._validate_labelled(X, y, reset=True)
         tables = [X]
         if X_unlabelled is not None:
-            tables.append(validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False))
+            tables.append(unlabelled_rows(self, X_unlabelled))
         self._correlate(tables)
         return self._regress(X, y)
 
@@ -68,8 +68,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     def _correlate(self, tables: list[Arr]) -> None:
         n_rows = sum(len(table) for table in tables)
         M = self._n_components(n_rows)
-        # numpy's Generator from scikit-learn's convention: an int gives the same draws, None fresh ones.
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = generator(self.random_state)
         drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
         sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # which half a point falls into is chance, too
         self.views_ = self._draw_views(sample, M, rng)
@@ -104,7 +103,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return self.n_components
 
     def _regress(self, X: Arr, y: Arr) -> Self:
-        self.intercept_ = float(y.mean()) if getattr(self, "fit_intercept", True) else 0.0
+        self.intercept_ = float(y.mean()) if self.fit_intercept else 0.0
         self.coef_ = canonical_ridge(
             self._canonical(X), y - self.intercept_, self.canonical_correlations_, float(self.ridge)
         )
@@ -150,35 +149,12 @@ class Regression(RegressorMixin):  # type: ignore[misc]
         return self._decide(X)
 
 
-class TwoClasses(ClassifierMixin):  # type: ignore[misc]
+class Classification(TwoClasses, ClassifierMixin):  # type: ignore[misc]
     """Targets are two classes: least squares on −1 and 1, the sign decides."""
 
     def _validate_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Arr, Arr]:
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        if len(self.classes_) > 2:
-            raise BadData(
-                f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(self.classes_)} classes."
-            )
-        if len(self.classes_) < 2:
-            raise BadData(f"y: one class ({self.classes_[0]!r}) and a classifier needs two; label rows of the other.")
-        return X, np.where(y == self.classes_[1], 1.0, -1.0)
-
-    def decision_function(self, X: Any) -> Any:
-        """f(X), (n,): positive for the second class."""
-        return self._decide(X)
-
-    def predict(self, X: Any) -> Any:
-        """The class of each row, (n,)."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+        return X, self._signs(y)
 
 
 def _rows(tables: list[Arr], wanted: Any) -> Arr:

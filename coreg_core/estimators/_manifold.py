@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
+from coreg_core.estimators._inputs import unlabelled_rows
 from coreg_core.kernels import make_kernel, resolve_bandwidth
 from coreg_core.view import KernelExpansion
 
@@ -40,7 +41,7 @@ class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         y, rows = np.asarray(y, dtype=np.float64), X
         if X_unlabelled is not None:
-            rows = np.concatenate([X, validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False)])
+            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
         for name, least_is_0 in (("ridge", False), ("manifold", True)):
             value = getattr(self, name)
             if not (np.isfinite(value) and (value >= 0 if least_is_0 else value > 0)):

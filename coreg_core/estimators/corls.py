@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from coreg_core.arrays import Arr, as_matrix, as_vector
 from coreg_core.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.view import KernelExpansion
@@ -91,7 +92,7 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
                     f"view {v}: {X.shape} labelled and {Z.shape} unlabelled; the features have to be the same, and "
                     f"{len(Zs[0])} unlabelled rows as in view 0."
                 )
-        bandwidths, ridges = _one_a_view(self.bandwidth, M, "bandwidth"), _one_a_view(self.ridge, M, "ridge")
+        bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
         self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
         self.ridge_ = np.array([resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)])
         kernels = [
@@ -148,11 +149,3 @@ def _mean_loss(
         of_Z = -chosen_from.coupling * (chosen_from.pairs[:, v] @ coupled)
         out.append(KernelExpansion(kernel, np.vstack([X, Z]), np.concatenate([c, of_Z]) / (M * gamma)))
     return out
-
-
-def _one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
-    if isinstance(value, str) or np.ndim(value) == 0:
-        return [value] * n_views
-    if len(value) != n_views:
-        raise UsageError(f"{name}: {len(value)} values for {n_views} views; give one for all, or one each.")
-    return list(value)

@@ -11,6 +11,7 @@ from coreg_core.arrays import Arr, as_matrix, as_vector
 from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Span
 from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._inputs import one_a_view
 from coreg_core.kernels import Kernel, make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.objective import (
     ROUNDING,
@@ -172,7 +173,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
                 raise BadData(
                     f"view {v}: {len(Z)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
                 )
-        bandwidths, ridges = _one_a_view(self.bandwidth, M, "bandwidth"), _one_a_view(self.ridge, M, "ridge")
+        bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
         self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
         resolved = [resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)]
         kernels = [
@@ -254,11 +255,3 @@ def _targets(y_views: Any, n_views: int) -> list[Any]:
     if len(y_views) != n_views:
         raise BadData(f"y_views: {len(y_views)} target vectors for {n_views} views; give one for all, or one each.")
     return list(y_views)
-
-
-def _one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
-    if isinstance(value, str) or np.ndim(value) == 0:
-        return [value] * n_views
-    if len(value) != n_views:
-        raise UsageError(f"{name}: {len(value)} values for {n_views} views; give one for all, or one each.")
-    return list(value)

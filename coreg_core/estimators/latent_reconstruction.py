@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.estimators._inputs import unlabelled_rows
 
 
 class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -60,7 +61,7 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         y, rows = np.asarray(y, dtype=np.float64), X
         if X_unlabelled is not None:
-            rows = np.concatenate([X, validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False)])
+            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
         for name in ("ridge_predictors", "ridge_target", "ridge_latent"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"{name}={getattr(self, name)!r}: needs a positive number.")

@@ -5,11 +5,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import BadData
+from coreg_core.estimators._inputs import generator, one_a_view
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -71,7 +72,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         l = whole(self.n_unlabelled_step, "n_unlabelled_step", 1, m, "the unlabelled rows that there are") if Z else 0  # noqa: E741
         whole(self.n_steps, "n_steps", 1, None, "a whole number")
         self._begin(X, classes)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = generator(self.random_state)
         rows, more = Draws(n, k, rng), Draws(m, l, rng)
         if rows.single and more.single:
             numbers = target.tolist()
@@ -130,10 +131,10 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
 
     def _begin(self, X: list[Rows], classes: Any) -> None:
         """A new model; all that a caller can have got wrong is known before anything of an old one is lost."""
-        ridge = _one_a_view(self.ridge, len(X), "ridge")
+        ridge = [positive(value, "ridge") for value in one_a_view(self.ridge, len(X), "ridge")]
         eta0: list[float | None] = [None] * len(X)
         if self.eta0 is not None:
-            eta0 = [*_one_a_view(self.eta0, len(X), "eta0")]
+            eta0 = [positive(value, "eta0") for value in one_a_view(self.eta0, len(X), "eta0")]
         not_negative(self.coupling, "coupling")
         widths = [t.shape[1] for t in X]
         self._ridge, self._eta0, self.weights_ = ridge, eta0, [Weights(d) for d in widths]
@@ -279,10 +280,3 @@ def _tables(views: Sequence[Any], name: str) -> list[Rows]:
     if len({t.shape[0] for t in tables}) > 1:
         raise BadData(f"{name}: views of {[t.shape[0] for t in tables]} instances; every view needs the same.")
     return tables
-
-
-def _one_a_view(value: Any, n_views: int, name: str) -> list[float]:
-    values = [value] * n_views if np.ndim(value) == 0 else list(value)
-    if len(values) != n_views:
-        raise UsageError(f"{name}: {len(values)} values for {n_views} views; give one for all, or one each.")
-    return [positive(x, name) for x in values]

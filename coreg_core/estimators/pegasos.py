@@ -5,12 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData
+from coreg_core.estimators._inputs import TwoClasses, generator
 from coreg_core.estimators._online import (
     Draws,
     Loss,
@@ -47,7 +45,7 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
             positive(self.eta0, "eta0")
         whole(self.n_labelled_step, "n_labelled_step", 1, len(y), "the rows that there are")
         whole(self.n_steps, "n_steps", 1, None, "a whole number")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = generator(self.random_state)
         table, weights, draws = as_rows(X), [Weights(X.shape[1])], Draws(len(y), self.n_labelled_step, rng)
         nothing = np.arange(0)
         numbers = y.tolist()
@@ -119,7 +117,7 @@ class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
         return tags
 
 
-class PegasosClassifier(ClassifierMixin, _Pegasos):  # type: ignore[misc]
+class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[misc]
     r"""$\frac1n \sum_i \max(0, 1 - y_i w^\top x_i) + \frac{\lambda}{2}\|w\|^2$: Pegasos itself, for two classes.
 
     Source: Shalev-Shwartz, Singer, Srebro (2007). No bias and no projection.
@@ -144,33 +142,28 @@ class PegasosClassifier(ClassifierMixin, _Pegasos):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """X (n, d), dense or sparse; y (n,) of two classes."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, order="C")
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        if len(self.classes_) > 2:
-            raise BadData(
-                f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-                f"{len(self.classes_)} classes."
-            )
-        if len(self.classes_) < 2:
-            raise BadData(f"y: one class ({self.classes_[0]!r}) and a classifier needs two; label rows of the other.")
-        return self._descend(X, np.where(y == self.classes_[1], 1.0, -1.0))
-
-    def decision_function(self, X: Any) -> Any:
-        """Xw, (n,): positive for the second class."""
-        return self._decide(X)
-
-    def predict(self, X: Any) -> Any:
-        """The class of each row, (n,)."""
-        positive = self.decision_function(X) > 0
-        return self.classes_[positive.astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+        return self._descend(X, self._signs(y))
 
 
-class MultiViewPegasosRegressor(OCARegressor):
+class _Uncoupled:
+    """OCA's parameters, less those of the coupling."""
+
+    def __init__(
+        self,
+        *,
+        ridge: float | Sequence[float] = 0.01,
+        eta0: float | Sequence[float] | None = None,
+        n_labelled_step: int = 1,
+        n_steps: int = 10_000,
+        random_state: Any = None,
+    ):
+        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
+        self.n_steps, self.random_state = n_steps, random_state
+
+    coupling, n_unlabelled_step = 0.0, 0
+
+
+class MultiViewPegasosRegressor(_Uncoupled, OCARegressor):
     r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]$: views that do not talk.
 
     `OCARegressor` at μ = 0, as the paper's baseline is; what the views' mean gains without any co-regularisation.
@@ -178,37 +171,9 @@ class MultiViewPegasosRegressor(OCARegressor):
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCARegressor`.
     """
 
-    def __init__(
-        self,
-        *,
-        ridge: float | Sequence[float] = 0.01,
-        eta0: float | Sequence[float] | None = None,
-        n_labelled_step: int = 1,
-        n_steps: int = 10_000,
-        random_state: Any = None,
-    ):
-        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
-        self.n_steps, self.random_state = n_steps, random_state
 
-    coupling, n_unlabelled_step = 0.0, 0
-
-
-class MultiViewPegasosClassifier(OCAClassifier):
+class MultiViewPegasosClassifier(_Uncoupled, OCAClassifier):
     r"""`MultiViewPegasosRegressor` with the hinge loss, for two classes: `OCAClassifier` at μ = 0.
 
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCAClassifier`.
     """
-
-    def __init__(
-        self,
-        *,
-        ridge: float | Sequence[float] = 0.01,
-        eta0: float | Sequence[float] | None = None,
-        n_labelled_step: int = 1,
-        n_steps: int = 10_000,
-        random_state: Any = None,
-    ):
-        self.ridge, self.eta0, self.n_labelled_step = ridge, eta0, n_labelled_step
-        self.n_steps, self.random_state = n_steps, random_state
-
-    coupling, n_unlabelled_step = 0.0, 0

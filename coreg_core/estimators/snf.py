@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.estimators._dual import dual_with_bias
+from coreg_core.estimators._inputs import unlabelled_rows
 from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
 from coreg_core.kernels import Polynomial
 
@@ -97,7 +98,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         y, rows = np.asarray(y, dtype=np.float64), X
         if X_unlabelled is not None:
-            rows = np.concatenate([X, validate_data(self, X_unlabelled, dtype=np.float64, order="C", reset=False)])
+            rows = np.concatenate([X, unlabelled_rows(self, X_unlabelled)])
         self._check()
         Z = self._first(rows)
         try:

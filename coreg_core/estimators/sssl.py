@@ -6,12 +6,12 @@ import numpy as np
 from scipy.linalg import cho_solve, eigh, lstsq
 from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.errors import UsageError
+from coreg_core.estimators._inputs import generator, unlabelled_rows
 from coreg_core.kernels import expand, make_kernel, resolve_bandwidth
 from coreg_core.view import positive_factor
 
@@ -138,7 +138,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         M = min(200, len(everything)) if self.n_components is None else self.n_components
         if not 1 <= M <= len(everything):
             raise UsageError(f"n_components={M}: choose 1 to {len(everything)}, the number of rows.")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = generator(self.random_state)
         landmarks = everything[np.sort(rng.choice(len(everything), size=M, replace=False))]
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, landmarks, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
@@ -175,7 +175,7 @@ def _tables(estimator: Any, X: Any, y: Any, X_unlabelled: Any) -> tuple[Arr, Arr
     X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=True)
     if X_unlabelled is None:
         return X, np.asarray(y, dtype=np.float64), X
-    more = validate_data(estimator, X_unlabelled, dtype=np.float64, order="C", reset=False)
+    more = unlabelled_rows(estimator, X_unlabelled)
     return X, np.asarray(y, dtype=np.float64), np.concatenate([X, more])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import draw_fourier_basis
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Regression, TwoClasses, View
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, Regression, View
 from coreg_core.kernels import resolve_bandwidth
 
 
@@ -67,7 +67,7 @@ class XKS(Regression, _FourierViews):
     """
 
 
-class XKSClassifier(TwoClasses, _FourierViews):
+class XKSClassifier(Classification, _FourierViews):
     """XKS for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XKS`.
 
     Attributes:

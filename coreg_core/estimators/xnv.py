@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import orthonormal_basis
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Regression, TwoClasses, View
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, Regression, View
 from coreg_core.kernels import make_kernel, resolve_bandwidth
 
 
@@ -84,7 +84,7 @@ class XNV(Regression, _NystromViews):
     """
 
 
-class XNVClassifier(TwoClasses, _NystromViews):
+class XNVClassifier(Classification, _NystromViews):
     """XNV for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XNV`.
 
     Attributes:

@@ -12,7 +12,20 @@ from coreg_core import arrays
 from coreg_core.bases import draw_fourier_basis
 from coreg_core.cca import canonical_ridge
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import RLSR, SSSL, XKS, XNV, NystromSSSL, XKSClassifier, XNVClassifier
+from coreg_core.estimators import (
+    RLSR,
+    SNF,
+    SSSL,
+    XKS,
+    XNV,
+    HessianRLS,
+    LaplacianRLS,
+    LinearLatentReconstruction,
+    NystromSSSL,
+    ParallelFieldRLS,
+    XKSClassifier,
+    XNVClassifier,
+)
 from coreg_core.kernels import Gaussian
 
 ALL = [XNV, XKS, SSSL, NystromSSSL]
@@ -174,6 +187,14 @@ def test_tables_that_do_not_fit_are_refused(method):
         method().fit(X, y, np.full_like(U, np.nan))
     with pytest.raises(ValueError, match="2 features"):
         method().fit(X, y, U).predict(U[:, :2])
+
+
+@pytest.mark.parametrize("method", [*ALL, LaplacianRLS, HessianRLS, ParallelFieldRLS, LinearLatentReconstruction, SNF])
+def test_what_is_wrong_with_the_unlabelled_rows_names_them(method):
+    X, y, U = rows()
+    for bad in (U[:, :2], np.full_like(U, np.nan), U[:0]):
+        with pytest.raises(BadData, match="X_unlabelled: "):
+            method().fit(X, y, bad)
 
 
 @pytest.mark.parametrize("method", [XNVClassifier, XKSClassifier])
