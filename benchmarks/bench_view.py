@@ -6,7 +6,7 @@ import pytest
 from coreg_core.bases import LabelledPoints
 from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.threads import pin_threads
-from coreg_core.view import make_view
+from coreg_core.views import make_view
 
 N, D = 100, 8
 

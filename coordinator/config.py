@@ -13,7 +13,7 @@ from coordinator.phases import Timeouts
 from coreg_core.errors import UsageError
 from coreg_core.messages import Form, LostPolicy, Plan, TargetScale
 from coreg_core.rounds import ScheduleName
-from coreg_core.view import BoundRule
+from coreg_core.views import BoundRule
 from coreg_wire.console import read_toml
 from coreg_wire.names import check_site_name
 

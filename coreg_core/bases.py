@@ -1,7 +1,7 @@
 r"""The span that a site's function ranges over, as an orthonormal feature map φ with f(x) = φ(x)·w and ‖f‖ = ‖w‖.
 
 Knows kernels; nothing of targets, weights or other sites. The exact span (X_v ∪ Z) needs no feature map: it is solved
-in function space (view.py), and its `EveryPoint` stands here only so that the four spans are named in one place.
+in function space (views/function_space.py), and its `EveryPoint` stands here only so that the four spans are named in one place.
 """
 
 from dataclasses import dataclass

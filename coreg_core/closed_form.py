@@ -17,7 +17,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.kernels import Kernel
 from coreg_core.objective import consensus_weight
-from coreg_core.view import FunctionSpaceView, SpectralView, View
+from coreg_core.views import FunctionSpaceView, SpectralView, View
 
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:

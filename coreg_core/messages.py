@@ -16,7 +16,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.rounds import ScheduleName
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import BoundRule, Part
+from coreg_core.views import BoundRule, Part
 
 PROTOCOL_VERSION = 1
 

@@ -23,7 +23,7 @@ from coreg_core.messages import Plan, PlanRefused
 from coreg_core.objective import consensus_weight, disagreement, objective
 from coreg_core.rounds.schedule import Stop
 from coreg_core.threads import pin_threads
-from coreg_core.view import Solution, View
+from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
 from site_agent.machine import Site
 

@@ -18,7 +18,7 @@ import grpc
 from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Finished, Plan, ToSite
 from coreg_core.threads import pin_threads
-from coreg_core.view import Solution
+from coreg_core.views import Solution
 from coreg_wire.console import OperatorInterrupt, human_bytes
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.names import check_site_name

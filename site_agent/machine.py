@@ -35,7 +35,7 @@ from coreg_core.messages import (
 )
 from coreg_core.rounds.questions import most_questions, question_fault
 from coreg_core.rounds.schedule import Query, Stop
-from coreg_core.view import KernelExpansion, Solution, View, make_view
+from coreg_core.views import KernelExpansion, Solution, View, make_view
 
 
 class SitePhase(Enum):

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
-from coreg_core.view import KernelExpansion
+from coreg_core.views import KernelExpansion
 from site_agent.preprocessing import Preprocessing
 from site_agent.tables import Table
 

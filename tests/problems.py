@@ -20,7 +20,7 @@ from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Landmar
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
 from coreg_core.objective import objective
 from coreg_core.rounds.schedule import Terms
-from coreg_core.view import Solution, View, make_view
+from coreg_core.views import Solution, View, make_view
 
 EPS = float(np.finfo(float).eps)
 GOLDEN = sorted(path.stem for path in (Path(__file__).parent / "core" / "golden").glob("*.json"))

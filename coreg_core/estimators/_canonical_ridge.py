@@ -17,7 +17,7 @@ from coreg_core.estimators._inputs import TwoClasses, generator, unlabelled_rows
 
 
 @runtime_checkable
-class View(Protocol):
+class FeatureMap(Protocol):
     """A feature map."""
 
     def features(self, A: Arr) -> Arr:
@@ -35,7 +35,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     fit_intercept: bool
     random_state: Any
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[View, View]:
+    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
         raise NotImplementedError
 
     # --- fitting, in two steps ------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _rows(tables: list[Arr], wanted: Any) -> Arr:
     return np.concatenate(parts)
 
 
-def _blocks(tables: list[Arr], views: tuple[View, View], n_components: int) -> Iterator[tuple[Arr, Arr]]:
+def _blocks(tables: list[Arr], views: tuple[FeatureMap, FeatureMap], n_components: int) -> Iterator[tuple[Arr, Arr]]:
     step = block_rows(2 * n_components)
     for table in tables:
         for start in range(0, len(table), step):

@@ -16,7 +16,7 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import unlabelled_rows
 from coreg_core.kernels import make_kernel, resolve_bandwidth
-from coreg_core.view import KernelExpansion
+from coreg_core.views import KernelExpansion
 
 
 class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

@@ -14,7 +14,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.view import KernelExpansion
+from coreg_core.views import KernelExpansion
 
 LOSSES = ("separate", "mean")
 

@@ -23,7 +23,7 @@ from coreg_core.objective import (
 )
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.view import KernelExpansion, Solution, View, make_view
+from coreg_core.views import KernelExpansion, Solution, View, make_view
 
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 

@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.kernels import make_kernel, resolve_bandwidth
-from coreg_core.view import KernelExpansion
+from coreg_core.views import KernelExpansion
 
 
 class LSSVM(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

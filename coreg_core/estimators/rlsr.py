@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.view import KernelExpansion, positive_factor
+from coreg_core.views import KernelExpansion, positive_factor
 
 
 class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

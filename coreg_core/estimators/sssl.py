@@ -13,7 +13,7 @@ from coreg_core.bases import RANK_TOLERANCE, Basis, orthonormal_basis
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import generator, unlabelled_rows
 from coreg_core.kernels import expand, make_kernel, resolve_bandwidth
-from coreg_core.view import positive_factor
+from coreg_core.views import positive_factor
 
 
 class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import draw_fourier_basis
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, Regression, View
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
 from coreg_core.kernels import resolve_bandwidth
 
 
@@ -29,7 +29,7 @@ class _FourierViews(CanonicalRidge):
         self.cca, self.cca_ridge, self.sketch, self.fit_intercept = cca, cca_ridge, sketch, fit_intercept
         self.random_state = random_state
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[View, View]:
+    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, sample, "gaussian")
         d = sample.shape[1]
         first = draw_fourier_basis(d, n_components, self.bandwidth_, rng)

@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import orthonormal_basis
-from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, Regression, View
+from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
 from coreg_core.kernels import make_kernel, resolve_bandwidth
 
 
@@ -32,7 +32,7 @@ class _NystromViews(CanonicalRidge):
         self.cca, self.cca_ridge, self.sketch, self.fit_intercept = cca, cca_ridge, sketch, fit_intercept
         self.degree, self.offset, self.random_state = degree, offset, random_state
 
-    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[View, View]:  # noqa: ARG002
+    def _draw_views(self, sample: Arr, n_components: int, rng: np.random.Generator) -> tuple[FeatureMap, FeatureMap]:  # noqa: ARG002
         self.bandwidth_ = resolve_bandwidth(self.bandwidth, sample, self.kernel)
         kernel = make_kernel(self.kernel, bandwidth=self.bandwidth_, degree=self.degree, offset=self.offset)
         return (

@@ -8,7 +8,7 @@ from coreg_core.rounds.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.rounds.conjugate_gradient import ConjugateGradient
 from coreg_core.rounds.consensus import Consensus
 from coreg_core.rounds.schedule import Schedule, Terms
-from coreg_core.view import View
+from coreg_core.views import View
 
 ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
 SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)

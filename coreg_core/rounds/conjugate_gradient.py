@@ -40,7 +40,7 @@ VERIFY_EVERY = 20
 STRIKES = 3
 
 
-class Ask(IntEnum):
+class Next(IntEnum):
     """What the next query is."""
 
     AFFINE = 0  # respond(0): b, the only query in which labels appear
@@ -98,7 +98,7 @@ class ConjugateGradient:
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
         return GradientState(
             round=round,
-            ask=Ask.AFFINE,
+            ask=Next.AFFINE,
             since_verified=0,
             verified=0,
             z=z,
@@ -121,27 +121,27 @@ class ConjugateGradient:
 
     def query(self, state: GradientState) -> Query:
         """The affine query first; then directions, and z itself when a certificate is due."""
-        match Ask(state.ask):
-            case Ask.AFFINE:
+        match Next(state.ask):
+            case Next.AFFINE:
                 return Query(np.zeros_like(state.z), self.weights, "affine")
-            case Ask.DIRECTION:
+            case Next.DIRECTION:
                 return Query(normalised(state.p)[0], self.weights, "linear")
-            case Ask.VERIFY:
+            case Next.VERIFY:
                 return Query(state.z, self.weights, "linear")
 
     def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
         """One round: see the module's docstring."""
         mean = total / self.terms.n_views
-        match Ask(state.ask):
-            case Ask.AFFINE:
+        match Next(state.ask):
+            case Next.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)
                 if state.z.any() and state.round < self.terms.max_rounds:
-                    return replace(state, ask=Ask.VERIFY)  # a warm start: its residual takes one linear query more
+                    return replace(state, ask=Next.VERIFY)  # a warm start: its residual takes one linear query more
                 zero = np.zeros_like(mean)
                 return self._verified(replace(state, z=zero), zero)
-            case Ask.DIRECTION:
+            case Next.DIRECTION:
                 return self._limit(self._descend(replace(state, round=state.round + 1), mean))
-            case Ask.VERIFY:
+            case Next.VERIFY:
                 return self._verified(replace(state, round=state.round + 1), mean)
 
     def _descend(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
@@ -168,7 +168,7 @@ class ConjugateGradient:
             gap[j], bound[j] = c.gap, c.prediction_bound
             due = due or self.terms.stop_of(c.gap, c.prediction_bound) is not None
         state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0)
-        ask = Ask.VERIFY if due else Ask.DIRECTION
+        ask = Next.VERIFY if due else Next.DIRECTION
         return replace(state, ask=ask, since_verified=state.since_verified + 1)
 
     def _verified(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
@@ -207,7 +207,7 @@ class ConjugateGradient:
                 p[:, j] = 0.0
         return replace(
             state,
-            ask=Ask.DIRECTION,
+            ask=Next.DIRECTION,
             since_verified=0,
             verified=1,
             r=r,
@@ -234,7 +234,7 @@ class ConjugateGradient:
     def _limit(self, state: GradientState) -> GradientState:
         # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.
         if state.round + 1 >= self.terms.max_rounds:
-            return replace(state, ask=Ask.VERIFY)
+            return replace(state, ask=Next.VERIFY)
         return state
 
     def progress(self, state: GradientState) -> Progress | None:

@@ -21,34 +21,15 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
-from coreg_core.view import Part
+from coreg_core.views import Part
 
 
 class Stop(Enum):
-    """Why a run ended; the text says what to do next."""
+    """How a column of a schedule ended. How a run ended is `coreg_core.outcomes.Outcome`."""
 
-    CONVERGED = "Both certificates fell below the tolerances."
-    MAX_ROUNDS = "Reached max_rounds before the tolerances; raise it, or use conjugate gradients."
-    STAGNATED = (
-        "The verified residual no longer falls: arithmetic has given what it can. Loosen the tolerances, "
-        "lower the coupling, or raise the ridge."
-    )
-    REFUSED = "A site refused the plan; its reason is above. Change the plan or the site's policy."
-    TOO_FEW_SITES = (
-        "Too few sites joined in time. Start every agent again and give the coordinator the same command: a run that had "
-        "begun goes on where it was. Or lower min_sites, which is another plan."
-    )
-    STALLED = (
-        "Sites that the plan cannot do without did not come back in time. Start every agent again and give the "
-        "coordinator the same command: it takes the run up where it was."
-    )
-    SITE_FAULT = "A site answered with something that cannot be used; its fault is above. Mend it and run again."
-    INTERRUPTED = "Interrupted by the operator; the same command takes the run up where it was."
-
-    def told(self, reason: str) -> str:
-        """The stop, its reason where there is one, and what to do next, for a person."""
-        why = f"{reason}{'' if reason.endswith('.') else '.'} " if reason else ""
-        return f"{self.name.lower()}: {why}{self.value}"
+    CONVERGED = "both certificates fell below the tolerances"
+    STAGNATED = "the verified residual no longer falls"
+    MAX_ROUNDS = "max_rounds was reached before the tolerances"
 
 
 # How a column stands: 0 is still running; the order is that of severity when columns differ.

@@ -33,7 +33,7 @@ from coreg_core.messages import (
 )
 from coreg_core.rounds import ScheduleName
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import BoundRule, Part
+from coreg_core.views import BoundRule, Part
 from coreg_wire.v1 import federation_pb2 as pb
 
 CHUNK_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
 from coreg_core.messages import Hello, Leaving, Prediction, Vector
-from coreg_core.view import KernelExpansion
+from coreg_core.views import KernelExpansion
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
 from site_agent.policy import Policy, read_policy

@@ -17,7 +17,7 @@ import coreg_sim.cli
 import site_agent.cli
 from coreg_core.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels import Gaussian
-from coreg_core.view import make_view
+from coreg_core.views import make_view
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "operators-guide.md"

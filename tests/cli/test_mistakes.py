@@ -170,7 +170,7 @@ def model_of_two_features(tmp_path):
     import numpy as np
 
     from coreg_core.kernels import Gaussian
-    from coreg_core.view import KernelExpansion
+    from coreg_core.views import KernelExpansion
     from site_agent.model_file import SiteModel, save_model
     from site_agent.preprocessing import Preprocessing
     from site_agent.tables import load_site_tables

@@ -7,7 +7,7 @@ from jaxtyping import TypeCheckError
 from coreg_core.bases import EveryPoint
 from coreg_core.kernels import Gaussian
 from coreg_core.objective import disagreement
-from coreg_core.view import KernelExpansion, make_view
+from coreg_core.views import KernelExpansion, make_view
 
 
 def test_the_wrong_number_of_dimensions_fails():

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
 from coreg_core import arrays
-from coreg_core import view as view_module
 from coreg_core.bases import (
     EveryPoint,
     LabelledPoints,
@@ -19,7 +18,7 @@ from coreg_core.bases import (
 )
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Gaussian, Linear, Polynomial
-from coreg_core.view import FunctionSpaceView, SpectralView, View, make_view
+from coreg_core.views import FunctionSpaceView, SpectralView, View, make_view
 
 
 @st.composite
@@ -228,7 +227,7 @@ def test_blocks_change_nothing(span, monkeypatch):
     t, mu = rng.normal(size=(31, 2)), np.array([0.4, 3.0])
     whole = make_view(span, kernel, X, y, Z, 0.3)
     monkeypatch.setattr(arrays, "BLOCK_BYTES", 500)  # two to seven rows a block
-    assert view_module.block_rows(31) == 2
+    assert arrays.block_rows(31) == 2
     blocks = make_view(span, kernel, X, y, Z, 0.3)
     # A shorter product rounds differently, and no worse: eps times a condition number of about 1 + 31 · 3 / 0.3.
     assert_allclose(blocks.respond(t, mu), whole.respond(t, mu), rtol=0, atol=1e-11)

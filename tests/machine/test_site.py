@@ -28,7 +28,7 @@ from coreg_core.messages import (
 from coreg_core.objective import consensus_weight, sweep_weight
 from coreg_core.rounds.questions import most_questions
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import View
+from coreg_core.views import View
 from site_agent.machine import PrivateData, Site, SitePhase
 
 TARGETS = Vector(np.linspace(-1.0, 1.0, 2 * UNLABELLED).reshape(UNLABELLED, 2))

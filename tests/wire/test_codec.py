@@ -36,7 +36,7 @@ from coreg_core.messages import (
 )
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.schedule import Stop
-from coreg_core.view import BoundRule, Part
+from coreg_core.views import BoundRule, Part
 from coreg_wire.codec import (
     CHUNK_BYTES,
     MAX_FRAME_BYTES,

@@ -1,0 +1,56 @@
+"""One site's algebra: factor once, then answer respond(t, μ) for any target and weight, and predict anywhere.
+
+`SpectralView` serves a finite span (semi-parametric, landmarks, linear), `FunctionSpaceView` the exact one; `make_view`
+chooses. Knows one site's arrays; nothing of other sites, of rounds, of messages or of files.
+"""
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.arrays import Arr
+from coreg_core.bases import RANK_TOLERANCE, EveryPoint, Span, make_basis
+from coreg_core.errors import UsageError
+from coreg_core.kernels import Kernel
+from coreg_core.views.function_space import FunctionSpaceView, positive_factor
+from coreg_core.views.spectral import SpectralView
+from coreg_core.views.view import BoundRule, KernelExpansion, Part, Solution, View
+
+__all__ = [
+    "BoundRule",
+    "FunctionSpaceView",
+    "KernelExpansion",
+    "Part",
+    "Solution",
+    "SpectralView",
+    "View",
+    "make_view",
+    "positive_factor",
+]
+
+
+def make_view(
+    span: Span,
+    kernel: Kernel,
+    X: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    Z: Float64[Arr, "m d"],
+    ridge: float,
+    *,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> View:
+    """Factor a site's data once.
+
+    Args:
+        span: what f_v ranges over; ``EveryPoint`` is the exact form.
+        kernel: k_v.
+        X: labelled instances (n, d).
+        y: targets (n,).
+        Z: unlabelled instances (m, d), m = 0 allowed.
+        ridge: ν_v > 0.
+        rank_tolerance: relative eigenvalue below which a direction of a finite span is cut.
+    """
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
+    if isinstance(span, EveryPoint):
+        return FunctionSpaceView(kernel, X, y, Z, ridge)
+    return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
