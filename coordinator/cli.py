@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.pki import create_authority, reissue_server, server_names, sign_request
+from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
 from coreg_core.errors import UsageError
 from coreg_wire import console
 
@@ -50,7 +50,7 @@ def init(
         names = ", ".join(server_names(directory))
         typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
         return
-    from coordinator.config import SAMPLE
+    from coordinator.sample import SAMPLE
 
     mark = create_authority(directory, host or [])
     sample = directory / "federation.toml"
@@ -95,16 +95,23 @@ def run(
         Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
+    deliver: Annotated[
+        str | None,
+        typer.Option("--deliver", help="No new run: let the sites of this finished run fetch their models once more."),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
     ] = False,
     port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was."""
+    """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was.
+
+    A run whose sites have not all fetched their models is unfinished too: the same command delivers them, and ends.
+    """
     from coordinator.config import check_listen, read_configuration
-    from coordinator.report import choose_reporter
-    from coordinator.serve import serve
+    from coordinator.observers import choose_observer
+    from coordinator.serve import Serving, serve
 
     configuration = read_configuration(federation)
     if listen is not None:
@@ -115,8 +122,8 @@ def run(
     given = {"listen": listen, "store": store, "identity": identity}
     service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
     configuration = configuration.model_copy(update={"service": service})
-    reporter = choose_reporter(as_json=as_json)
-    raise typer.Exit(serve(configuration, reporter, insecure=insecure, new=new, port_file=port_file))
+    observer = choose_observer(as_json=as_json)
+    raise typer.Exit(serve(configuration, observer, Serving(insecure, new, deliver, port_file)))
 
 
 def _open(store: Path) -> "RunStore":
@@ -136,7 +143,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
         else:
             stop = summary.stop or "unfinished"
             typer.echo(
-                f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.questions:>6} rounds  {summary.federation}"
+                f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.rounds:>6} rounds  {summary.federation}"
             )
 
 
@@ -147,7 +154,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell one run again: its plan, its rounds, its certificates, its end."""
-    from coordinator.report import HEADINGS, PLAIN, cells
+    from coordinator.observers.rows import HEADINGS, PLAIN, cells
 
     summary, rounds = _open(store).show(run)
     if as_json:
@@ -155,7 +162,11 @@ def show(
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
-        if name not in ("run", "federation"):
+        if isinstance(value, dict):
+            typer.echo(f"  [{name}]")
+            for term, chosen in value.items():
+                typer.echo(f"    {term} = {chosen}")
+        elif name not in ("run", "federation"):
             typer.echo(f"  {name} = {value}")
     typer.echo(PLAIN.format(*HEADINGS))
     for values in rounds:

@@ -1,34 +1,60 @@
 """federation.toml: its shape, its checks, and the plan that comes of it.
 
-Knows pydantic and messages; no socket, no run. Unknown keys are errors: a misspelt tolerance must not be a default.
+Knows pydantic and the plan; no socket, no run. The sections that are terms of the plan are made from the plan's own classes, so
+their defaults and limits stand there and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a default.
 """
 
 import uuid
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
-from coordinator.phases import Timeouts
+from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
-from coreg_core.messages import Form, LostPolicy, Plan, TargetScale
-from coreg_core.rounds import ScheduleName
-from coreg_core.views import BoundRule
+from coreg_core.plan import Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
 from coreg_wire.console import read_toml
 from coreg_wire.names import check_site_name
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+Seconds = Annotated[float, Field(gt=0)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _CONFIG
 
 
-def _fits_the_wire(value: int) -> int:
-    if value >= 2**31:
-        raise ValueError("too large: 2147483647 at most")
-    return value
+def _section(terms: type, **changed: Any) -> Any:
+    """A section of the file with the fields of a class of the plan: their types, limits and defaults."""
+    hints = get_type_hints(terms, include_extras=True)
+    shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
+    return create_model(f"{terms.__name__}Section", __config__=_CONFIG, __doc__=terms.__doc__, **shape | changed)
+
+
+def _one_or_several(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+if TYPE_CHECKING:
+    ModelSection: TypeAlias = BaseModel
+    ScheduleSection: TypeAlias = BaseModel
+    PrivacySection: TypeAlias = BaseModel
+else:
+    _coupling = get_type_hints(Agreement, include_extras=True)["coupling"]
+    _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
+    ModelSection = _section(Agreement, coupling=_couplings)
+    ScheduleSection = _section(Iteration)
+    PrivacySection = _section(Privacy)
 
 
 def check_listen(listen: str) -> str:
@@ -44,12 +70,13 @@ def check_listen(listen: str) -> str:
 
 
 class FederationSection(_Section):
-    """Who."""
+    """Who takes part: the names in the sites' certificates, how few are enough, and what happens to one that is lost."""
 
     name: str
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
-    on_lost: LostPolicy = "wait"
+    on_lost: LostPolicy = Membership.on_lost
+    most_returns: int = Field(default=Membership.most_returns, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
@@ -62,62 +89,22 @@ class FederationSection(_Section):
     @field_validator("sites")
     @classmethod
     def _names(cls, sites: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(sites)) != len(sites):
-            raise ValueError("a site is listed twice")
         return tuple(sorted(check_site_name(site) for site in sites))
 
     @model_validator(mode="after")
-    def _enough(self) -> "FederationSection":
-        if self.min_sites is not None and self.min_sites > len(self.sites):
-            raise ValueError(f"min_sites={self.min_sites}, but {len(self.sites)} sites are listed")
+    def _possible(self) -> "FederationSection":
+        if (fault := plan_fault(Plan("", self.name, self.membership))) is not None:
+            raise ValueError(fault)
         return self
 
-
-class ModelSection(_Section):
-    """What is minimised."""
-
-    form: Form = "exact"
-    kernel: Literal["gaussian", "laplacian", "polynomial", "linear"] = "gaussian"
-    bandwidth: Literal["paper", "median"] | Positive = "paper"
-    ridge: Literal["paper"] | Positive = "paper"
-    degree: int = Field(default=3, ge=1)
-    offset: NotNegative = 1.0
-    landmarks: int = Field(default=100, ge=1)
-    seed: int = Field(default=0, ge=0)
-    coupling: NotNegative | tuple[NotNegative, ...] = 0.01
-    target: TargetScale = "centred"
-
-    @field_validator("degree", "landmarks", "seed")
-    @classmethod
-    def _fits(cls, value: int) -> int:
-        return _fits_the_wire(value)
-
-    @field_validator("coupling")
-    @classmethod
-    def _some(cls, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
-        if isinstance(value, tuple) and not 1 <= len(value) <= 64:
-            raise ValueError("one coupling, or a list of 1 to 64")
-        return value
-
-
-class ScheduleSection(_Section):
-    """How, and until when."""
-
-    name: ScheduleName = "conjugate-gradients"
-    tolerance: NotNegative = 1e-10
-    prediction_tolerance: NotNegative = 1e-6
-    max_rounds: int = Field(default=1000, ge=1)
-    bound: BoundRule = "tight"
-    threads: int = Field(default=1, ge=1, le=1024)
-
-    @field_validator("max_rounds")
-    @classmethod
-    def _fits(cls, value: int) -> int:
-        return _fits_the_wire(value)
+    @property
+    def membership(self) -> Membership:
+        """As a term of the plan."""
+        return Membership(self.sites, self.min_sites or len(self.sites), self.on_lost, self.most_returns)
 
 
 class ServiceSection(_Section):
-    """Where."""
+    """Where the coordinator listens, who it is, and where it keeps its runs."""
 
     listen: str = "127.0.0.1:7600"
     identity: Path = Path()
@@ -132,10 +119,10 @@ class ServiceSection(_Section):
 class TimeoutSection(_Section):
     """The five clocks, in seconds."""
 
-    join: Positive = 600.0
-    plan: Positive = 600.0
-    round: Positive = 60.0
-    stall: Positive = 600.0
+    join: Seconds = Clocks.join
+    plan: Seconds = Clocks.plan
+    round: Seconds = Clocks.round
+    stall: Seconds = Clocks.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
 
 
@@ -145,40 +132,35 @@ class Configuration(_Section):
     federation: FederationSection
     model: ModelSection = ModelSection()
     schedule: ScheduleSection = ScheduleSection()
+    privacy: PrivacySection = PrivacySection()
     service: ServiceSection = ServiceSection()
     timeouts: TimeoutSection = TimeoutSection()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _bound_of_release_0_1(cls, file: Any) -> Any:
+        """Release 0.1 had ``bound`` among the schedule's keys."""
+        if isinstance(file, dict) and isinstance(schedule := file.get("schedule"), dict) and "bound" in schedule:
+            rest = {key: value for key, value in schedule.items() if key != "bound"}
+            privacy = {"bound": schedule["bound"], **file.get("privacy", {})}
+            return {**file, "schedule": rest, "privacy": privacy}
+        return file
+
     def plan(self, run: str | None = None) -> Plan:
         """The plan; a new run's name unless one is given."""
-        f, m, s = self.federation, self.model, self.schedule
         return Plan(
             run=run or uuid.uuid4().hex[:12],
-            federation=f.name,
-            sites=f.sites,
-            min_sites=f.min_sites or len(f.sites),
-            on_lost=f.on_lost,
-            form=m.form,
-            kernel=m.kernel,
-            bandwidth=m.bandwidth,
-            ridge=m.ridge,
-            degree=m.degree,
-            offset=m.offset,
-            landmarks=m.landmarks,
-            seed=m.seed,
-            coupling=m.coupling if isinstance(m.coupling, tuple) else (m.coupling,),
-            schedule=s.name,
-            tolerance=s.tolerance,
-            prediction_tolerance=s.prediction_tolerance,
-            max_rounds=s.max_rounds,
-            target=m.target,
-            bound=s.bound,
-            threads=s.threads,
+            federation=self.federation.name,
+            membership=self.federation.membership,
+            objective=Agreement(**self.model.model_dump()),
+            iteration=Iteration(**self.schedule.model_dump()),
+            privacy=Privacy(**self.privacy.model_dump()),
         )
 
-    def machine_timeouts(self) -> Timeouts:
-        """The four clocks of the machine; the fifth, keepalive, is the transport's."""
+    def clocks(self) -> Clocks:
+        """The four clocks of the runs; the fifth, keepalive, is the transport's."""
         t = self.timeouts
-        return Timeouts(join=t.join, plan=t.plan, round=t.round, stall=t.stall)
+        return Clocks(join=t.join, plan=t.plan, round=t.round, stall=t.stall)
 
 
 def read_configuration(path: Path) -> Configuration:
@@ -203,45 +185,3 @@ def read_configuration(path: Path) -> Configuration:
 def _where(location: tuple[str | int, ...]) -> str:
     """Section and key, and the place in a list; not the names that pydantic has for the members of a union."""
     return ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))
-
-
-SAMPLE = """\
-# A federation. `coreg-coordinator run federation.toml` serves it; every key and its default is in docs/operators-guide.md.
-
-[federation]
-name = "my federation"
-# The names in the sites' certificates. The run begins when all of them have joined.
-sites = ["site-a", "site-b", "site-c"]
-# Fewest sites to go on with (default: all), and what to do when one does not answer: "wait" or "continue".
-# min_sites = 3
-# on_lost = "wait"
-
-[model]
-# "exact" (m up to about 10 000), "semi-parametric" (m up to millions), "landmarks" or "linear".
-form = "exact"
-kernel = "gaussian"
-# λ: choose it, never assume it. 0 trains every site alone; a list, as in [0.0, 0.001, 0.01], trains a path at once.
-coupling = 0.01
-# Each site centres its targets by its own mean. "standardised" divides by its own deviation too; "raw" does neither.
-target = "centred"
-
-[schedule]
-name = "conjugate-gradients"
-# Stop when the certified gap is below tolerance · Σ‖y‖², and every prediction certified to this (in targets' units).
-tolerance = 1e-10
-prediction_tolerance = 1e-6
-max_rounds = 1000
-
-[service]
-listen = "127.0.0.1:7600"
-# The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
-identity = "."
-store = "runs.sqlite"
-
-[timeouts]
-# seconds: for all to join, to accept the plan (they factor then), to answer a round, to come back when stalled
-join = 600
-plan = 600
-round = 60
-stall = 600
-"""

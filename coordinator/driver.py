@@ -1,48 +1,61 @@
 """The one loop that turns the machine's actions into deeds: messages, writes, timers, lines on a terminal.
 
-Knows asyncio, the clock and the transport's face; decides nothing. Writing happens off the event loop and before the
-next action, which is what makes a killed coordinator's run resumable.
+Knows asyncio, the clock and the transport's face; decides nothing. Writing, and whatever computes with long vectors, happens
+off the event loop; writing before the next action, which is what makes a killed coordinator's run resumable.
 """
 
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from coordinator.events import (
+    Action,
     DeadlinePassed,
     Event,
+    Expect,
     Finish,
+    Notify,
     Persist,
-    Record,
+    Received,
     Reject,
-    Report,
     Send,
     SetDeadline,
-    StepTaken,
 )
-from coordinator.machine import Coordinator
-from coordinator.store import Measured
+from coordinator.federation import Federation, handle
+from coordinator.notices import Notice, QuestionAnswered
+from coordinator.records import Record, StepTaken
 from coordinator.transports import Traffic, Transport
+from coreg_core.messages import Ask, Prediction
+from coreg_core.rounds.schedule import Progress
+
+# An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody.
+LONG_VECTOR = 1 << 16
 
 
-class Reporter(Protocol):
-    """Whoever watches a run."""
+@dataclass(frozen=True)
+class Lap:
+    """What the clock and the transport's counters say of one question: from when it was put until it was answered."""
 
-    def note(self, text: str) -> None:
-        """Something happened."""
-        ...
+    seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
 
-    def step(self, step: StepTaken, measured: Measured) -> None:
-        """A question was answered by all who were asked."""
+
+class Observer(Protocol):
+    """Whoever watches."""
+
+    def notice(self, notice: Notice, measured: Lap) -> None:
+        """Something happened; ``measured`` is of the last answered question."""
         ...
 
 
 class Memory(Protocol):
     """Where records go; `RunStore`, or nothing at all in a simulation."""
 
-    def write(self, run: str, record: Record, measured: Measured, at: str) -> None:
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
         """Keep a record."""
         ...
 
@@ -50,7 +63,7 @@ class Memory(Protocol):
 class NoMemory:
     """Forgets everything: for simulations."""
 
-    def write(self, run: str, record: Record, measured: Measured, at: str) -> None:
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
         """Nothing is kept."""
 
 
@@ -60,79 +73,109 @@ def utc_now() -> str:
 
 
 async def drive(
-    machine: Coordinator,
+    begun: tuple[Federation, list[Action]],
     transport: Transport,
     memory: Memory,
-    reporter: Reporter,
+    observer: Observer,
     *,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
-) -> Finish:
-    """Run the machine to its end.
+) -> Mapping[str, Finish]:
+    """Drive every run of the federation to its end.
 
     Args:
-        machine: not started yet.
+        begun: a federation and its first actions, of `federation.begin`.
         transport: not started yet; closed when this returns.
         memory: written before the next action.
-        reporter: told of everything.
+        observer: told of everything.
         on_start: called once the transport listens, with the function that takes events: for signals.
 
     Returns:
-        The last action: the stop and its reason.
+        How each run ended, by name.
     """
-    events: asyncio.Queue[Event] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
-    clock = _StepClock(transport.traffic)
-    await transport.start(events.put_nowait)
-    try:
-        on_start(events.put_nowait)
-        actions = machine.start()
-        while True:
-            for action in actions:
-                match action:
-                    case Send(site, message):
-                        await transport.send(site, message)
-                    case Reject(site, reason):
-                        await transport.reject(site, reason)
-                    case Persist(record):
-                        measured = clock.lap() if isinstance(record, StepTaken) else clock.last
-                        await _off_loop(memory, machine.plan.run, record, measured)
-                    case SetDeadline(token, seconds):
-                        if timer is not None:
-                            timer.cancel()
-                        timer = loop.call_later(seconds, events.put_nowait, DeadlinePassed(token))
-                    case Report(text, step):
-                        if text:
-                            reporter.note(text)
-                        if step is not None:
-                            reporter.step(step, clock.last)
-                    case Finish():
-                        return action
-                    case _:
-                        assert_never(action)
-            actions = machine.handle(await events.get())
-    finally:
-        if timer is not None:
-            timer.cancel()
-        await transport.close()
+    return await _Driver(begun[0], transport, memory, observer).drive(begun[1], on_start)
 
 
-async def _off_loop(memory: Memory, run: str, record: Record, measured: Measured) -> None:
-    if isinstance(memory, NoMemory):
-        return
-    await asyncio.to_thread(memory.write, run, record, measured, utc_now())
+class _Driver:
+    def __init__(self, federation: Federation, transport: Transport, memory: Memory, observer: Observer):
+        self._federation, self._transport, self._memory, self._observer = federation, transport, memory, observer
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._laps: dict[str, _Stopwatch] = {}
+        self._ends: dict[str, Finish] = {}
+
+    async def drive(
+        self, actions: list[Action], on_start: Callable[[Callable[[Event], None]], None]
+    ) -> Mapping[str, Finish]:
+        emit = self._events.put_nowait
+        await self._transport.start(emit)
+        try:
+            on_start(emit)
+            while True:
+                for action in actions:
+                    await self._do(action)
+                if self._federation.done:
+                    return self._ends
+                actions = await self._handled(await self._events.get())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            await self._transport.close()
+
+    async def _handled(self, event: Event) -> list[Action]:
+        match event:
+            case Received(message=Prediction(values=values)) if values.values.size >= LONG_VECTOR:
+                self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
+            case _:
+                self._federation, actions = handle(self._federation, event)
+        return actions
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Send(site, message):
+                if isinstance(message, Ask):
+                    self._stopwatch(message.run).start((message.question, message.attempt))
+                await self._transport.send(site, message)
+            case Reject(site, reason):
+                await self._transport.reject(site, reason)
+            case Expect(run, rows, columns):
+                self._transport.expect(run, rows, columns)
+            case Persist(run, record, progress):
+                lap = self._stopwatch(run).stop() if isinstance(record, StepTaken) else self._stopwatch(run).last
+                if not isinstance(self._memory, NoMemory):
+                    await asyncio.to_thread(self._memory.write, run, record, progress, lap, utc_now())
+            case SetDeadline(run, token, seconds):
+                if run in self._timers:
+                    self._timers[run].cancel()
+                loop = asyncio.get_running_loop()
+                passed = DeadlinePassed(run, token)
+                self._timers[run] = loop.call_later(seconds, self._events.put_nowait, passed)
+            case Notify(notice):
+                lap = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Lap()
+                self._observer.notice(notice, lap)
+            case Finish(run):
+                self._ends[run] = action
+            case _:
+                assert_never(action)
+
+    def _stopwatch(self, run: str) -> "_Stopwatch":
+        return self._laps.setdefault(run, _Stopwatch(self._transport.traffic))
 
 
-class _StepClock:
-    """Seconds and bytes since the last answered question."""
+class _Stopwatch:
+    """From the first time that a question is sent until it is answered: what came before was waiting for sites."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic
+        self._question: tuple[int, int] | None = None
         self._since = (time.perf_counter(), traffic.sent, traffic.received)
-        self.last = Measured(0.0, 0, 0)
+        self.last = Lap()
 
-    def lap(self) -> Measured:
-        now = (time.perf_counter(), self._traffic.sent, self._traffic.received)
-        self.last = Measured(now[0] - self._since[0], now[1] - self._since[1], now[2] - self._since[2])
-        self._since = now
+    def start(self, question: tuple[int, int]) -> None:
+        if question != self._question:
+            self._question = question
+            self._since = (time.perf_counter(), self._traffic.sent, self._traffic.received)
+
+    def stop(self) -> Lap:
+        seconds = time.perf_counter() - self._since[0]
+        self.last = Lap(seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2])
         return self.last

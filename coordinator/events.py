@@ -1,14 +1,17 @@
-"""What can happen to a coordinator, what it can ask of its driver, and what it has to remember: plain frozen values.
+"""What can happen to a coordinator, and what it can ask of its driver: plain frozen values.
 
 Knows messages; no socket, clock, file or process. Time is an event (`DeadlinePassed`), writing is an action (`Persist`).
+Events of a session name the site; timers, records and ends name the run.
 """
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from coreg_core.arrays import Arr
-from coreg_core.messages import FromSite, Hello, PlanAccepted, ToSite, Vector
-from coreg_core.rounds.schedule import Progress, Stop
+from coordinator.notices import Notice
+from coordinator.records import Record
+from coreg_core.messages import FromSite, Hello, ToSite
+from coreg_core.outcomes import Outcome
+from coreg_core.rounds.schedule import Progress
 
 # --- events -------------------------------------------------------------------------------------------------------
 
@@ -37,9 +40,26 @@ class SiteLost:
 
 
 @dataclass(frozen=True)
-class DeadlinePassed:
-    """The timer with this token ran out."""
+class Breached:
+    """A session sent what its protocol does not allow; it has been told so, and is closed."""
 
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TurnedAway:
+    """Somebody with a certificate that this federation knows, or knew, or with none that fits, was not let in."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeadlinePassed:
+    """The timer of that run with this token ran out."""
+
+    run: str
     token: int
 
 
@@ -48,62 +68,7 @@ class Interrupted:
     """The operator wants to stop."""
 
 
-Event: TypeAlias = SiteJoined | Received | SiteLost | DeadlinePassed | Interrupted
-
-
-# --- what the run store keeps -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Membership:
-    """Who takes part from this attempt on, what each agreed to, and the schedule's state at that point."""
-
-    attempt: int
-    round: int
-    n_unlabelled: int
-    ids_digest: str
-    participants: dict[str, PlanAccepted]
-    state: dict[str, Arr]
-
-
-@dataclass(frozen=True)
-class StepTaken:
-    """One answered question: the sum of the answers, from which the next state follows bit by bit."""
-
-    round: int
-    attempt: int
-    total: Vector
-    progress: Progress | None
-    answered: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The schedule's whole state; the sums before it are no longer needed."""
-
-    round: int
-    state: dict[str, Arr]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The run is over."""
-
-    stop: Stop
-    reason: str
-
-
-Record: TypeAlias = Membership | StepTaken | Snapshot | Ended
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """What a killed coordinator left behind: the last membership, the last state, and the sums since."""
-
-    membership: Membership
-    round: int
-    state: dict[str, Arr]
-    totals: tuple[Vector, ...]
+Event: TypeAlias = SiteJoined | Received | SiteLost | Breached | TurnedAway | DeadlinePassed | Interrupted
 
 
 # --- actions ------------------------------------------------------------------------------------------------------
@@ -126,34 +91,46 @@ class Reject:
 
 
 @dataclass(frozen=True)
-class Persist:
-    """Write before the next action is taken."""
+class Expect:
+    """From here on, vectors of that run have so many rows and columns; before it, none is taken from anybody."""
 
+    run: str
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Persist:
+    """Write before the next action is taken; ``progress`` is what a step showed, for the history."""
+
+    run: str
     record: Record
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)
 class SetDeadline:
-    """Start the one timer anew; an earlier one is dropped."""
+    """Start the run's one timer anew; an earlier one is dropped."""
 
+    run: str
     token: int
     seconds: float
 
 
 @dataclass(frozen=True)
-class Report:
-    """Something that the operator should see: a note, or a finished step with what it showed."""
+class Notify:
+    """Something that whoever watches should see."""
 
-    text: str
-    step: StepTaken | None = None
+    notice: Notice
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Nothing more will happen."""
+    """Nothing more will happen in this run."""
 
-    stop: Stop
+    run: str
+    outcome: Outcome
     reason: str
 
 
-Action: TypeAlias = Send | Reject | Persist | SetDeadline | Report | Finish
+Action: TypeAlias = Send | Reject | Expect | Persist | SetDeadline | Notify | Finish

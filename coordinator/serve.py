@@ -5,100 +5,155 @@ Knows every room of the coordinator and puts them together; `cli` parses and cal
 
 import asyncio
 import dataclasses
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 
-from coordinator.authorised import Authorised
+from coordinator.authority.authorised import Authorised
+from coordinator.authority.pki import expiry_warnings, load_server
 from coordinator.config import Configuration
 from coordinator.driver import drive, utc_now
-from coordinator.events import Ended, Event, Finish, Interrupted, Resumption
-from coordinator.machine import Coordinator
-from coordinator.pki import expiry_warnings, load_server
-from coordinator.report import AnyReporter, LiveReporter, Remembering
-from coordinator.store import Measured, RunStore
+from coordinator.events import Event, Interrupted
+from coordinator.federation import begin
+from coordinator.jobs.recorded import Recorded, resume
+from coordinator.observers import AnyObserver
+from coordinator.schema import FORMAT, exclusive
+from coordinator.store import RunStore, RunSummary
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
-from coreg_core.messages import Plan
-from coreg_core.rounds.schedule import Stop
+from coreg_core.outcomes import exit_code
+from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
-from coreg_wire.console import EXIT_CODE_OF_STOP
 from coreg_wire.credentials import server_credentials
 
 
-def choose_run(store: RunStore, plan: Plan, *, new: bool) -> tuple[Plan, Resumption | None]:
-    """The unfinished run of the same plan, or a new one, written down.
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """What the operator asked for, beside the configuration.
+
+    ``new`` abandons an unfinished run; ``deliver`` names a finished one, whose models may be fetched again.
+    """
+
+    insecure: bool = False
+    new: bool = False
+    deliver: str | None = None
+    port_file: Path | None = None
+
+
+def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Recorded:
+    """The run of the same plan that is not closed, or a new one, written down.
 
     Raises:
-        UsageError: a run of another plan is unfinished, and ``new`` was not said.
+        UsageError: a run of another plan, or of another release, is unfinished, and ``new`` was not said.
     """
-    unfinished = [summary for summary in store.runs() if summary.ended is None]
-    if not new and (found := store.unfinished(plan.digest)) is not None:
-        run, resumption = found
-        return dataclasses.replace(plan, run=run), resumption
-    if unfinished and not new:
-        raise UsageError(
-            f"run {unfinished[0].run} in {store.path} is unfinished and has another plan. Run it with its own "
-            "configuration, or give --new to abandon it."
-        )
+    unfinished = [summary for summary in store.runs() if summary.closed is None]
+    if not new and (run := store.unfinished(plan.digest)) is not None:
+        return resume(dataclasses.replace(plan, run=run), store.records(run))
     for summary in unfinished:
-        ended = Ended(Stop.INTERRUPTED, "abandoned: a new run was asked for (--new)")
-        store.write(summary.run, ended, Measured(0.0, 0, 0), utc_now())
+        # Nobody was asked anything in a run that had no question: there is nothing to lose, and nothing to take up.
+        if not new and (summary.format != FORMAT or store.has_begun(summary.run)):
+            raise UsageError(_unfinished(store, summary))
+        store.abandon(summary.run, utc_now())
     store.begin(plan, utc_now())
-    return plan, None
+    return Recorded(plan)
 
 
-def serve(
-    configuration: Configuration,
-    reporter: AnyReporter,
-    *,
-    insecure: bool,
-    new: bool,
-    port_file: Path | None = None,
-) -> int:
-    """Serve one run to its end; the exit code."""
+def _unfinished(store: RunStore, summary: RunSummary) -> str:
+    if summary.format != FORMAT:
+        return (
+            f"run {summary.run} in {store.path} was left unfinished by an older release of coreg-federation, which this one "
+            "cannot take up. Finish it with that release, or give --new to abandon it."
+        )
+    return (
+        f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
+        "configuration, or give --new to abandon it."
+    )
+
+
+def deliver_again(store: RunStore, plan: Plan, run: str) -> Recorded:
+    """A finished run of this plan, whose sites may fetch their models once more.
+
+    Raises:
+        UsageError: there is no such run, it is unfinished, it has another plan, or no models.
+    """
+    summary = store.find(run)
+    ours = dataclasses.replace(plan, run=summary.run)
+    if summary.ended is None:
+        raise UsageError(f"run {summary.run} is unfinished: give the same command without --deliver.")
+    if summary.format != FORMAT:
+        raise UsageError(f"run {summary.run} is of an older release of coreg-federation, which kept no models.")
+    recorded = resume(ours, store.records(summary.run))
+    if any(accepted.plan_digest != ours.digest for accepted in recorded.accepted.values()):
+        raise UsageError(f"run {summary.run} had another plan. Give the federation.toml that it was run with.")
+    if recorded.models is None:
+        raise UsageError(f"run {summary.run} ended without models ({summary.stop}); there is nothing to fetch.")
+    return dataclasses.replace(recorded, fetched=frozenset(), closed=False)
+
+
+def serve(configuration: Configuration, observer: AnyObserver, serving: Serving) -> int:
+    """Serve one run to its end; the exit code.
+
+    Raises:
+        CoregError: of every kind; see the operator's guide.
+    """
     service = configuration.service
     credentials: grpc.ServerCredentials | None = None
     authorise: Callable[[str, bytes], None] = _anybody
-    if not insecure:
+    if not serving.insecure:
         files = load_server(service.identity)
         credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
         authorise = Authorised(service.identity).check
         for warning in expiry_warnings(service.identity):
-            reporter.note(f"warning: {warning}")
+            observer.warning(warning)
     service.store.parent.mkdir(parents=True, exist_ok=True)
-    store = RunStore(service.store)
-    try:
-        plan, resumption = choose_run(store, configuration.plan(), new=new)
-        pin_threads(plan.threads)
-        transport = GrpcServer(
-            service.listen,
-            credentials,
-            authorise,
-            n_columns=len(plan.coupling),
-            keepalive=configuration.timeouts.keepalive,
-        )
-        machine = Coordinator(plan, configuration.machine_timeouts(), resumption)
-        watcher = Remembering(reporter)
+    with exclusive(service.store):
+        store = RunStore(service.store)
+        try:
+            plan = configuration.plan()
+            if serving.deliver is not None:
+                recorded = deliver_again(store, plan, serving.deliver)
+            else:
+                recorded = choose_run(store, plan, new=serving.new)
+            return _drive(configuration, observer, serving, store, recorded, credentials, authorise)
+        finally:
+            observer.close()
+            store.close()
 
-        def on_listening(emit: Callable[[Event], None]) -> None:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, emit, Interrupted())
-            host = service.listen.rpartition(":")[0]
-            reporter.listening(host, transport.port)
-            if port_file is not None:
-                port_file.write_text(f"{transport.port}\n", encoding="ascii")
 
-        end: Finish = asyncio.run(drive(machine, transport, store, watcher, on_start=on_listening))
-        reporter.finished(plan, end, watcher.rounds, watcher.last)
-        return EXIT_CODE_OF_STOP[end.stop.name]
-    finally:
-        if isinstance(reporter, LiveReporter):
-            reporter.close()
-        store.close()
+def _drive(
+    configuration: Configuration,
+    observer: AnyObserver,
+    serving: Serving,
+    store: RunStore,
+    recorded: Recorded,
+    credentials: grpc.ServerCredentials | None,
+    authorise: Callable[[str, bytes], None],
+) -> int:
+    listen, run = configuration.service.listen, recorded.plan.run
+    pin_threads(recorded.plan.iteration.threads)
+    transport = GrpcServer(listen, credentials, authorise, keepalive=configuration.timeouts.keepalive)
+
+    def on_listening(emit: Callable[[Event], None]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, emit, Interrupted())
+        observer.listening(listen.rpartition(":")[0], transport.port)
+        if serving.port_file is not None:
+            serving.port_file.write_text(f"{transport.port}\n", encoding="ascii")
+
+    begun = begin(recorded, configuration.clocks())
+    ends = asyncio.run(drive(begun, transport, store, observer, on_start=on_listening))
+    observer.finished(ends[run], show_command(run, configuration.service.store))
+    return exit_code(ends[run].outcome)
+
+
+def show_command(run: str, store: Path) -> str:
+    """What shows the run again when it is pasted, wherever the store is."""
+    where = "" if store == Path("runs.sqlite") else f" --store {shlex.quote(str(store))}"
+    return f"coreg-coordinator show {run}{where}"
 
 
 def _anybody(_name: str, _certificate_pem: bytes) -> None:

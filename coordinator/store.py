@@ -1,70 +1,56 @@
 """The memory of runs: one SQLite file in WAL mode. What is written here before a message goes out is never lost.
 
-Knows SQL, the records of events.py and JSON; no machine and no transport. State arrays are kept as safetensors bytes:
-no pickle. A step is kept as the *sum* of its answers, one vector, from which the state follows bit by bit; every 20th
-question the whole state is kept instead, and the sums before it go.
+Knows SQL, records and JSON; no machine and no transport. Arrays are kept as safetensors bytes: no pickle. A step is kept as
+the *sum* of its answers, one vector, from which the state follows bit by bit; every 20th question the whole state is kept
+instead, and the sums before it go. Of a run that is over the models stay, for as long as the file does.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import safetensors.numpy
 
-from coordinator.events import Ended, Membership, Record, Resumption, Snapshot, StepTaken
+from coordinator.driver import Lap
+from coordinator.records import (
+    Closed,
+    Delivered,
+    Ended,
+    MembershipChanged,
+    Record,
+    SiteExcluded,
+    Sites,
+    Snapshot,
+    StepTaken,
+)
+from coordinator.schema import FORMAT, open_database
 from coreg_core.arrays import Arr
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.messages import Plan, PlanAccepted, Vector
-
-SCHEMA_VERSION = 1
-SCHEMA = """
-create table runs (
-    run text primary key, plan_digest text not null, plan text not null,
-    started text not null, ended text, stop text, reason text
-);
-create index runs_by_plan on runs (plan_digest, started);
-create table memberships (
-    run text not null references runs, attempt integer not null, round integer not null, membership text not null,
-    primary key (run, attempt)
-);
-create table states (run text not null references runs, round integer not null, state blob not null, primary key (run));
-create table sums (
-    run text not null references runs, round integer not null, total blob not null, primary key (run, round)
-);
-create table rounds (
-    run text not null references runs, round integer not null, attempt integer not null, sweep integer,
-    answered integer not null, verified integer, residual text, gap text, prediction_bound text,
-    seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
-    primary key (run, round, attempt)
-);
-"""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the driver's clock and the transport's counters say of one question."""
-
-    seconds: float
-    bytes_sent: int
-    bytes_received: int
+from coreg_core.messages import PlanAccepted, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.schedule import FinalTargets, Progress
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A line of `runs`."""
+    """A line of `runs`. ``closed`` is when nobody was waited for any more; ``rounds`` are complete ones, sweeps included."""
 
     run: str
     federation: str
     started: str
     ended: str | None
+    closed: str | None
     stop: str | None
     reason: str | None
     questions: int
+    rounds: int
+    format: int
     plan: dict[str, Any]
 
 
@@ -73,29 +59,7 @@ class RunStore:
 
     def __init__(self, path: Path):
         self.path = path
-        try:
-            self._db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute("pragma page_size = 32768")  # of a new file: vectors are large
-            self._db.execute("pragma journal_mode = wal")
-            self._db.execute("pragma synchronous = normal")
-            self._db.execute("pragma wal_autocheckpoint = 4096")
-            self._db.execute("pragma foreign_keys = on")
-            version = self._db.execute("pragma user_version").fetchone()[0]
-        except sqlite3.Error as error:
-            raise StorageError(
-                f"{path}: cannot be opened as a run store ({error}). Check the path and its rights."
-            ) from None
-        if version not in (0, SCHEMA_VERSION):
-            raise StorageError(f"{path}: written by another version (schema {version}, this is {SCHEMA_VERSION}).")
-        if version == 0:
-            with self._transaction():
-                if self._db.execute("pragma user_version").fetchone()[0] == SCHEMA_VERSION:
-                    return  # another process made it meanwhile
-                for statement in SCHEMA.split(";\n"):
-                    if statement.strip():
-                        self._db.execute(statement)
-                self._db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+        self._db = open_database(path)
 
     def close(self) -> None:
         """Fold the log into the file."""
@@ -130,119 +94,188 @@ class RunStore:
         """A new run."""
         with self._transaction():
             self._db.execute(
-                "insert into runs (run, plan_digest, plan, started) values (?, ?, ?, ?)",
-                (plan.run, plan.digest, json.dumps(plan.to_dict()), started),
+                "insert into runs (run, plan_digest, plan, started, format) values (?, ?, ?, ?, ?)",
+                (plan.run, plan.digest, json.dumps(plan.to_dict()), started, FORMAT),
             )
 
-    def write(self, run: str, record: Record, measured: Measured, at: str) -> None:
-        """One record, in one transaction."""
+    def abandon(self, run: str, at: str) -> None:
+        """The operator wants a new run instead: this one is over, whatever it was waiting for."""
+        reason = "abandoned: a new run was asked for (--new)"
+        with self._transaction():
+            self._db.execute(
+                "update runs set ended = coalesce(ended, ?), stop = coalesce(stop, ?), reason = coalesce(reason, ?), "
+                "closed = ? where run = ?",
+                (at, Outcome.INTERRUPTED.name, reason, at, run),
+            )
+            self._db.execute("delete from sums where run = ?", (run,))
+
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+        """One record, in one transaction; ``progress`` is what a step showed."""
         with self._transaction():
             match record:
-                case Membership():
+                case SiteExcluded():
+                    self._db.execute(
+                        "insert or replace into exclusions values (?, ?, ?, ?)",
+                        (run, record.site, record.outcome.name, record.reason),
+                    )
+                case MembershipChanged():
                     plain = {
-                        "n_unlabelled": record.n_unlabelled,
-                        "ids_digest": record.ids_digest,
-                        "participants": {site: asdict(a) for site, a in record.participants.items()},
+                        "participants": record.participants,
+                        "accepted": {site: asdict(a) for site, a in record.accepted.items()},
+                        "returns": dict(record.returns),
+                        "dropped": dict(record.dropped),
                     }
                     self._db.execute(
                         "insert or replace into memberships values (?, ?, ?, ?)",
-                        (run, record.attempt, record.round, json.dumps(plain)),
+                        (run, record.attempt, record.question, json.dumps(plain)),
                     )
-                    self._write_state(run, record.round, record.state)
+                    self._write_state(run, record.question, record.state, record.affine)
                 case StepTaken():
-                    self._write_step(run, record, measured, at)
+                    self._write_step(run, record, progress, measured, at)
                 case Snapshot():
-                    self._write_state(run, record.round, record.state)
+                    self._write_state(run, record.question, record.state, record.affine)
                 case Ended():
                     self._db.execute(
                         "update runs set ended = ?, stop = ?, reason = ? where run = ?",
-                        (at, record.stop.name, record.reason, run),
+                        (at, record.outcome.name, record.reason, run),
                     )
+                    if record.models is not None:
+                        models = _to_bytes({"targets": record.models.targets, "weights": record.models.weights})
+                        self._db.execute("insert or replace into models values (?, ?)", (run, models))
                     self._db.execute("delete from sums where run = ?", (run,))
+                    self._db.execute("delete from states where run = ?", (run,))
+                case Delivered():
+                    self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
+                case Closed():
+                    self._db.execute("update runs set closed = ? where run = ?", (at, run))
+                case _:
+                    assert_never(record)
 
-    def _write_state(self, run: str, round_: int, state: dict[str, Arr]) -> None:
-        self._db.execute("insert or replace into states values (?, ?, ?)", (run, round_, _arrays_to_bytes(state)))
+    def _write_state(self, run: str, question: int, state: Mapping[str, Arr], affine: Mapping[Sites, Vector]) -> None:
+        arrays = {f"state/{name}": array for name, array in state.items()}
+        arrays |= {f"affine/{json.dumps(sites)}": vector.values for sites, vector in affine.items()}
+        self._db.execute("insert or replace into states values (?, ?, ?)", (run, question, _to_bytes(arrays)))
         self._db.execute("delete from sums where run = ?", (run,))
 
-    def _write_step(self, run: str, step: StepTaken, measured: Measured, at: str) -> None:
+    def _write_step(self, run: str, step: StepTaken, progress: Progress | None, measured: Lap, at: str) -> None:
         self._db.execute(
-            "insert or replace into sums values (?, ?, ?)",
-            (run, step.round, _arrays_to_bytes({"total": step.total.values})),
+            "insert or replace into sums values (?, ?, ?, ?, ?)",
+            (run, step.question, step.part, step.answered, _to_bytes({"total": step.total.values})),
         )
-        p = step.progress
-        shown = (
-            (None,) * 5
-            if p is None
-            else (
-                p.round,
-                int(p.verified),
-                *(
-                    json.dumps([x if np.isfinite(x) else None for x in a.tolist()])
-                    for a in (p.residual, p.gap, p.prediction_bound)
-                ),
-            )
-        )
-        sweep, verified, residual, gap, bound = shown
-        self._db.execute(
-            "insert or replace into rounds values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                run,
-                step.round,
-                step.attempt,
-                sweep,
-                step.answered,
-                verified,
-                residual,
-                gap,
-                bound,
-                measured.seconds,
-                measured.bytes_sent,
-                measured.bytes_received,
-                at,
-            ),
-        )
+        shown: dict[str, Any] = {
+            "run": run,
+            "question": step.question,
+            "attempt": step.attempt,
+            "round": None if progress is None else progress.round,
+            "answered": step.answered,
+            "verified": None if progress is None else int(progress.verified),
+            "residual": None if progress is None else _numbers(progress.residual),
+            "gap": None if progress is None else _numbers(progress.gap),
+            "prediction_bound": None if progress is None else _numbers(progress.prediction_bound),
+            "seconds": measured.seconds,
+            "bytes_sent": measured.bytes_sent,
+            "bytes_received": measured.bytes_received,
+            "at": at,
+        }
+        names = ", ".join(shown)
+        values = ", ".join(f":{name}" for name in shown)
+        self._db.execute(f"insert or replace into rounds ({names}) values ({values})", shown)  # noqa: S608 - our names
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def unfinished(self, plan_digest: str) -> tuple[str, Resumption | None] | None:
-        """The latest run of this plan that has not ended: its name, and where it was (None: before its first round)."""
+    def unfinished(self, plan_digest: str) -> str | None:
+        """The latest run of this plan that is not closed."""
         with self._reading():
             row = self._db.execute(
-                "select run from runs where plan_digest = ? and ended is null order by started desc, rowid desc",
-                (plan_digest,),
+                "select run from runs where plan_digest = ? and closed is null and format = ? "
+                "order by started desc, rowid desc",
+                (plan_digest, FORMAT),
             ).fetchone()
-            return None if row is None else (row["run"], self._resumption(row["run"]))
+            return None if row is None else str(row["run"])
 
-    def _resumption(self, run: str) -> Resumption | None:
-        last = self._db.execute(
-            "select * from memberships where run = ? order by attempt desc limit 1", (run,)
-        ).fetchone()
-        if last is None:
-            return None
-        state = self._db.execute("select * from states where run = ?", (run,)).fetchone()
-        sums = self._db.execute("select * from sums where run = ? order by round", (run,)).fetchall()
+    def has_begun(self, run: str) -> bool:
+        """Whether the run ever had a question put to anybody."""
+        with self._reading():
+            found = self._db.execute("select 1 from memberships where run = ?", (run,)).fetchone()
+            return found is not None
+
+    def records(self, run: str) -> list[Record]:
+        """What of this run is still needed, in an order from which `jobs.recorded.resume` makes what it remembered."""
+        with self._reading():
+            records: list[Record] = [
+                SiteExcluded(row["site"], Outcome[row["outcome"]], row["reason"])
+                for row in self._rows("select * from exclusions where run = ? order by site", run)
+            ]
+            memberships = self._rows("select * from memberships where run = ? order by attempt desc limit 1", run)
+            models = self._rows("select * from models where run = ?", run)
+            states = self._rows("select * from states where run = ?", run)
+            [summary] = self._rows("select * from runs where run = ?", run)
+            if memberships:
+                if not states and summary["ended"] is None:
+                    raise ValueError(f"run {run} lacks its state")
+                records += self._training(run, memberships[0], states)
+            if summary["ended"] is not None:
+                found = None
+                if models:
+                    arrays = _from_bytes(models[0]["models"])
+                    found = FinalTargets(arrays["targets"], arrays["weights"])
+                records.append(Ended(Outcome[summary["stop"]], summary["reason"], found))
+            delivered = self._rows("select site from deliveries where run = ? order by site", run)
+            records += [Delivered(row["site"]) for row in delivered]
+            if summary["closed"] is not None:
+                records.append(Closed())
+            return records
+
+    def _training(self, run: str, last: sqlite3.Row, states: list[sqlite3.Row]) -> list[Record]:
         plain = json.loads(last["membership"])
-        participants = {site: PlanAccepted(**fields) for site, fields in plain["participants"].items()}
-        membership = Membership(
-            last["attempt"], last["round"], plain["n_unlabelled"], plain["ids_digest"], participants, {}
+        accepted = {site: PlanAccepted(**fields) for site, fields in plain["accepted"].items()}
+        state: dict[str, Arr] = {}
+        affine: dict[Sites, Vector] = {}
+        question = last["question"]
+        if states:  # none is left of a run that is over
+            question = states[0]["question"]
+            for name, array in _from_bytes(states[0]["state"]).items():
+                kind, _, key = name.partition("/")
+                if kind == "affine":
+                    affine[tuple(json.loads(key))] = Vector(array)
+                else:
+                    state[key] = array
+        changed = MembershipChanged(
+            last["attempt"],
+            question,
+            tuple(plain["participants"]),
+            accepted,
+            state,
+            plain["returns"],
+            plain["dropped"],
+            affine,
         )
-        expected = list(range(state["round"], state["round"] + len(sums)))
-        if [s["round"] for s in sums] != expected:
+        sums = self._rows("select * from sums where run = ? order by question", run)
+        if [s["question"] for s in sums] != list(range(question, question + len(sums))):
             raise StorageError(f"{self.path}: run {run} lacks a step. Start a new run (--new).")
-        totals = tuple(Vector(_arrays_from_bytes(s["total"])["total"]) for s in sums)
-        return Resumption(membership, state["round"], _arrays_from_bytes(state["state"]), totals)
+        steps = [
+            StepTaken(
+                s["question"], last["attempt"], s["part"], Vector(_from_bytes(s["total"])["total"]), s["answered"]
+            )
+            for s in sums
+        ]
+        return [changed, *steps]
+
+    def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
+        return self._db.execute(query, (run,)).fetchall()
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
         with self._reading():
             rows = self._db.execute(
-                "select runs.*, (select count(*) from rounds where rounds.run = runs.run) as questions "
+                "select runs.*, (select count(*) from rounds where rounds.run = runs.run) as questions, "
+                "(select max(round) from rounds where rounds.run = runs.run) as rounds "
                 "from runs order by started desc, rowid desc"
             ).fetchall()
             return [_summary(row) for row in rows]
 
-    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
-        """One run and its rounds; a unique beginning of its name is enough.
+    def find(self, run: str) -> RunSummary:
+        """One run; a unique beginning of its name is enough.
 
         Raises:
             UsageError: no run, or several, begin so.
@@ -251,30 +284,50 @@ class RunStore:
         found = [s for s in runs if s.run == run] or [s for s in runs if s.run.startswith(run)]
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
+        return found[0]
+
+    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
+        """One run and its answered questions; a unique beginning of its name is enough.
+
+        Raises:
+            UsageError: no run, or several, begin so.
+        """
+        found = self.find(run)
         with self._reading():
-            rows = self._db.execute(
-                "select * from rounds where run = ? order by round, attempt", (found[0].run,)
-            ).fetchall()
-            rounds = []
-            for row in rows:
+            shown = []
+            for row in self._rows("select * from rounds where run = ? order by question, attempt", found.run):
                 plain = {key: row[key] for key in row.keys() if key != "run"}  # noqa: SIM118 - a Row iterates its values
                 for name in ("residual", "gap", "prediction_bound"):
                     plain[name] = None if plain[name] is None else json.loads(plain[name])
                 plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
-                rounds.append(plain)
-        return found[0], rounds
+                shown.append(plain)
+        return found, shown
 
 
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
     return RunSummary(
-        row["run"], plan["federation"], row["started"], row["ended"], row["stop"], row["reason"], row["questions"], plan
+        run=row["run"],
+        federation=plan["federation"],
+        started=row["started"],
+        ended=row["ended"],
+        closed=row["closed"],
+        stop=row["stop"],
+        reason=row["reason"],
+        questions=row["questions"],
+        rounds=row["rounds"] or 0,
+        format=row["format"],
+        plan=plan,
     )
 
 
-def _arrays_to_bytes(arrays: dict[str, Arr]) -> bytes:
+def _numbers(values: Arr) -> str:
+    return json.dumps([x if np.isfinite(x) else None for x in values.tolist()])
+
+
+def _to_bytes(arrays: Mapping[str, Arr]) -> bytes:
     return bytes(safetensors.numpy.save({name: np.asarray(a, order="C") for name, a in arrays.items()}))
 
 
-def _arrays_from_bytes(data: bytes) -> dict[str, Arr]:
+def _from_bytes(data: bytes) -> dict[str, Arr]:
     return dict(safetensors.numpy.load(data))

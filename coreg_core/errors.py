@@ -26,6 +26,12 @@ class Refused(CoregError):
     exit_code = 4
 
 
+class LeftBehind(CoregError):
+    """A run went on without this site, because it was not there in time (exit code 5)."""
+
+    exit_code = 5
+
+
 class BadData(CoregError, ValueError):
     """A table, a file or a message holds something that cannot be used (exit code 6)."""
 

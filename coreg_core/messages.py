@@ -1,28 +1,27 @@
 r"""The closed list of what may cross a site's boundary. Nothing else can: the wire encodes these and no other type.
 
-Knows arrays, no socket and no machine. Every message is a frozen value; vectors are `Vector`: read-only, equal by
-bytes, always a finite float64 matrix (m, k) of predictions or targets on the shared unlabelled instances.
+Knows arrays and plans, no socket and no machine. Every message is a frozen value; vectors are `Vector`: read-only, equal by
+bytes, always a finite float64 matrix (m, k) of predictions or targets on the shared unlabelled instances. A session's own
+messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
 """
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from annotated_types import Ge
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
-from coreg_core.rounds import ScheduleName
-from coreg_core.rounds.schedule import Stop
-from coreg_core.views import BoundRule, Part
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Natural, NotNegative, Plan
+from coreg_core.rounds.columns import Column
+from coreg_core.views import Part
 
-PROTOCOL_VERSION = 1
-
-Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
-TargetScale: TypeAlias = Literal["centred", "raw", "standardised"]
-LostPolicy: TypeAlias = Literal["wait", "continue"]
+PROTOCOL_VERSION = 2
+Large: TypeAlias = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,62 +65,21 @@ class Vector:
             return bool(np.isfinite(self.values.sum()) or np.isfinite(self.values).all())
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the federation will compute, and under which terms. Each agent accepts it or refuses, before anything else.
-
-    Its digest covers every field but ``run``: the same plan started again is the same digest.
-    """
-
-    run: str
-    federation: str
-    sites: tuple[str, ...]
-    min_sites: int
-    on_lost: LostPolicy
-    form: Form
-    kernel: str
-    bandwidth: str | float
-    ridge: str | float
-    degree: int
-    offset: float
-    landmarks: int
-    seed: int
-    coupling: tuple[float, ...]
-    schedule: ScheduleName
-    tolerance: float
-    prediction_tolerance: float
-    max_rounds: int
-    target: TargetScale
-    bound: BoundRule
-    threads: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON of every field but ``run``."""
-        fields = {name: value for name, value in self.to_dict().items() if name != "run"}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 # --- from a site --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message: who, which protocol, and which unlabelled set (its size and the digest of its ordered ids)."""
+    """The first message of a session: who, which protocol, which release of coreg."""
 
     site: str
-    protocol: int
-    n_unlabelled: int
-    ids_digest: str
+    protocol: Natural
+    release: str = ""
 
 
 @dataclass(frozen=True)
 class PlanAccepted:
-    """The agent has factored its data under the plan.
+    """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
     ``bound`` is b_v and ``scale`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
     ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
@@ -130,10 +88,12 @@ class PlanAccepted:
 
     run: str
     plan_digest: str
+    n_unlabelled: Large
+    ids_digest: str
     data_digest: str
-    bound: float
-    scale: float
-    threads: int
+    bound: NotNegative
+    scale: NotNegative
+    threads: Natural
 
 
 @dataclass(frozen=True)
@@ -149,29 +109,36 @@ class Prediction:
     """respond(t, μ): one number for each unlabelled instance and column."""
 
     run: str
-    round: int
-    attempt: int
+    question: Large
+    attempt: Natural
     values: Vector
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A request that the agent cannot or may not answer, and why."""
+    """A question that the agent cannot or may not answer, and why."""
 
     run: str
-    round: int
-    attempt: int
+    question: Large
+    attempt: Natural
     reason: str
 
 
 @dataclass(frozen=True)
+class Fetched:
+    """The run's end has arrived, and the site's models, where there are any, are on its disk."""
+
+    run: str
+
+
+@dataclass(frozen=True)
 class Leaving:
-    """The agent ends its session: it has its model, or its operator stopped it."""
+    """The agent ends its session: it has what it came for, or its operator stopped it."""
 
     reason: str
 
 
-FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Fault | Leaving
+FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
@@ -179,14 +146,23 @@ FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Fault | 
 
 @dataclass(frozen=True)
 class Ask:
-    """respond(targets, weights), or its linear part; ``round`` counts the questions of a run from 0."""
+    """respond(targets, weights), or its linear part; ``question`` counts the questions of a run from 0.
+
+    ``verifies``: the targets may become the run's result, so the site writes their digest down; `Finished` is held to it.
+    """
 
     run: str
-    round: int
-    attempt: int
+    question: Large
+    attempt: Natural
     part: Part
-    weights: tuple[float, ...]
+    columns: tuple[Column, ...]
+    verifies: bool
     targets: Vector
+
+    @property
+    def weights(self) -> Arr:
+        """μ of each column, (k,)."""
+        return np.array([column.weight for column in self.columns])
 
 
 @dataclass(frozen=True)
@@ -194,10 +170,19 @@ class Finished:
     """The run is over. The site's models are its answers to these targets; none where no round was verified."""
 
     run: str
-    stop: Stop
+    outcome: Outcome
     reason: str
-    weights: tuple[float, ...] = ()
-    targets: Vector | None = field(default=None)
+    columns: tuple[Column, ...] = ()
+    targets: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Dismissed:
+    """The run goes on, or ends, without this site, and why. Its session stays open for other runs."""
+
+    run: str
+    outcome: Outcome
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -207,4 +192,4 @@ class Rejected:
     reason: str
 
 
-ToSite: TypeAlias = Plan | Ask | Finished | Rejected
+ToSite: TypeAlias = Plan | Ask | Finished | Dismissed | Rejected

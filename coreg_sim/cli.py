@@ -2,20 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from coordinator.events import StepTaken
-from coordinator.report import HEADINGS, PLAIN, cells, row
-from coordinator.store import Measured
+from coordinator.driver import Lap
+from coordinator.notices import Notice, QuestionAnswered
+from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
 from coreg_core.errors import UsageError
-from coreg_core.messages import Plan
-from coreg_core.rounds import SCHEDULE_NAMES
-from coreg_core.rounds.schedule import Stop
+from coreg_core.outcomes import Outcome, told
+from coreg_core.plan import Agreement, Form, Iteration
+from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Simulated, Steps, closed_form, held_out_errors, plan_for, simulate
@@ -51,6 +51,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 
 FORMS = ("exact", "semi-parametric", "linear")
+DEFAULT_COUPLING = Agreement().coupling[0]
 
 
 def _problem(
@@ -84,10 +85,12 @@ class _Printing(Steps):
         if not as_json:
             typer.echo(PLAIN.format(*HEADINGS))
 
-    def step(self, step: StepTaken, measured: Measured) -> None:
+    def notice(self, notice: Notice, measured: Lap) -> None:
         """Printed, and kept."""
-        super().step(step, measured)
-        values = row(step, measured)
+        super().notice(notice, measured)
+        if not isinstance(notice, QuestionAnswered):
+            return
+        values = row(notice, measured)
         if self._as_json:
             console.print_json({"event": "round", **values})
         else:
@@ -100,7 +103,7 @@ def run(
     labelled: Labelled = 50,
     unlabelled: Unlabelled = None,
     views: Views = 5,
-    coupling: Coupling = 1.0,
+    coupling: Coupling = DEFAULT_COUPLING,
     schedule: Annotated[str, typer.Option("--schedule", help=", ".join(SCHEDULE_NAMES) + ".")] = SCHEDULE_NAMES[0],
     form: FormOption = "exact",
     tolerance: Tolerance = 1e-10,
@@ -117,16 +120,9 @@ def run(
     _check("schedule", schedule, SCHEDULE_NAMES)
     _check("form", form, FORMS)
     problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
-    plan = plan_for(
-        problem,
-        coupling=(coupling,),
-        schedule=schedule,
-        form=form,
-        tolerance=tolerance,
-        prediction_tolerance=prediction_tolerance,
-        max_rounds=max_rounds,
-        threads=threads,
-    )
+    objective = Agreement(form=cast(Form, form), coupling=(coupling,))
+    name = cast(ScheduleName, schedule)
+    plan = plan_for(problem, objective, Iteration(name, tolerance, prediction_tolerance, max_rounds, threads))
     result = simulate(problem, plan, _Printing(as_json=as_json))
     errors, error_of_mean = held_out_errors(problem, result.solutions)
     alone, alone_of_mean = held_out_errors(problem, result.alone)
@@ -140,7 +136,7 @@ def run(
     if as_json:
         console.print_json({"event": "finished", **summary})
     else:
-        typer.echo(f"{result.stop.name.lower()}: {result.stop.value}")
+        typer.echo(told(result.outcome, ""))
         typer.echo(
             f"{result.rounds} rounds, {result.steps_in_series} steps in series, {result.numbers_sent} numbers sent, "
             f"{result.seconds:.2f} s; Q - Q* <= {result.certified_gap:.2e}"
@@ -149,7 +145,7 @@ def run(
             f"held-out rmse, mean over sites: {np.mean(alone):.4f} alone, {np.mean(errors):.4f} together; "
             f"of the sites' mean prediction: {alone_of_mean:.4f} alone, {error_of_mean:.4f} together"
         )
-    raise typer.Exit(0 if result.stop is Stop.CONVERGED else 3)
+    raise typer.Exit(0 if result.outcome is Outcome.CONVERGED else 3)
 
 
 @app.command()
@@ -158,7 +154,7 @@ def compare(
     labelled: Labelled = 50,
     unlabelled: Unlabelled = None,
     views: Views = 5,
-    coupling: Coupling = 0.1,
+    coupling: Coupling = DEFAULT_COUPLING,
     form: FormOption = "exact",
     tolerance: Tolerance = 1e-10,
     prediction_tolerance: PredictionTolerance = 1e-6,
@@ -173,15 +169,12 @@ def compare(
     """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge."""
     _check("form", form, FORMS)
     problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
-    terms: dict[str, object] = {
-        "coupling": (coupling,),
-        "form": form,
-        "tolerance": tolerance,
-        "prediction_tolerance": prediction_tolerance,
-        "max_rounds": max_rounds,
-        "threads": threads,
-    }
-    plans: list[Plan] = [plan_for(problem, schedule=name, **terms) for name in SCHEDULE_NAMES]
+    objective = Agreement(form=cast(Form, form), coupling=(coupling,))
+    iterations = [
+        Iteration(cast(ScheduleName, name), tolerance, prediction_tolerance, max_rounds, threads)
+        for name in SCHEDULE_NAMES
+    ]
+    plans = [plan_for(problem, objective, iteration) for iteration in iterations]
     truth = closed_form(problem, plans[0])
     results = [simulate(problem, plan) for plan in plans]
     rows = [
@@ -197,7 +190,7 @@ def compare(
         console.print_json({"closed_form": closed, "schedules": rows})
     else:
         _print_table(rows, truth.objective, truth.seconds)
-    raise typer.Exit(0 if all(r.stop is Stop.CONVERGED for r in results) else 3)
+    raise typer.Exit(0 if all(r.outcome is Outcome.CONVERGED for r in results) else 3)
 
 
 @app.command()
@@ -252,7 +245,7 @@ def paper(
 def _plain(result: Simulated) -> dict[str, Any]:
     return {
         "schedule": result.schedule,
-        "stop": result.stop.name,
+        "stop": result.outcome.name,
         "rounds": result.rounds,
         "steps_in_series": result.steps_in_series,
         "numbers_sent": result.numbers_sent,

@@ -28,10 +28,10 @@ from coreg_core.threads import pin_threads
 from coreg_sim.diabetes import ID, TARGET, Dealt, deal
 from coreg_sim.simulate import rmse
 from coreg_wire.console import human_bytes
+from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.model_file import load_model
-from site_agent.prepare import Inputs, prepare
-from site_agent.tables import read_table
 
 COUPLING = 0.01
 CLOSE_ENOUGH = 1e-6

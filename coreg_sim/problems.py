@@ -11,7 +11,7 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from site_agent.machine import PrivateData
+from site_agent.data.private import PrivateData
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ def from_table(
     Raises:
         BadData: fewer columns than sites, or fewer rows than asked for.
     """
-    from site_agent.preprocessing import Preprocessing  # here: polars takes a second to import, and most runs need none
-    from site_agent.tables import read_table
+    from site_agent.data.preprocessing import (
+        Preprocessing,  # here: polars takes a second to import, and most runs need none
+    )
+    from site_agent.data.tables import read_table
 
     table = read_table(path)
     table.require([target], "the target")

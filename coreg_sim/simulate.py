@@ -10,38 +10,39 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coordinator.driver import NoMemory, drive
-from coordinator.events import Finish, StepTaken
-from coordinator.machine import Coordinator
-from coordinator.phases import Timeouts
-from coordinator.store import Measured
+from coordinator.driver import Lap, NoMemory, drive
+from coordinator.federation import begin
+from coordinator.jobs.phases import Clocks
+from coordinator.jobs.recorded import Recorded
+from coordinator.notices import Notice, QuestionAnswered
 from coordinator.transports.in_process import InProcess
+from coordinator.wording import worded
 from coreg_core.arrays import Arr
 from coreg_core.closed_form import consensus_closed_form
 from coreg_core.errors import Refused
-from coreg_core.messages import Plan, PlanRefused
+from coreg_core.messages import PlanRefused
 from coreg_core.objective import consensus_weight, disagreement, objective
-from coreg_core.rounds.schedule import Stop
+from coreg_core.outcomes import Outcome, told
+from coreg_core.plan import Agreement, Iteration, Membership, Plan
 from coreg_core.threads import pin_threads
 from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
-from site_agent.machine import Site
+from site_agent.federation import Site
 
 
 @dataclass
 class Steps:
-    """A reporter that keeps what it is told."""
+    """An observer that keeps what it is told."""
 
-    taken: list[StepTaken] = field(default_factory=list)
+    taken: list[QuestionAnswered] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def note(self, text: str) -> None:
+    def notice(self, notice: Notice, measured: Lap) -> None:  # noqa: ARG002 - a simulation has no wire to time
         """Kept."""
-        self.notes.append(text)
-
-    def step(self, step: StepTaken, measured: Measured) -> None:  # noqa: ARG002 - a simulation has no wire to time
-        """Kept."""
-        self.taken.append(step)
+        if isinstance(notice, QuestionAnswered):
+            self.taken.append(notice)
+        else:
+            self.notes.append(worded(notice))
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Simulated:
     """What a run came to. ``true_gap`` and ``true_error`` are against the closed form, when it was computed."""
 
     schedule: str
-    stop: Stop
+    outcome: Outcome
     rounds: int
     steps_in_series: int
     numbers_sent: int
@@ -62,33 +63,13 @@ class Simulated:
     alone: tuple[Solution, ...]
 
 
-def plan_for(problem: Problem, **terms: object) -> Plan:
-    """A plan for the sites of a problem; ``terms`` replace the defaults."""
+def plan_for(
+    problem: Problem, objective: Agreement | None = None, iteration: Iteration | None = None, run: str = "simulation"
+) -> Plan:
+    """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds."""
     names = tuple(sorted(problem.sites))
-    defaults: dict[str, object] = {
-        "run": "simulation",
-        "federation": "simulation",
-        "sites": names,
-        "min_sites": len(names),
-        "on_lost": "wait",
-        "form": "exact",
-        "kernel": "gaussian",
-        "bandwidth": "paper",
-        "ridge": "paper",
-        "degree": 3,
-        "offset": 1.0,
-        "landmarks": 100,
-        "seed": 0,
-        "coupling": (1.0,),
-        "schedule": "conjugate-gradients",
-        "tolerance": 1e-10,
-        "prediction_tolerance": float("1e-6"),
-        "max_rounds": 10_000,
-        "target": "centred",
-        "bound": "tight",
-        "threads": 1,
-    }
-    return Plan(**{**defaults, **terms})  # type: ignore[arg-type]  # checked by the machines, field by field
+    rounds = iteration or Iteration(max_rounds=10_000)
+    return Plan(run, "simulation", Membership(names, len(names)), objective or Agreement(), rounds)
 
 
 def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None) -> Simulated:
@@ -97,29 +78,29 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None) -> Sim
     Raises:
         Refused: a site refused the plan; the message says why.
     """
-    pin_threads(plan.threads)
+    pin_threads(plan.iteration.threads)
     sites = {name: Site(name, data) for name, data in problem.sites.items()}
     transport, steps = InProcess(sites), reporter or Steps()
     started = time.perf_counter()
-    end: Finish = asyncio.run(drive(Coordinator(plan, Timeouts()), transport, NoMemory(), steps))
+    end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
     seconds = time.perf_counter() - started
     results = [sites[name].result for name in sorted(sites)]
-    if end.stop is Stop.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
-        raise Refused(end.reason or end.stop.value)
+    if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
+        raise Refused(told(end.outcome, end.reason))
     solutions = tuple(r.solutions[0] for r in results if r is not None)
     alone = tuple(r.alone for r in results if r is not None and r.alone is not None)
     predictions = np.array([s.prediction for s in solutions])
     last = next(s.progress for s in reversed(steps.taken) if s.progress is not None and s.progress.verified)
     return Simulated(
-        schedule=plan.schedule,
-        stop=end.stop,
+        schedule=plan.iteration.name,
+        outcome=end.outcome,
         rounds=last.round,
         steps_in_series=len(steps.taken),
         numbers_sent=(transport.traffic.sent + transport.traffic.received) // 8,
         seconds=seconds,
         certified_gap=float(last.gap.max()),
         certified_prediction_bound=float(last.prediction_bound.max()),
-        objective=objective([s.local_objective for s in solutions], predictions, plan.coupling[0]),
+        objective=objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
         predictions=predictions,
         solutions=solutions,
         alone=alone,
@@ -142,7 +123,7 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     Raises:
         Refused: a site would refuse the plan.
     """
-    pin_threads(plan.threads)
+    pin_threads(plan.iteration.threads)
     started = time.perf_counter()
     views: list[View] = []
     for name in sorted(problem.sites):
@@ -151,13 +132,13 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")
         views.append(site.view)
-    z = consensus_closed_form(views, plan.coupling[0])
-    weight = consensus_weight(plan.coupling[0], len(views))
+    z = consensus_closed_form(views, plan.couplings[0])
+    weight = consensus_weight(plan.couplings[0], len(views))
     solutions = [view.solve(z, weight) for view in views]
     predictions = np.array([s.prediction for s in solutions])
     return ClosedForm(
         time.perf_counter() - started,
-        objective([s.local_objective for s in solutions], predictions, plan.coupling[0]),
+        objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
         disagreement(predictions),
         predictions,
     )

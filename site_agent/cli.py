@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -10,137 +10,24 @@ from rich.status import Status
 
 from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, ToSite
+from coreg_core.outcomes import exit_code
 from coreg_wire import console
 from site_agent.identity import check_identity, enrol, install
-from site_agent.ledger import read_ledger
-
-if TYPE_CHECKING:
-    from site_agent.join import Joining
+from site_agent.settings import read_settings, with_settings
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        envvar="COREG_DATA",
-        help="The site's table, CSV or Parquet. Rows whose target "
-        "is empty are the shared unlabelled set, unless --unlabelled names it.",
-    ),
-]
-TargetOption = Annotated[str | None, typer.Option("--target", envvar="COREG_TARGET", help="The column to predict.")]
-IdOption = Annotated[str | None, typer.Option("--id", envvar="COREG_ID", help="The column that names the instances.")]
-UnlabelledOption = Annotated[
-    Path | None, typer.Option("--unlabelled", envvar="COREG_UNLABELLED", help="A table of the shared unlabelled set.")
-]
-CoordinatorOption = Annotated[str | None, typer.Option("--coordinator", envvar="COREG_COORDINATOR", help="HOST:PORT.")]
+NEEDED = ("data", "target", "id", "coordinator")
 IdentityOption = Annotated[
     Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
 ]
-OutputOption = Annotated[
-    Path,
-    typer.Option("--output", envvar="COREG_OUTPUT", help="The model file. It holds labelled rows: keep it private."),
-]
-CategoricalOption = Annotated[
-    list[str] | None,
-    typer.Option("--categorical", help="A column to one-hot encode although it looks numeric; repeatable."),
-]
-DropOption = Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; repeatable.")]
-NoScaleOption = Annotated[bool, typer.Option("--no-scale", help="Features as they are, not standardised.")]
-PolicyOption = Annotated[
-    Path | None, typer.Option("--policy", envvar="COREG_POLICY", help="policy.toml: what this site agrees to.")
-]
-InsecureOption = Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")]
-NameOption = Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-
-CONFIG_KEYS: dict[str, type] = {
-    "data": Path,
-    "target": str,
-    "id": str,
-    "unlabelled": Path,
-    "coordinator": str,
-    "identity": Path,
-    "output": Path,
-    "alone": Path,
-    "policy": Path,
-    "ledger": Path,
-    "categorical": list,
-    "drop": list,
-    "patience": float,
-    "scale": bool,
-}
-DEFAULTS: dict[str, Any] = {
-    "identity": Path("identity"),
-    "output": Path("model.coreg"),
-    "patience": 600.0,
-    "scale": True,
-}
-
-
-def _settings(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Command line and environment first, then agent.toml, then defaults; paths in the file are relative to it."""
-    from_file: dict[str, Any] = {}
-    if config is not None:
-        for key, value in console.read_toml(config).items():
-            kind: type | None = CONFIG_KEYS.get(key)
-            if kind is None:
-                raise UsageError(f"{config}: {key!r} is no setting; choose from {', '.join(sorted(CONFIG_KEYS))}.")
-            if fault := _fault(kind, value):
-                raise UsageError(f"{config}: {key} = {value!r} {fault}.")
-            from_file[key] = config.parent / str(value) if kind is Path else value
-    return {**DEFAULTS, **from_file, **{k: v for k, v in given.items() if v not in (None, [])}}
-
-
-def _fault(kind: type, value: object) -> str | None:
-    """What is wrong with a value of agent.toml, or None; as strict as the option of the same name."""
-    if kind is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if number and float(str(value)) >= 1 else "is not a number of at least 1"
-    if kind is list:
-        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if good else 'is not a list of names, as in ["a", "b"]'
-    if kind is bool:
-        return None if isinstance(value, bool) else "is neither true nor false"
-    return None if isinstance(value, str) and value else "is not a text in quotes"
-
-
-def _joining(settings: dict[str, Any], *, insecure: bool, name: str | None, need_coordinator: bool = True) -> "Joining":
-    from site_agent.join import Joining
-    from site_agent.prepare import Inputs
-
-    needed = ["data", "target", "id"] + (["coordinator"] if need_coordinator else [])
-    if missing := [key for key in needed if settings.get(key) is None]:
-        raise UsageError(
-            f"needs {', '.join('--' + key for key in missing)} (or in agent.toml, or COREG_{missing[0].upper()})."
-        )
-    inputs = Inputs(
-        settings["data"],
-        settings["target"],
-        settings["id"],
-        settings.get("unlabelled"),
-        tuple(settings.get("categorical", ())),
-        tuple(settings.get("drop", ())),
-        settings["scale"],
-    )
-    return Joining(
-        inputs,
-        settings.get("coordinator", ""),
-        settings["identity"],
-        settings["output"],
-        settings.get("alone"),
-        settings.get("policy"),
-        settings.get("ledger"),
-        insecure,
-        name,
-        settings["patience"],
-    )
 
 
 class _Watcher:
@@ -160,12 +47,12 @@ class _Watcher:
     def message(self, message: ToSite) -> None:
         if isinstance(message, Ask):
             if self._as_json:
-                console.print_json({"event": "asked", "round": message.round, "part": message.part})
+                console.print_json({"event": "asked", "question": message.question, "part": message.part})
             elif sys.stderr.isatty():
                 if self._status is None:
                     self._status = self._console.status("")
                     self._status.start()
-                self._status.update(f"round {message.round} ({message.part})")
+                self._status.update(f"question {message.question} ({message.part})")
         else:
             from site_agent.join import describe
 
@@ -180,69 +67,22 @@ class _Watcher:
 
 
 @app.callback(invoke_without_command=True)
+@with_settings()
 def root(
     context: typer.Context,
-    data: DataOption = None,
-    target: TargetOption = None,
-    id_column: IdOption = None,
-    unlabelled: UnlabelledOption = None,
-    coordinator: CoordinatorOption = None,
-    identity: Annotated[
-        Path | None,
-        typer.Option("--identity", envvar="COREG_IDENTITY", help="Folder of key, certificate and ledger [identity]."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            envvar="COREG_OUTPUT",
-            help="The model file [model.coreg]. It holds labelled rows: keep it private.",
-        ),
-    ] = None,
-    alone: Annotated[
-        Path | None, typer.Option("--alone", help="Also write the model that this site trains alone.")
-    ] = None,
-    categorical: CategoricalOption = None,
-    drop: DropOption = None,
-    no_scale: NoScaleOption = False,
-    policy: PolicyOption = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option("--ledger", envvar="COREG_LEDGER", help="What left this machine [IDENTITY/ledger.jsonl]."),
-    ] = None,
-    patience: Annotated[
-        float | None, typer.Option("--patience", min=1, help="Seconds to go on dialling [600].")
-    ] = None,
-    insecure: InsecureOption = False,
-    name: NameOption = None,
+    given: dict[str, Any],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take part in a federation with this organisation's own table. Without a command: join, and write the model.
 
-    What leaves this machine (the ledger has a line for each message): this site's name; how many shared, unlabelled
-    instances there are and a digest of their ids; two numbers with the plan (b_v, which bounds a spectral number of the
-    features, and the sum of squares of the targets, as the plan transforms them) and a salted digest of the data; in each
-    round a prediction for each shared instance; and the texts of refusals and of faults. No record does.
+    What leaves this machine (the ledger has a line for each message): this site's name and its release of coreg; with the
+    plan, how many shared, unlabelled instances there are, a digest of their ids, two numbers (b_v, which bounds a spectral
+    number of the features, and the sum of squares of the targets, as the plan transforms them) and a salted digest of the
+    data; to each question a prediction for each shared instance; and the texts of refusals and of faults. No record does.
     """
     if context.invoked_subcommand is not None:
         return
-    given = {
-        "data": data,
-        "target": target,
-        "id": id_column,
-        "unlabelled": unlabelled,
-        "coordinator": coordinator,
-        "identity": identity,
-        "output": output,
-        "alone": alone,
-        "categorical": categorical,
-        "drop": drop,
-        "scale": False if no_scale else None,
-        "policy": policy,
-        "ledger": ledger,
-        "patience": patience,
-    }
     # A container may say everything in its environment; where nothing is said at all, help is the answer.
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
@@ -251,17 +91,17 @@ def root(
 
     watcher = _Watcher(as_json=as_json)
     try:
-        joined = join(_joining(_settings(config, given), insecure=insecure, name=name), watcher.note, watcher.message)
+        joined = join(read_settings(config, given, NEEDED), watcher.note, watcher.message)
     finally:
         watcher.close()
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
-    stop = joined.result.stop
+    outcome = joined.result.outcome
     if as_json:
         console.print_json(
             {
                 "event": "finished",
                 "site": joined.site,
-                "stop": stop.name,
+                "stop": outcome.name,
                 "reason": joined.result.reason,
                 "models": [str(p) for p in joined.models],
                 "sent": sent,
@@ -277,43 +117,14 @@ def root(
             watcher.note(
                 f"next: coreg-agent predict --model {joined.models[0]} --data new.csv --output predictions.csv"
             )
-    raise typer.Exit(console.EXIT_CODE_OF_STOP[stop.name])
+    raise typer.Exit(exit_code(outcome))
 
 
 @app.command("check")
-def check_command(
-    data: DataOption = None,
-    target: TargetOption = None,
-    id_column: IdOption = None,
-    unlabelled: UnlabelledOption = None,
-    coordinator: CoordinatorOption = None,
-    identity: Annotated[Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="[identity]")] = None,
-    output: Annotated[Path | None, typer.Option("--output", envvar="COREG_OUTPUT", help="[model.coreg]")] = None,
-    categorical: CategoricalOption = None,
-    drop: DropOption = None,
-    no_scale: NoScaleOption = False,
-    policy: PolicyOption = None,
-    insecure: InsecureOption = False,
-    name: NameOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@with_settings(without=frozenset({"alone", "ledger", "patience"}))
+def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk."""
-    given = {
-        "data": data,
-        "target": target,
-        "id": id_column,
-        "unlabelled": unlabelled,
-        "coordinator": coordinator,
-        "identity": identity,
-        "output": output,
-        "categorical": categorical,
-        "drop": drop,
-        "scale": False if no_scale else None,
-        "policy": policy,
-    }
-
-    from site_agent.join import check
+    from site_agent.check import check
 
     def show(text: str, good: bool) -> None:
         if as_json:
@@ -321,7 +132,7 @@ def check_command(
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
-    raise typer.Exit(check(_joining(_settings(config, given), insecure=insecure, name=name), show))
+    raise typer.Exit(check(read_settings(config, given, NEEDED), show))
 
 
 @app.command()
@@ -367,8 +178,8 @@ def predict(
 
     What the model never saw (unknown texts, cells that are missing) is counted on standard error.
     """
+    from site_agent.data.tables import read_table
     from site_agent.model_file import load_model, write_predictions
-    from site_agent.tables import read_table
 
     loaded = load_model(model)
     table = read_table(data)
@@ -395,6 +206,8 @@ def ledger_command(
     A line that was changed, removed or put in is found by the one after it. Nothing comes after the last line: that it was
     changed, or that lines were cut off at the end, does not show.
     """
+    from site_agent.ledger import read_ledger
+
     count = 0
     for entry in read_ledger(path):
         count += 1

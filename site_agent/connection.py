@@ -9,24 +9,32 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from coreg_core.errors import Refused, Unreachable
-from coreg_core.messages import Ask, Finished, Plan, Rejected, ToSite
-from coreg_wire.codec import Assembler, ProtocolError, site_message_to_frames
+from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreachable
+from coreg_core.messages import Ask, Dismissed, Finished, Leaving, Rejected, ToSite
+from coreg_core.outcomes import Outcome
+from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
+from coreg_wire.values import ProtocolError
+from site_agent.federation import Site
+from site_agent.jobs.training import SiteResult
 from site_agent.ledger import Ledger
-from site_agent.machine import Site, SiteResult
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+SILENCE = 30.0  # seconds without a word from the coordinator, after which the operator is told who is waited for
+CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last word
 # Each session has a channel of its own, and pauses are ours: gRPC would share a refused connection's back-off, of seconds
 # and then minutes, with the channels that come after it.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+LAST_WORDS = (Rejected, Dismissed, Finished)
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 # What grpc.aio raises when the other end closed before or while we wrote.
 WRITE_FAILED = (grpc.RpcError, asyncio.InvalidStateError)
 
@@ -59,20 +67,35 @@ class _LostSession(Exception):
     """A session broke: something had been heard in it, or it had been open for a while."""
 
 
-async def take_part(
-    site: Site, ledger: Ledger, dial: Dial, note: Callable[[str], None], on_message: Callable[[ToSite], None]
-) -> SiteResult:
+@dataclass(frozen=True)
+class Watcher:
+    """Who is told what happens, and who takes the result.
+
+    Args:
+        note: a sentence for the operator.
+        message: whatever the coordinator says.
+        deliver: puts the models on the disk; the coordinator hears that the site has them only after it returned.
+    """
+
+    note: Callable[[str], None]
+    message: Callable[[ToSite], None]
+    deliver: Callable[[SiteResult], None]
+
+
+async def take_part(site: Site, ledger: Ledger, dial: Dial, watcher: Watcher) -> SiteResult:
     """Take part in one run to its end, across broken streams and restarts of the coordinator.
 
     Raises:
-        Refused: the coordinator rejected this site, or the certificates do not fit.
+        Refused: the coordinator rejected this site, broke the protocol, or the certificates do not fit.
+        LeftBehind, BadData: the run goes on without this site.
         Unreachable: nobody answered for ``dial.patience`` seconds.
+        StorageError: what has to be written cannot be.
     """
     pause, last_session, joined = FIRST_PAUSE, time.monotonic(), False
     while True:
         try:
             left = dial.patience - (time.monotonic() - last_session)
-            return await _session(site, ledger, dial, left, note, on_message)
+            return await _session(site, ledger, dial, left, watcher)
         except _NoSession as lost:
             reason = str(lost)
         except _LostSession as lost:  # there was a session: patience and pause begin anew
@@ -84,7 +107,7 @@ async def take_part(
             raise Unreachable(
                 f"{dial.address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up."
             )
-        note(f"no session with {dial.address}: {reason}; trying again")
+        watcher.note(f"no session with {dial.address}: {reason}; trying again")
         jittered = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
         await asyncio.sleep(min(jittered, dial.patience - waited))
         pause = min(LONGEST_PAUSE, 2 * pause)
@@ -103,8 +126,7 @@ async def _session(
     ledger: Ledger,
     dial: Dial,
     left: float,
-    note: Callable[[str], None],
-    on_message: Callable[[ToSite], None],
+    watcher: Watcher,
 ) -> SiteResult:
     options = [*channel_options(dial.keepalive), OWN_CONNECTION]
     if dial.credentials is None:
@@ -116,7 +138,7 @@ async def _session(
     def hear(message: ToSite) -> None:
         nonlocal heard
         heard = True
-        on_message(message)
+        watcher.message(message)
 
     async with channel:
         try:
@@ -125,7 +147,7 @@ async def _session(
             raise _NoSession("no answer") from None
         since = time.monotonic()
         try:
-            return await _answer(site, ledger, channel, note, hear)
+            return await _answer(site, ledger, channel, replace(watcher, message=hear))
         except (grpc.RpcError, _LostSession) as error:
             details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             # Another service at that address breaks every stream at once: that is no session, and patience goes on.
@@ -143,57 +165,89 @@ async def _connected(channel: grpc.aio.Channel) -> None:
         state = channel.get_state(try_to_connect=True)
 
 
-async def _answer(
-    site: Site,
-    ledger: Ledger,
-    channel: grpc.aio.Channel,
-    note: Callable[[str], None],
-    on_message: Callable[[ToSite], None],
-) -> SiteResult:
-    call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
-        JOIN_PATH, request_serializer=None, response_deserializer=None
-    )()
+async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher: Watcher) -> SiteResult:
+    call: _Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
     hello = site.hello()
-    assembler = Assembler(max_rows=hello.n_unlabelled)
+    assembler = Assembler()
     ledger.record(hello)
     listened_to = await _write(call, site_message_to_frames(hello))
-    note("connected")
+    watcher.note("connected")
     while True:
-        data = await call.read()
+        data = await _read(call, watcher.note)
         if not isinstance(data, bytes):  # grpc.aio.EOF
             raise _LostSession("the coordinator closed the stream")
         try:
             message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
         except (ProtocolError, DecodeError) as error:
             raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
-        if message is None or not (listened_to or isinstance(message, Rejected | Finished)):
+        if message is None or not (listened_to or isinstance(message, LAST_WORDS)):
             continue  # nobody hears answers any more; the reason, or the model, may still be on its way
-        on_message(message)
+        watcher.message(message)
         if isinstance(message, Rejected):
             raise Refused(f"the coordinator refused this session: {message.reason}")
-        if isinstance(message, Plan):
-            assembler.max_columns = max(1, len(message.coupling))
-        answers = await asyncio.to_thread(_answers, site, ledger if listened_to else None, message)
+        if isinstance(message, Dismissed):
+            raise _dismissal(message)
+        frames = await asyncio.to_thread(_answers, site, ledger if listened_to else None, message, watcher.deliver)
+        for run, room in site.expected.items():
+            assembler.expect(run, *room)
         if listened_to:
-            listened_to = await _write(call, answers)
+            listened_to = await _write(call, frames)
+        if site.breach is not None:
+            raise Refused(f"the coordinator broke the protocol: it {site.breach}")
         if isinstance(message, Finished) and site.result is not None:
-            with contextlib.suppress(*WRITE_FAILED):
-                await call.done_writing()  # the coordinator waits for this: it has said its last word
+            await _leave(call, ledger)
             return site.result
 
 
-def _answers(site: Site, ledger: Ledger | None, message: ToSite) -> list[pb.SiteFrame]:
+def _dismissal(message: Dismissed) -> CoregError:
+    kinds = {Outcome.SITE_FAULT: BadData, Outcome.STALLED: LeftBehind}
+    return kinds.get(message.outcome, Refused)(f"run {message.run} does not go on with this site: {message.reason}")
+
+
+async def _read(call: "_Call", note: Callable[[str], None]) -> object:
+    """The next frame; a coordinator that says nothing is waited for, as long as its connection lives, but not silently."""
+    reading, since, pause = asyncio.ensure_future(call.read()), time.monotonic(), SILENCE
+    try:
+        while True:
+            done, _ = await asyncio.wait({reading}, timeout=pause)
+            if done:
+                return reading.result()
+            waited = time.monotonic() - since
+            note(f"connected; nothing heard for {waited:.0f} s: waiting for the coordinator, or for other sites")
+            pause *= 2
+    finally:
+        reading.cancel()
+
+
+async def _leave(call: "_Call", ledger: Ledger) -> None:
+    """The site's last word; then the coordinator ends the stream, having heard it."""
+    leaving = Leaving("the run is over")
+    with contextlib.suppress(*WRITE_FAILED, TimeoutError):
+        ledger.record(leaving)
+        await _write(call, site_message_to_frames(leaving))
+        await call.done_writing()
+        async with asyncio.timeout(CLOSE_GRACE):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+
+
+def _answers(
+    site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]
+) -> list[pb.SiteFrame]:
     """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
-    part = message.part if isinstance(message, Ask) else None
+    ask = message if isinstance(message, Ask) else None
+    answers = site.handle(message)
+    if isinstance(message, Finished) and site.result is not None and site.breach is None:
+        deliver(site.result)  # before the coordinator hears that the site has it
     frames: list[pb.SiteFrame] = []
-    for answer in site.handle(message):
+    for answer in answers:
         if ledger is not None:
-            ledger.record(answer, part)
+            ledger.record(answer, ask)
             frames += site_message_to_frames(answer)
     return frames
 
 
-async def _write(call: "grpc.aio.StreamStreamCall[bytes, bytes]", frames: Iterable[pb.SiteFrame]) -> bool:
+async def _write(call: "_Call", frames: Iterable[pb.SiteFrame]) -> bool:
     """False when the stream broke, which reading on will explain."""
     try:
         for frame in frames:

@@ -6,7 +6,6 @@ wrong, because gRPC reports most failures of TLS as "Socket closed". Must not kn
 """
 
 import os
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.files import write_whole
 from coreg_wire.names import (
     certificate_name,
     check_site_name,
@@ -98,7 +98,7 @@ def enrol(directory: Path | str, name: str) -> EnrolResult:
         .add_extension(x509.SubjectAlternativeName([site_uri(name)]), critical=False)
         .sign(key, SHA256())
     )
-    _replace(directory / REQUEST, request.public_bytes(keys.Encoding.PEM))
+    _write_public(directory / REQUEST, request.public_bytes(keys.Encoding.PEM))
     return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
 
 
@@ -134,8 +134,8 @@ def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | N
             f"({fingerprint(old)[:16]}…). If the coordinator's operator confirms a new authority, delete "
             f"{trusted} and install again."
         )
-    _replace(trusted, ca.public_bytes(keys.Encoding.PEM))
-    _replace(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
+    _write_public(trusted, ca.public_bytes(keys.Encoding.PEM))
+    _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
     return check_identity(directory, now=now)
 
 
@@ -288,19 +288,5 @@ def _create_private(path: Path, data: bytes) -> None:
         raise StorageError(f"{path} cannot be made ({error.strerror}): check its directory.") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a public file at one instant."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}): check its directory.") from error
+def _write_public(path: Path, data: bytes) -> None:
+    write_whole(path, data, mode=0o644)

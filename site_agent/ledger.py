@@ -3,6 +3,9 @@
 Knows messages and one file. Each line carries the hash of the line before it, so a line that is changed, removed or
 put in later breaks the chain from there on; the last line, which no other follows, and lines that are cut off the end do
 not show. An entry is on disk, and not in the system's memory alone, before its message is on the wire.
+
+It is also what the site remembers of its answers over restarts (`recall`): how many it gave to a plan on a set of instances,
+and which of them could become a run's result.
 """
 
 import datetime as dt
@@ -13,10 +16,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import Fault, FromSite, Hello, Leaving, PlanAccepted, PlanRefused, Prediction
+from coreg_core.messages import Ask, Fault, Fetched, FromSite, Hello, Leaving, PlanAccepted, PlanRefused, Prediction
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from site_agent.jobs.training import Remembered, Verified
 
 GENESIS = "0" * 64
 
@@ -57,11 +63,9 @@ class Ledger:
                 f"{self.path}: another agent of this site is running and writes it. Let it go on, or end it first."
             ) from None
 
-    def record(self, message: FromSite, answers: str | None = None) -> None:
-        """Write down a message that is about to leave; ``answers`` says which part was asked, affine or linear."""
-        entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message)}
-        if answers is not None:
-            entry["part"] = answers
+    def record(self, message: FromSite, ask: Ask | None = None) -> None:
+        """Write down a message that is about to leave; ``ask`` is the question that it answers."""
+        entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         try:
             self._file.write(line + b"\n")
@@ -80,36 +84,77 @@ class Ledger:
         self._file.close()
 
 
-def _describe(message: FromSite) -> dict[str, Any]:
+def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
+    kind = type(message).__name__
     match message:
         case Hello():
-            return {"kind": "Hello", "n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
+            return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case PlanAccepted():
             told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
-            return {
-                "kind": "PlanAccepted",
-                "run": message.run,
-                "numbers": 2,
-                "data_digest": message.data_digest,
-                **told,
-            }
+            instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
+            digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
+            return {"kind": kind, "run": message.run, "numbers": 2, **told, **instances, **digests}
         case PlanRefused():
-            return {"kind": "PlanRefused", "run": message.run, "text": message.reason}
+            return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():
-            return {
-                "kind": "Prediction",
-                "run": message.run,
-                "round": message.round,
-                "attempt": message.attempt,
-                "numbers": message.values.values.size,
-                "sha256": message.values.digest,
-                "sent": "in clear",
-            }
+            sent = {"numbers": message.values.values.size, "sha256": message.values.digest, "sent": "in clear"}
+            return {"kind": kind, **_where(message), **sent, **({} if ask is None else _question(ask))}
         case Fault():
-            where = {"run": message.run, "round": message.round, "attempt": message.attempt}
-            return {"kind": "Fault", **where, "text": message.reason}
+            return {"kind": kind, **_where(message), "text": message.reason}
+        case Fetched():
+            return {"kind": kind, "run": message.run}
         case Leaving():
-            return {"kind": "Leaving", "text": message.reason}
+            return {"kind": kind, "text": message.reason}
+        case _:
+            assert_never(message)
+
+
+def _where(message: Prediction | Fault) -> dict[str, Any]:
+    return {"run": message.run, "question": message.question, "attempt": message.attempt}
+
+
+def _question(ask: Ask) -> dict[str, Any]:
+    columns = [[column.coupling, column.weight] for column in ask.columns]
+    return {"part": ask.part, "target": ask.targets.digest, "columns": columns, "verifies": ask.verifies}
+
+
+def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
+    """What the ledger tells of this plan on the instances of that digest, and of this run of it.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    plans: dict[str, tuple[Any, Any]] = {}
+    answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
+    for entry in _entries(path):
+        run = entry.get("run")
+        if entry.get("kind") == "PlanAccepted":
+            plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
+        elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
+            answered += 1
+            if run == plan.run:
+                asked[entry["question"], entry["attempt"]] = f"{entry['part']}:{entry['target']}"
+                if entry["verifies"]:
+                    columns = tuple(Column(*column) for column in entry["columns"])
+                    verified.append(Verified(entry["target"], columns))
+    return Remembered(answered, asked, tuple(verified[-2:]))
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Every line that is an entry; one that was torn by a crash was never followed by its message."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    yield entry
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:

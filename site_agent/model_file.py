@@ -8,8 +8,6 @@ is mode 0600, and says what it holds. Knows files; no socket.
 import hashlib
 import io
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +22,9 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.views import KernelExpansion
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import Table
+from coreg_wire.files import write_whole
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import Table
 
 FORMAT = "coreg-model/1"
 WARNING = (
@@ -86,7 +85,7 @@ def save_model(path: Path, model: SiteModel) -> None:
     header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
     if meta["contains_records"]:
         header["warning"] = LINEAR_WARNING if isinstance(model.function.kernel, Linear) else WARNING
-    _write_whole(path, safetensors.numpy.save(arrays, metadata=header))
+    write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
 
 
 def contains_records(function: KernelExpansion) -> bool:
@@ -152,11 +151,11 @@ def write_predictions(
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():
         case ".csv":
-            _write_whole(path, frame.write_csv().encode(), mode=mode)
+            write_whole(path, frame.write_csv().encode(), mode=mode)
         case ".parquet" | ".pq":
             buffer = io.BytesIO()
             frame.write_parquet(buffer)
-            _write_whole(path, buffer.getvalue(), mode=mode)
+            write_whole(path, buffer.getvalue(), mode=mode)
         case _:
             raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
 
@@ -178,22 +177,3 @@ def _checksum(arrays: dict[str, Arr], text: str) -> str:
         digest.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Beside the place, on disk, then moved there: a crash leaves the old file or the new one."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror}).") from None
-    finally:  # nothing is left to remove once it was moved; an interrupted write leaves no rows lying about
-        Path(temporary).unlink(missing_ok=True)

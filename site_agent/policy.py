@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coreg_core.errors import UsageError
-from coreg_core.messages import Plan
+from coreg_core.plan import Plan
+from coreg_core.rounds.questions import most_questions
 from coreg_wire.console import read_toml
 
 
@@ -24,6 +25,8 @@ class Policy(BaseModel):
     coupling_max: float = Field(default=100.0, ge=0)
     most_couplings: int = Field(default=64, ge=1)
     most_threads: int = Field(default=64, ge=1)
+    # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
+    most_questions: int | None = Field(default=None, ge=1)
     # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
@@ -31,31 +34,45 @@ class Policy(BaseModel):
 
     def objection(self, plan: Plan) -> str | None:
         """Why this site will not take part, or None."""
-        coupled = [c for c in plan.coupling if not self.coupling_min <= c <= self.coupling_max]
+        couplings, iteration, objective = plan.couplings, plan.iteration, plan.objective
+        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
         checks = [
-            (plan.max_rounds > self.max_rounds, f"max_rounds={plan.max_rounds} is above max_rounds={self.max_rounds}"),
-            (plan.min_sites < self.min_sites, f"min_sites={plan.min_sites} is below min_sites={self.min_sites}"),
+            (
+                iteration.max_rounds > self.max_rounds,
+                f"max_rounds={iteration.max_rounds} is above max_rounds={self.max_rounds}",
+            ),
+            (
+                plan.membership.min_sites < self.min_sites,
+                f"min_sites={plan.membership.min_sites} is below min_sites={self.min_sites}",
+            ),
             (
                 bool(coupled),
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
             ),
             (
-                len(plan.coupling) > self.most_couplings,
-                f"{len(plan.coupling)} couplings are more than most_couplings={self.most_couplings}",
+                len(couplings) > self.most_couplings,
+                f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
             ),
-            (plan.threads > self.most_threads, f"threads={plan.threads} is above most_threads={self.most_threads}"),
             (
-                not self.disclose_target_norm and plan.target != "standardised",
-                f"target={plan.target!r} would disclose the norm of the targets (disclose_target_norm=false); "
+                iteration.threads > self.most_threads,
+                f"threads={iteration.threads} is above most_threads={self.most_threads}",
+            ),
+            (
+                not self.disclose_target_norm and objective.target != "standardised",
+                f"target={objective.target!r} would disclose the norm of the targets (disclose_target_norm=false); "
                 "use 'standardised'",
             ),
             (
-                self.disclose_bound == "a-priori" and plan.bound == "tight",
+                self.disclose_bound == "a-priori" and plan.privacy.bound == "tight",
                 "bound='tight' would disclose more than disclose_bound='a-priori'",
             ),
         ]
         broken = [text for is_broken, text in checks if is_broken]
         return f"against this site's policy: the plan's {'; '.join(broken)}." if broken else None
+
+    def questions(self, plan: Plan) -> int:
+        """How many answers this site gives to a plan on one set of instances, over all its runs."""
+        return self.most_questions or most_questions(plan.iteration.max_rounds)
 
 
 def read_policy(path: Path | None) -> Policy:

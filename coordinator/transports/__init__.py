@@ -39,6 +39,10 @@ class Transport(Protocol):
         """Say why, then close the session."""
         ...
 
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        """Vectors of that run may announce so much from here on; before it, none is taken."""
+        ...
+
     async def close(self) -> None:
         """Deliver what is queued, within a moment, and let everybody go."""
         ...

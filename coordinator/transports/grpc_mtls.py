@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 
-from coordinator.events import Received, SiteJoined, SiteLost
+from coordinator.events import Breached, Received, SiteJoined, SiteLost, TurnedAway
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.messages import Finished, Hello, Leaving, Rejected, ToSite
-from coreg_wire.codec import Assembler, ProtocolError, coordinator_message_to_frames
+from coreg_core.messages import Dismissed, Finished, Hello, Leaving, PlanAccepted, Rejected, ToSite
+from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.service import JOIN, SERVICE, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
+from coreg_wire.values import ProtocolError
 
-# The largest m that the first site may announce: 1.6 GB a vector. Later ones have to equal it (the machine says so).
+# The largest m that a site may announce: 1.6 GB a vector of one column. The others have to equal it (the run says so).
 MAX_UNLABELLED = 200_000_000
 # A stream that is ended, or a socket that is closed, while its peer still writes is reset, and the peer loses what it had
-# not read yet. So after the last word (Finished, Rejected) the peer is the one who ends the stream, and this is how
+# not read yet. So after the last word (Finished, Dismissed, Rejected) the peer is the one who ends the stream, and this is how
 # long it gets to do so.
 CLOSE_GRACE = 5.0
 
@@ -35,6 +36,7 @@ class _Session:
     """One open stream. The writer takes messages from the outbox; None ends it."""
 
     site: str
+    assembler: Assembler
     outbox: asyncio.Queue[ToSite | None] = field(default_factory=asyncio.Queue)
     closed_by_us: bool = False
 
@@ -52,7 +54,6 @@ class GrpcServer:
         listen: host:port; port 0 takes a free one, and `port` tells which after `start`.
         credentials: of `coreg_wire.credentials.server_credentials`; None is --insecure, on loopback alone.
         authorise: raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
-        n_columns: k, the columns that every vector of this run has.
         keepalive: seconds between pings; a silent loss is found within twice this.
     """
 
@@ -62,14 +63,14 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None,
         authorise: Callable[[str, bytes], None],
         *,
-        n_columns: int,
         keepalive: float = 5.0,
     ):
         if credentials is None and not is_loopback(listen):
             raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
         self.traffic, self.port = Traffic(), 0
         self._listen, self._credentials, self._authorise = listen, credentials, authorise
-        self._n_columns, self._keepalive = n_columns, keepalive
+        self._keepalive = keepalive
+        self._expected: dict[str, tuple[int, int]] = {}
         self._sessions: dict[str, _Session] = {}
         self._streams: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
@@ -107,6 +108,12 @@ class GrpcServer:
         if (session := self._sessions.pop(site, None)) is not None:
             session.close(Rejected(reason))
 
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        """Every session's assembler learns it, and those of sessions that open later."""
+        self._expected[run] = (rows, columns)
+        for session in self._sessions.values():
+            session.assembler.expect(run, rows, columns)
+
     async def close(self) -> None:
         """End every stream after what is queued for it."""
         for session in list(self._sessions.values()):
@@ -123,7 +130,8 @@ class GrpcServer:
         assert task is not None
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
-        assembler = Assembler(max_rows=0, max_columns=self._n_columns)
+        assembler = Assembler()
+        hello: Hello | None = None
         try:
             hello = await self._hello(frames, assembler)  # first: a peer that is still writing would not hear why
             name = self._authenticated(context)
@@ -132,11 +140,14 @@ class GrpcServer:
                     f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
                 )
         except CoregError as error:
+            who = hello.site if hello is not None else ""
+            self._emit(TurnedAway(who, str(error)))  # refused at the door: otherwise only the site would hear of it
             await self._write(context, Rejected(str(error)))
             await _ends(asyncio.create_task(_drain(frames)))
             return
-        assembler.max_rows = hello.n_unlabelled
-        session = _Session(hello.site)
+        for run, room in self._expected.items():
+            assembler.expect(run, *room)
+        session = _Session(hello.site, assembler)
         if (earlier := self._sessions.get(hello.site)) is not None:
             earlier.close()  # a site that rejoins replaces its old session
         self._sessions[hello.site] = session
@@ -147,7 +158,7 @@ class GrpcServer:
             while (following := await session.outbox.get()) is not None:
                 message = following
                 await self._write(context, message)
-            if isinstance(message, Finished | Rejected):
+            if isinstance(message, Finished | Dismissed | Rejected):
                 await _ends(reader)
         finally:
             reader.cancel()
@@ -171,8 +182,6 @@ class GrpcServer:
             raise ProtocolError("a session has to open with Hello; nothing came.") from None
         if not isinstance(message, Hello):
             raise ProtocolError("a session has to open with Hello.")
-        if message.n_unlabelled > MAX_UNLABELLED:
-            raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
         return message
 
     async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
@@ -181,13 +190,15 @@ class GrpcServer:
                 message = assembler.feed_site(self._parse(data))
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
+                if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
+                    raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
                 self._emit(Received(session.site, message))
                 if isinstance(message, Leaving):
                     session.close()
                     break
         except ProtocolError as error:
             if self._sessions.get(session.site) is session:  # what a replaced session says is no event
-                self._emit(SiteLost(session.site, f"broke the protocol: {error}"))
+                self._emit(Breached(session.site, str(error)))
             session.close(Rejected(f"{session.site}: {error}"))
             await _drain(frames)
         except (grpc.RpcError, asyncio.CancelledError):

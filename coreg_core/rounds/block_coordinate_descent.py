@@ -27,6 +27,7 @@ from coreg_core.rounds.schedule import (
     Terms,
     code_of,
     column_norms,
+    shown_residual,
     stops_of,
 )
 
@@ -66,6 +67,7 @@ class BlockCoordinateDescent:
         n_unlabelled: int,
         warm: FinalTargets | None = None,
         round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
     ) -> SweepState:
         """From ŷ_v = 0 as in the paper; from the mean target of earlier models when membership changed."""
         M, m, k = self.terms.n_views, n_unlabelled, self.terms.n_columns
@@ -79,7 +81,8 @@ class BlockCoordinateDescent:
         M = self.terms.n_views
         others = np.delete(state.predictions, state.site, axis=0)
         mean: Arr = others.sum(axis=0) / max(1, M - 1)
-        return mean
+        # A column that has stopped is asked what it was asked last, so that the last sweep's targets are the models'.
+        return np.where(state.stops == 0, mean, state.targets[state.site])
 
     def query(self, state: SweepState) -> Query:
         """respond(mean of the others, 2λ(M−1)), of one site."""
@@ -140,7 +143,8 @@ class BlockCoordinateDescent:
         """The last complete sweep; every one is verified."""
         if np.isinf(state.residual).any():
             return None
-        return Progress(state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops))
+        residual = shown_residual(state.residual, self.weights)
+        return Progress(state.round, True, residual, state.gap, state.prediction_bound, stops_of(state.stops))
 
     def finished(self, state: SweepState) -> bool:
         """Every column has stopped."""

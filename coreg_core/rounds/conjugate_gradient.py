@@ -30,6 +30,7 @@ from coreg_core.rounds.schedule import (
     code_of,
     column_norms,
     normalised,
+    shown_residual,
     stops_of,
 )
 
@@ -90,19 +91,20 @@ class ConjugateGradient:
         n_unlabelled: int,
         warm: FinalTargets | None = None,
         round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,
     ) -> GradientState:
-        """From z = 0, or from the mean target of earlier models."""
+        """From z = 0, or from the mean target of earlier models; with b known, its first question is R at z."""
         m, k = n_unlabelled, self.terms.n_columns
         zero = np.zeros((m, k))
         z = zero if warm is None else warm.targets.mean(axis=0)
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
         return GradientState(
             round=round,
-            ask=Next.AFFINE,
+            ask=Next.AFFINE if affine is None else Next.VERIFY,
             since_verified=0,
             verified=0,
             z=z,
-            b=zero,
+            b=zero if affine is None else affine / self.terms.n_views,
             r=zero,
             p=zero,
             rr=np.zeros(k),
@@ -125,7 +127,7 @@ class ConjugateGradient:
             case Next.AFFINE:
                 return Query(np.zeros_like(state.z), self.weights, "affine")
             case Next.DIRECTION:
-                return Query(normalised(state.p)[0], self.weights, "linear")
+                return Query(normalised(state.p)[0], self.weights, "linear", verifies=False)
             case Next.VERIFY:
                 return Query(state.z, self.weights, "linear")
 
@@ -244,7 +246,7 @@ class ConjugateGradient:
         return Progress(
             state.round,
             bool(state.verified),
-            state.residual,
+            shown_residual(state.residual, self.weights),
             state.gap,
             state.prediction_bound,
             stops_of(state.stops),

@@ -23,6 +23,7 @@ from coreg_core.rounds.schedule import (
     Terms,
     code_of,
     column_norms,
+    shown_residual,
     stops_of,
 )
 
@@ -62,6 +63,7 @@ class Consensus:
         n_unlabelled: int,
         warm: FinalTargets | None = None,
         round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
     ) -> ConsensusState:
         """From z = 0, or from the mean target of earlier models."""
         m, k = n_unlabelled, self.terms.n_columns
@@ -109,7 +111,8 @@ class Consensus:
         """Every round is verified."""
         if np.isinf(state.residual).any():
             return None
-        return Progress(state.round, True, state.residual, state.gap, state.prediction_bound, stops_of(state.stops))
+        residual = shown_residual(state.residual, self.weights)
+        return Progress(state.round, True, residual, state.gap, state.prediction_bound, stops_of(state.stops))
 
     def finished(self, state: ConsensusState) -> bool:
         """Every column has stopped."""

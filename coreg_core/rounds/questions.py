@@ -15,29 +15,56 @@ Knows the schedules by name; no message, site or plan.
 
 from collections.abc import Sequence
 
+from jaxtyping import Float64
+
+from coreg_core.arrays import Arr
 from coreg_core.objective import consensus_weight, sweep_weight
-from coreg_core.rounds.schedule import Query
+from coreg_core.rounds.columns import Column
+from coreg_core.views import Part
 
 
-def question_fault(name: str, coupling: Sequence[float], n_views: range, query: Query) -> str | None:
+def weight_of(name: str, coupling: float, n_views: int) -> float:
+    """μ at which the schedule of that name asks a column of coupling λ, where M sites take part."""
+    weight = sweep_weight if name == "block-coordinate-descent" else consensus_weight
+    return weight(coupling, n_views)
+
+
+def question_fault(
+    name: str,
+    coupling: Sequence[float],
+    n_views: range,
+    part: Part,
+    columns: Sequence[Column],
+    targets: Float64[Arr, "m k"],
+) -> str | None:
     """Why the schedule of that name asks no such thing, with any of these numbers of sites; None where it does.
 
     Args:
         name: of the schedule.
-        coupling: λ, one for each column.
+        coupling: λ, one for each column of the plan.
         n_views: the numbers of sites that may take part.
-        query: its targets and weights have a column for each coupling.
+        part: of respond.
+        columns: what is asked, column by column.
+        targets: as many columns.
     """
     gradients = name == "conjugate-gradients"
-    if query.part == "linear" and not gradients:
+    if part == "linear" and not gradients:
         return f"a linear question, where {name} asks affine ones alone."
-    if query.part == "affine" and gradients and query.targets.any():
+    if part == "affine" and gradients and targets.any():
         return "an affine question at another target than 0, which conjugate gradients never ask: it would show labels."
-    weight = sweep_weight if name == "block-coordinate-descent" else consensus_weight
-    asked = query.weights.tolist()
+    return weights_fault(name, coupling, n_views, columns)
+
+
+def weights_fault(name: str, coupling: Sequence[float], n_views: range, columns: Sequence[Column]) -> str | None:
+    """Why these columns are not the plan's couplings at the weights that some allowed number of sites gives; or None."""
+    if tuple(column.coupling for column in columns) != tuple(coupling):
+        told = ", ".join(f"{column.coupling:g}" for column in columns)
+        return (
+            f"columns of coupling {told or '(none)'}, where the plan has {', '.join(f'{lam:g}' for lam in coupling)}."
+        )
     # The coordinator computes them by the same function of the same numbers, so they are equal to the last bit.
-    if not any(all(weight(lam, M) == mu for lam, mu in zip(coupling, asked, strict=True)) for M in n_views):
-        told = ", ".join(f"{mu:g}" for mu in asked)
+    if not any(all(weight_of(name, c.coupling, M) == c.weight for c in columns) for M in n_views):
+        told = ", ".join(f"{column.weight:g}" for column in columns)
         return f"weights {told}, which the plan's couplings have with no number of sites from {n_views[0]} to {n_views[-1]}."
     return None
 

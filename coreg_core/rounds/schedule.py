@@ -38,11 +38,15 @@ _COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 @dataclass(frozen=True)
 class Query:
-    """respond(targets, weights), asked of every site, or of one."""
+    """respond(targets, weights), asked of every site, or of one.
+
+    ``verifies``: the models that the schedule ends with may be the answers to these targets.
+    """
 
     targets: Float64[Arr, "m k"]
     weights: Float64[Arr, " k"]
     part: Part
+    verifies: bool = True
     site: int | None = None  # position in site order; None: all of them
 
 
@@ -136,6 +140,11 @@ class State(Protocol):
 S = TypeVar("S", bound=State)
 
 
+def shown_residual(residual: Float64[Arr, " k"], weights: Float64[Arr, " k"]) -> Float64[Arr, " k"]:
+    """The residuals for whoever watches: 0 where μ = 0, since such a column has nothing to agree on and never moves."""
+    return np.where(weights == 0.0, 0.0, residual)
+
+
 @runtime_checkable
 class Schedule(Protocol[S]):
     """Pure steps over a state. Methods never change the state that they are given."""
@@ -145,8 +154,17 @@ class Schedule(Protocol[S]):
         """What the schedule knows of the federation."""
         ...
 
-    def start(self, n_unlabelled: int, warm: FinalTargets | None = None, round: int = 0) -> S:  # noqa: A002
-        """The first state; from earlier models, and counting on from ``round``, when membership changed."""
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None = None,
+        round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,
+    ) -> S:
+        """The first state; from earlier models, and counting on from ``round``, when membership changed.
+
+        ``affine`` is Σ_v respond_v(0) of these very sites, where it is known: conjugate gradients then do not ask it again.
+        """
         ...
 
     def query(self, state: S) -> Query:

@@ -1,73 +1,78 @@
 r"""Messages to protobuf frames and back, in pairs, with every check that can be made before a message is used.
 
 Knows coreg_core.messages and the generated code; no machine, no socket. A vector travels as raw little-endian doubles,
-1 MiB at a time: the first piece inside its message, the rest in Chunk frames. What comes from a peer is checked here
-for size, shape, order and finiteness, and the size is checked *before* memory is taken.
+1 MiB at a time: the first piece inside its message, the rest in Chunk frames, each with its run, so that the runs of one
+stream do not wait for each other. What comes from a peer is checked for size, shape, order and finiteness, and the size is
+checked *before* memory is taken: nothing is taken for a run that was not expected.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields
-from math import isfinite
-from typing import Any, TypeAlias, assert_never, cast, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from coreg_core.errors import BadData
-from coreg_core.messages import (
-    Ask,
-    Fault,
-    Finished,
-    Form,
-    FromSite,
-    Hello,
-    Leaving,
-    LostPolicy,
-    Plan,
-    PlanAccepted,
-    PlanRefused,
-    Prediction,
-    Rejected,
-    TargetScale,
-    ToSite,
-    Vector,
-)
-from coreg_core.rounds import ScheduleName
-from coreg_core.rounds.schedule import Stop
-from coreg_core.views import BoundRule, Part
+from coreg_core.messages import FromSite, ToSite, Vector
 from coreg_wire.v1 import federation_pb2 as pb
+from coreg_wire.values import ProtocolError, fill, read, snake, text
 
 CHUNK_BYTES = 1 << 20
-MAX_COLUMNS = 4096
-MAX_TEXT = 10_000  # characters of a reason or a name; longer ones are cut when sent and refused when received
 # A frame is one chunk and a head: anything larger is refused by gRPC before it is parsed.
 MAX_FRAME_BYTES = CHUNK_BYTES + (1 << 18)
 
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
+_FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
+_TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
+# The one field of a message that is a vector, by the message's name in its oneof.
+_VECTOR_FIELDS = {"prediction": "values", "ask": "targets", "finished": "targets"}
 
 
-class ProtocolError(BadData):
-    """A peer sent something that its protocol does not allow."""
+# --- out ----------------------------------------------------------------------------------------------------------
 
 
-# --- vectors ------------------------------------------------------------------------------------------------------
+def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
+    """One message, and the chunks of its vector."""
+    return _frames(message, pb.SiteFrame)
 
 
-def vector_to_frames(vector: Vector) -> tuple[pb.Vector, Iterator[bytes]]:
-    """The head with the first MiB, and the pieces that follow; no more than one is copied at a time."""
-    data = vector.values.astype("<f8", copy=False).data.cast("B") if vector.values.size else memoryview(b"")
-    head = pb.Vector(rows=vector.shape[0], columns=vector.shape[1], data=bytes(data[:CHUNK_BYTES]))
-    rest = range(CHUNK_BYTES, len(data), CHUNK_BYTES)
-    return head, (bytes(data[start : start + CHUNK_BYTES]) for start in rest)
+def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFrame]:
+    """One message, and the chunks of its vector."""
+    return _frames(message, pb.CoordinatorFrame)
+
+
+def _frames(message: Any, frame_type: Any) -> Iterator[Any]:
+    name = snake(type(message).__name__)
+    frame = frame_type()
+    body = getattr(frame.message, name)
+    body.SetInParent()  # a message without a field that is set is a message all the same
+    fill(body, message)
+    data = memoryview(b"")
+    vector = getattr(message, _VECTOR_FIELDS[name]) if name in _VECTOR_FIELDS else None
+    if vector is not None:
+        data = vector.values.astype("<f8", copy=False).data.cast("B") if vector.values.size else data
+        head = getattr(body, _VECTOR_FIELDS[name])
+        head.rows, head.columns = vector.shape
+        head.data = bytes(data[:CHUNK_BYTES])  # in place: a message handed to a constructor is copied once more
+    yield frame
+    for start in range(CHUNK_BYTES, len(data), CHUNK_BYTES):
+        frame = frame_type()
+        frame.chunk.run = message.run
+        frame.chunk.data = bytes(data[start : start + CHUNK_BYTES])
+        yield frame
+
+
+# --- in -----------------------------------------------------------------------------------------------------------
 
 
 class _Assembly:
-    """A vector on its way: its memory is taken once, after the size was checked, and filled in order."""
+    """A message on its way: its vector's memory is taken once, after the size was checked, and filled in order."""
 
-    def __init__(self, head: pb.Vector, max_rows: int, max_columns: int):
-        if not (0 < head.rows <= max_rows and 0 < head.columns <= max_columns):
+    def __init__(self, body: Any, head: pb.Vector, room: tuple[int, int]):
+        rows, columns = room
+        if not (0 < head.rows <= rows and 0 < head.columns <= columns):
             raise ProtocolError(
-                f"a vector of {head.rows} x {head.columns} numbers announced; at most {max_rows} x {max_columns} fit."
+                f"a vector of {head.rows} x {head.columns} numbers announced; at most {rows} x {columns} fit."
             )
+        self.body = body
         self.values = np.empty((head.rows, head.columns), dtype="<f8")
         self._bytes = self.values.data.cast("B")
         self._filled = 0
@@ -92,262 +97,64 @@ class _Assembly:
         return vector
 
 
-# --- from a site --------------------------------------------------------------------------------------------------
-
-
-def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
-    """One message, and the chunks of its vector."""
-    pieces: Iterator[bytes] = iter(())
-    match message:
-        case Hello():
-            body = pb.FromSite(hello=pb.Hello(**_fields(message)))
-        case PlanAccepted():
-            body = pb.FromSite(plan_accepted=pb.PlanAccepted(**_fields(message)))
-        case PlanRefused():
-            body = pb.FromSite(plan_refused=pb.PlanRefused(**_fields(message)))
-        case Prediction():
-            head, pieces = vector_to_frames(message.values)
-            body = pb.FromSite(
-                prediction=pb.Prediction(run=message.run, round=message.round, attempt=message.attempt, values=head)
-            )
-        case Fault():
-            body = pb.FromSite(fault=pb.Fault(**_fields(message)))
-        case Leaving():
-            body = pb.FromSite(leaving=pb.Leaving(**_fields(message)))
-        case _:
-            assert_never(message)
-    yield pb.SiteFrame(message=body)
-    for piece in pieces:
-        frame = pb.SiteFrame()
-        frame.chunk.data = piece  # set in place: a message handed to a constructor is copied once more
-        yield frame
-
-
-def site_message_from_proto(body: pb.FromSite, values: Vector | None) -> FromSite:
-    """The inverse; ``values`` is the vector that arrived with it."""
-    match body.WhichOneof("body"):
-        case "hello":
-            h = body.hello
-            return Hello(_text(h.site), h.protocol, h.n_unlabelled, _text(h.ids_digest))
-        case "plan_accepted":
-            a = body.plan_accepted
-            return PlanAccepted(
-                _text(a.run),
-                _text(a.plan_digest),
-                _text(a.data_digest),
-                _number(a.bound, "bound"),
-                _number(a.scale, "scale"),
-                a.threads,
-            )
-        case "plan_refused":
-            return PlanRefused(_text(body.plan_refused.run), _text(body.plan_refused.reason))
-        case "prediction":
-            p = body.prediction
-            return Prediction(_text(p.run), p.round, p.attempt, _present(values))
-        case "fault":
-            f = body.fault
-            return Fault(_text(f.run), f.round, f.attempt, _text(f.reason))
-        case "leaving":
-            return Leaving(_text(body.leaving.reason))
-        case _:
-            raise ProtocolError("a message of a kind that this version does not know.")
-
-
-# --- to a site ----------------------------------------------------------------------------------------------------
-
-
-def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFrame]:
-    """One message, and the chunks of its vector."""
-    pieces: Iterator[bytes] = iter(())
-    match message:
-        case Plan():
-            body = pb.ToSite(plan=plan_to_proto(message))
-        case Ask():
-            head, pieces = vector_to_frames(message.targets)
-            ask = pb.Ask(
-                run=message.run,
-                round=message.round,
-                attempt=message.attempt,
-                part=message.part,
-                weights=message.weights,
-                targets=head,
-            )
-            body = pb.ToSite(ask=ask)
-        case Finished():
-            finished = pb.Finished(
-                run=message.run, stop=message.stop.name, reason=message.reason[:MAX_TEXT], weights=message.weights
-            )
-            if message.targets is not None:
-                head, pieces = vector_to_frames(message.targets)
-                finished.targets.CopyFrom(head)
-            body = pb.ToSite(finished=finished)
-        case Rejected():
-            body = pb.ToSite(rejected=pb.Rejected(reason=message.reason[:MAX_TEXT]))
-        case _:
-            assert_never(message)
-    yield pb.CoordinatorFrame(message=body)
-    for piece in pieces:
-        frame = pb.CoordinatorFrame()
-        frame.chunk.data = piece  # set in place: a message handed to a constructor is copied once more
-        yield frame
-
-
-def coordinator_message_from_proto(body: pb.ToSite, targets: Vector | None) -> ToSite:
-    """The inverse; ``targets`` is the vector that arrived with it."""
-    match body.WhichOneof("body"):
-        case "plan":
-            return plan_from_proto(body.plan)
-        case "ask":
-            a = body.ask
-            part = cast(Part, _one_of(a.part, Part, "part"))
-            weights = tuple(_number(w, "weight") for w in a.weights)
-            return Ask(_text(a.run), a.round, a.attempt, part, weights, _present(targets))
-        case "finished":
-            f = body.finished
-            if f.stop not in Stop.__members__:
-                raise ProtocolError(f"an unknown stop {f.stop[:40]!r}.")
-            weights = tuple(_number(w, "weight") for w in f.weights)
-            return Finished(_text(f.run), Stop[f.stop], _text(f.reason), weights, targets)
-        case "rejected":
-            return Rejected(_text(body.rejected.reason))
-        case _:
-            raise ProtocolError("a message of a kind that this version does not know.")
-
-
-def plan_to_proto(plan: Plan) -> pb.Plan:
-    """Field by field; a rule and a number travel in their own fields."""
-    values = _fields(plan)
-    for name in ("bandwidth", "ridge"):
-        value = values[name]
-        values[name] = pb.RuleOrValue(rule=value) if isinstance(value, str) else pb.RuleOrValue(value=value)
-    return pb.Plan(**values)
-
-
-def plan_from_proto(p: pb.Plan) -> Plan:
-    """The inverse; words that this version does not know are refused."""
-    return Plan(
-        run=_text(p.run),
-        federation=_text(p.federation),
-        sites=tuple(_text(s) for s in p.sites),
-        min_sites=p.min_sites,
-        on_lost=cast(LostPolicy, _one_of(p.on_lost, LostPolicy, "on_lost")),
-        form=cast(Form, _one_of(p.form, Form, "form")),
-        kernel=_text(p.kernel),
-        bandwidth=_rule_or_value(p.bandwidth, "bandwidth"),
-        ridge=_rule_or_value(p.ridge, "ridge"),
-        degree=p.degree,
-        offset=_number(p.offset, "offset"),
-        landmarks=p.landmarks,
-        seed=p.seed,
-        coupling=tuple(_number(c, "coupling") for c in p.coupling),
-        schedule=cast(ScheduleName, _one_of(p.schedule, ScheduleName, "schedule")),
-        tolerance=_number(p.tolerance, "tolerance"),
-        prediction_tolerance=_number(p.prediction_tolerance, "prediction_tolerance"),
-        max_rounds=p.max_rounds,
-        target=cast(TargetScale, _one_of(p.target, TargetScale, "target")),
-        bound=cast(BoundRule, _one_of(p.bound, BoundRule, "bound")),
-        threads=p.threads,
-    )
-
-
-# --- streams ------------------------------------------------------------------------------------------------------
-
-
 class Assembler:
-    """Frames in, whole messages out: one an open stream.
+    """Frames in, whole messages out: one an open stream. No vector is taken for a run that nobody said to expect."""
 
-    ``max_rows`` and ``max_columns`` are what a vector may announce; whoever learns m and k narrows them.
-    """
+    def __init__(self) -> None:
+        self._room: dict[str, tuple[int, int]] = {}
+        self._under_way: dict[str, _Assembly] = {}
 
-    def __init__(self, max_rows: int, max_columns: int = MAX_COLUMNS):
-        self.max_rows, self.max_columns = max_rows, max_columns
-        self._body: Any = None
-        self._assembly: _Assembly | None = None
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        """From here on, vectors of that run may announce as many rows and columns."""
+        self._room[run] = (rows, columns)
+
+    def forget(self, run: str) -> None:
+        """The run is over; no vector of it is taken any more."""
+        self._room.pop(run, None)
+        self._under_way.pop(run, None)
 
     def feed_site(self, frame: pb.SiteFrame) -> FromSite | None:
-        """A frame from a site; the message, when it is whole."""
-        body = self._feed(frame)
-        return None if body is None else site_message_from_proto(body, self._take())
+        """A frame from a site; the message, when one is whole."""
+        return cast("FromSite | None", self._feed(frame, _FROM_SITE))
 
     def feed_coordinator(self, frame: pb.CoordinatorFrame) -> ToSite | None:
-        """A frame from the coordinator; the message, when it is whole."""
-        body = self._feed(frame)
-        return None if body is None else coordinator_message_from_proto(body, self._take())
+        """A frame from the coordinator; the message, when one is whole."""
+        return cast("ToSite | None", self._feed(frame, _TO_SITE))
 
-    def _feed(self, frame: Frame) -> Any:
+    def _feed(self, frame: Frame, kinds: dict[str, type[Any]]) -> object:
         match frame.WhichOneof("content"):
             case "message":
-                if self._assembly is not None:
-                    raise ProtocolError("a new message before the last one's vector was complete.")
-                self._body = frame.message
-                head = _vector_of(frame.message)
-                if head is not None:
-                    self._assembly = _Assembly(head, self.max_rows, self.max_columns)
+                return self._message(frame.message, kinds)
             case "chunk":
-                if self._assembly is None or self._assembly.complete:
+                run = text(frame.chunk.run)
+                assembly = self._under_way.get(run)
+                if assembly is None:
                     raise ProtocolError("a chunk that belongs to no vector.")
-                self._assembly.add(frame.chunk.data)
+                assembly.add(frame.chunk.data)
+                return self._whole(run, kinds)
             case _:
                 raise ProtocolError("an empty frame.")
-        return None if self._assembly is not None and not self._assembly.complete else self._body
 
-    def _take(self) -> Vector | None:
-        assembly, self._assembly, self._body = self._assembly, None, None
-        return None if assembly is None else assembly.vector()
+    def _message(self, body: pb.FromSite | pb.ToSite, kinds: dict[str, type[Any]]) -> object:
+        name = body.WhichOneof("body")
+        if name is None or name not in kinds:
+            raise ProtocolError("a message of a kind that this version does not know.")
+        part = getattr(body, name)
+        field = _VECTOR_FIELDS.get(name)
+        run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
+        if run in self._under_way:
+            raise ProtocolError("a new message of a run before its last one's vector was complete.")
+        if field is None or not part.HasField(field):
+            return read(kinds[name], part)
+        if run not in self._room:
+            raise ProtocolError(f"a vector for run {run[:40]!r}, whose plan nobody has accepted here.")
+        self._under_way[run] = _Assembly(body, getattr(part, field), self._room[run])
+        return self._whole(run, kinds)
 
-
-def _vector_of(body: pb.FromSite | pb.ToSite) -> pb.Vector | None:
-    kind = body.WhichOneof("body")
-    match kind:
-        case "prediction" | "ask":
-            return cast(pb.Vector, body.prediction.values if kind == "prediction" else body.ask.targets)  # type: ignore[union-attr]
-        case "finished" if body.finished.HasField("targets"):  # type: ignore[union-attr]
-            return cast(pb.Vector, body.finished.targets)  # type: ignore[union-attr]
-        case _:
+    def _whole(self, run: str, kinds: dict[str, type[Any]]) -> object:
+        assembly = self._under_way[run]
+        if not assembly.complete:
             return None
-
-
-# --- checks -------------------------------------------------------------------------------------------------------
-
-
-def _fields(message: Any) -> dict[str, Any]:
-    return {
-        f.name: value[:MAX_TEXT] if f.name == "reason" else value
-        for f in fields(message)
-        for value in [getattr(message, f.name)]
-    }
-
-
-def _text(text: str) -> str:
-    if len(text) > MAX_TEXT:
-        raise ProtocolError(f"a text of {len(text)} characters; at most {MAX_TEXT}.")
-    # What a peer wrote ends in a terminal: control characters would let it move the cursor there.
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _number(value: float, name: str) -> float:
-    if not isfinite(value):
-        raise ProtocolError(f"{name} is {value}.")
-    return value
-
-
-def _one_of(word: str, words: Any, name: str) -> str:
-    if word not in get_args(words):
-        raise ProtocolError(f"{name} is {word[:40]!r}, which this version does not know.")
-    return word
-
-
-def _rule_or_value(message: pb.RuleOrValue, name: str) -> str | float:
-    match message.WhichOneof("kind"):
-        case "rule":
-            return _text(message.rule)
-        case "value":
-            return _number(message.value, name)
-        case _:
-            raise ProtocolError(f"{name} is missing.")
-
-
-def _present(vector: Vector | None) -> Vector:
-    if vector is None:
-        raise ProtocolError("a message without its vector.")
-    return vector
+        del self._under_way[run]
+        name = assembly.body.WhichOneof("body")
+        return read(kinds[name], getattr(assembly.body, name), assembly.vector())

@@ -29,19 +29,6 @@ EXIT_CODES = {
     130: "interrupted",
 }
 
-# By the name of `coreg_core.rounds.schedule.Stop`: both commands end a run with the same code. Names, and not the enum,
-# so that a command which only signs a request does not import the mathematics; a test holds the two to each other.
-EXIT_CODE_OF_STOP = {
-    "CONVERGED": 0,
-    "MAX_ROUNDS": 3,
-    "STAGNATED": 3,
-    "REFUSED": 4,
-    "TOO_FEW_SITES": 5,
-    "STALLED": 5,
-    "SITE_FAULT": 6,
-    "INTERRUPTED": 130,
-}
-
 
 class OperatorInterrupt(CoregError):
     """Ctrl-C, or SIGINT by another hand."""

@@ -168,12 +168,12 @@ def test_exit_code_3_when_it_does_not_converge():
 def model_of_two_features(tmp_path):
     """a, a number, and c, a text: what they were when the model was made."""
     import numpy as np
+    from site_agent.preprocessing import Preprocessing
+    from site_agent.tables import load_site_tables
 
     from coreg_core.kernels import Gaussian
     from coreg_core.views import KernelExpansion
     from site_agent.model_file import SiteModel, save_model
-    from site_agent.preprocessing import Preprocessing
-    from site_agent.tables import load_site_tables
 
     (tmp_path / "t.csv").write_text("id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n")
     table = load_site_tables(tmp_path / "t.csv", "y", "id")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from harness import SITES, TRANSPORTS, Home, Wire
 
-from coordinator.pki import create_authority, sign_request
+from coordinator.authority.pki import create_authority, sign_request
 from site_agent.identity import enrol, install
 
 

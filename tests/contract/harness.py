@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from coordinator.authorised import Authorised
+from coordinator.authority.authorised import Authorised
+from coordinator.authority.pki import load_server
 from coordinator.events import Event, SiteJoined
-from coordinator.pki import load_server
 from coordinator.transports import Emit, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction

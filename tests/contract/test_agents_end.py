@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from machine.tiny import make_plan, make_site
+from site_agent.machine import Site
 
 from coordinator.events import Event, SiteJoined
 from coordinator.transports.grpc_mtls import GrpcServer
@@ -14,7 +15,6 @@ from coreg_core.messages import Finished, FromSite, Leaving, Plan, ToSite
 from coreg_core.rounds.schedule import Stop
 from site_agent.connection import Dial, take_part
 from site_agent.ledger import Ledger
-from site_agent.machine import Site
 
 
 class SlowSite:

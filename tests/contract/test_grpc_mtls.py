@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from harness import Client, EchoSite, Events, Home
 
-from coordinator.authorised import authorise, revoke
+from coordinator.authority.authorised import authorise, revoke
 from coordinator.events import Received, SiteJoined, SiteLost
 from coordinator.transports.grpc_mtls import MAX_UNLABELLED, GrpcServer, _Session
 from coreg_core.errors import UsageError

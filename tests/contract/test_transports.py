@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from coordinator.machine import Coordinator
 from harness import SITES, EchoSite, Events, Wire
 from machine.tiny import SCHEDULES, TIMEOUTS, make_plan, make_sites, undisturbed
 
 from coordinator.driver import NoMemory, drive
 from coordinator.events import Finish, Received, SiteJoined, StepTaken
-from coordinator.machine import Coordinator
 from coordinator.store import Measured
 from coordinator.transports import Transport
 from coreg_core.messages import Ask, Finished, Leaving, Prediction, Rejected, ToSite, Vector

@@ -6,11 +6,11 @@ import signal
 import numpy as np
 import pytest
 from federation import SITES, ends, federation, run, until, well
+from site_agent.prepare import Inputs, prepare
+from site_agent.tables import read_table
 
 from coreg_core.estimators import CoRLSR
 from site_agent.model_file import load_model
-from site_agent.prepare import Inputs, prepare
-from site_agent.tables import read_table
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from coordinator.pki import create_authority, sign_request
+from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import BadData, Refused, UsageError
 from coreg_wire.names import key_fingerprint
 from site_agent.identity import Identity, check_identity, enrol, install

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from coordinator.cli import app
-from coordinator.pki import (
+from coordinator.authority.pki import (
     Authorised,
     create_authority,
     days_left,
@@ -28,6 +27,7 @@ from coordinator.pki import (
     server_names,
     sign_request,
 )
+from coordinator.cli import app
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
 from coreg_wire.names import certificate_name, check_site_name, fingerprint
 from site_agent.identity import enrol

@@ -17,10 +17,12 @@ class Vector(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("data",)
+    __slots__ = ("data", "run")
     DATA_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     data: bytes
-    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+    run: str
+    def __init__(self, data: _Optional[bytes] = ..., run: _Optional[str] = ...) -> None: ...
 
 class SiteFrame(_message.Message):
     __slots__ = ("message", "chunk")
@@ -31,48 +33,52 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving")
+    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_accepted: PlanAccepted
     plan_refused: PlanRefused
     prediction: Prediction
     fault: Fault
     leaving: Leaving
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    fetched: Fetched
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("site", "protocol", "n_unlabelled", "ids_digest")
+    __slots__ = ("site", "protocol", "release")
     SITE_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
-    IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     site: str
     protocol: int
-    n_unlabelled: int
-    ids_digest: str
-    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ...) -> None: ...
+    release: str
+    def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
 class PlanAccepted(_message.Message):
-    __slots__ = ("run", "plan_digest", "data_digest", "bound", "scale", "threads")
+    __slots__ = ("run", "plan_digest", "data_digest", "bound", "scale", "threads", "n_unlabelled", "ids_digest")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     SCALE_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
+    IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     run: str
     plan_digest: str
     data_digest: str
     bound: float
     scale: float
     threads: int
-    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., scale: _Optional[float] = ..., threads: _Optional[int] = ...) -> None: ...
+    n_unlabelled: int
+    ids_digest: str
+    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., scale: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -83,28 +89,34 @@ class PlanRefused(_message.Message):
     def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Prediction(_message.Message):
-    __slots__ = ("run", "round", "attempt", "values")
+    __slots__ = ("run", "question", "attempt", "values")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     run: str
-    round: int
+    question: int
     attempt: int
     values: Vector
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
 
 class Fault(_message.Message):
-    __slots__ = ("run", "round", "attempt", "reason")
+    __slots__ = ("run", "question", "attempt", "reason")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     run: str
-    round: int
+    question: int
     attempt: int
     reason: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
 
 class Leaving(_message.Message):
     __slots__ = ("reason",)
@@ -121,16 +133,18 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("plan", "ask", "finished", "rejected")
+    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    DISMISSED_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     ask: Ask
     finished: Finished
     rejected: Rejected
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ...) -> None: ...
+    dismissed: Dismissed
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -141,12 +155,23 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "sites", "min_sites", "on_lost", "form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "schedule", "tolerance", "prediction_tolerance", "max_rounds", "target", "bound", "threads")
+    __slots__ = ("run", "federation", "membership", "agreement", "iteration", "privacy")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
-    SITES_FIELD_NUMBER: _ClassVar[int]
-    MIN_SITES_FIELD_NUMBER: _ClassVar[int]
-    ON_LOST_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    federation: str
+    membership: Membership
+    agreement: Agreement
+    iteration: Iteration
+    privacy: Privacy
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
+
+class Agreement(_message.Message):
+    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "target")
     FORM_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -156,18 +181,7 @@ class Plan(_message.Message):
     LANDMARKS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
-    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
-    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
-    PREDICTION_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
-    MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
-    BOUND_FIELD_NUMBER: _ClassVar[int]
-    THREADS_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    federation: str
-    sites: _containers.RepeatedScalarFieldContainer[str]
-    min_sites: int
-    on_lost: str
     form: str
     kernel: str
     bandwidth: RuleOrValue
@@ -177,44 +191,90 @@ class Plan(_message.Message):
     landmarks: int
     seed: int
     coupling: _containers.RepeatedScalarFieldContainer[float]
-    schedule: str
+    target: str
+    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., target: _Optional[str] = ...) -> None: ...
+
+class Iteration(_message.Message):
+    __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    name: str
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
-    target: str
-    bound: str
     threads: int
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_lost: _Optional[str] = ..., form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., schedule: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., target: _Optional[str] = ..., bound: _Optional[str] = ..., threads: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ...) -> None: ...
+
+class Membership(_message.Message):
+    __slots__ = ("sites", "min_sites", "on_lost", "most_returns")
+    SITES_FIELD_NUMBER: _ClassVar[int]
+    MIN_SITES_FIELD_NUMBER: _ClassVar[int]
+    ON_LOST_FIELD_NUMBER: _ClassVar[int]
+    MOST_RETURNS_FIELD_NUMBER: _ClassVar[int]
+    sites: _containers.RepeatedScalarFieldContainer[str]
+    min_sites: int
+    on_lost: str
+    most_returns: int
+    def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_lost: _Optional[str] = ..., most_returns: _Optional[int] = ...) -> None: ...
+
+class Privacy(_message.Message):
+    __slots__ = ("bound",)
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    bound: str
+    def __init__(self, bound: _Optional[str] = ...) -> None: ...
+
+class Column(_message.Message):
+    __slots__ = ("coupling", "weight")
+    COUPLING_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    coupling: float
+    weight: float
+    def __init__(self, coupling: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("run", "round", "attempt", "part", "weights", "targets")
+    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "verifies")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
+    VERIFIES_FIELD_NUMBER: _ClassVar[int]
     run: str
-    round: int
+    question: int
     attempt: int
     part: str
-    weights: _containers.RepeatedScalarFieldContainer[float]
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
     targets: Vector
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., weights: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    verifies: bool
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., verifies: _Optional[bool] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("run", "stop", "reason", "weights", "targets")
+    __slots__ = ("run", "outcome", "reason", "columns", "targets")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    STOP_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     run: str
-    stop: str
+    outcome: str
     reason: str
-    weights: _containers.RepeatedScalarFieldContainer[float]
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
     targets: Vector
-    def __init__(self, run: _Optional[str] = ..., stop: _Optional[str] = ..., reason: _Optional[str] = ..., weights: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
+class Dismissed(_message.Message):
+    __slots__ = ("run", "outcome", "reason")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    outcome: str
+    reason: str
+    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Rejected(_message.Message):
     __slots__ = ("reason",)

@@ -9,13 +9,13 @@ Must not know the authority's keys or gRPC. POSIX only (flock).
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError
+from coreg_wire import files
 from coreg_wire.names import certificate_name, check_site_name, fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
@@ -82,23 +82,7 @@ def revoke(directory: Path | str, name: str) -> bool:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a public file (mode 0644) at one instant: a reader, or a machine that stops, sees the old or the new."""
-    path = path.resolve()  # a link stays a link
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}): check the directory's owner and the disk."
-        ) from error
+    files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
 def _edit(path: Path, name: str, mark: str | None) -> bool:

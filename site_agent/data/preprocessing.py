@@ -17,7 +17,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from site_agent.tables import SiteTable, Table
+from site_agent.data.shared_set import SiteTable
+from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
 MOST_LEVELS = 200  # as the 2006 paper does for the KDD Cup (section 5.2): nominal attributes of fewer values are binary

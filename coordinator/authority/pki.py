@@ -19,8 +19,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
-from coordinator.certificates import authority_certificate, served_names, server_certificate, site_certificate
+from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
+from coordinator.authority.certificates import authority_certificate, served_names, server_certificate, site_certificate
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.errors import StorageError
-from site_agent.machine import PrivateData
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import SiteTable, ids_digest, load_site_tables
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.private import PrivateData
+from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""How a run ends: its outcome written down, its sites' models fetched, and nobody waited for for ever.
+
+Handlers of a `Reaction`; the table that calls them is in machine.py. The end is on record before the first site hears of it, and
+the run is closed only when everybody has it, or has not come for it in time: killed in between, it goes on delivering.
+"""
+
+from coordinator import notices
+from coordinator.jobs.phases import Turn
+from coordinator.jobs.run import Reaction
+from coordinator.records import Closed, Delivered, Ended
+from coreg_core.messages import Finished, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.rounds.columns import Column
+
+# Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
+# ended, and the same command takes it up.
+RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
+
+
+def end(reaction: Reaction, outcome: Outcome, reason: str) -> None:
+    """The run has an outcome: write it down, tell everybody, and wait until they have it."""
+    recorded = reaction.recorded
+    given_up = set(reaction.run.awaited) if outcome in RESUMABLE else set()
+    resumable = outcome in RESUMABLE and recorded.schedule is not None
+    if not resumable:
+        reaction.record(Ended(outcome, reason, recorded.models))
+    reaction.take(Turn.ENDED)
+    reaction.notify(notices.RunEnded(reaction.run.name, outcome, reason))
+    receivers = recorded.participants or tuple(sorted(reaction.live.here))
+    reaction.change(ending=(outcome, reason), receivers=receivers, ask=None, asked=(), answers={}, held={}, trials={})
+    deliver(reaction, frozenset(given_up))
+
+
+def deliver(reaction: Reaction, given_up: frozenset[str] = frozenset()) -> None:
+    """Send the end to those who are here. Where there are models, those who are away are waited for too."""
+    live, recorded = reaction.live, reaction.recorded
+    away = frozenset(live.receivers) - live.here
+    lost = away if recorded.models is None else given_up
+    reaction.change(fetched=live.fetched | recorded.excluded.keys() | lost)
+    # A site that has not accepted the plan in this session takes no vector of it: it gets the end once it has.
+    told = live.here if recorded.models is None else live.ready
+    for site in live.receivers:
+        if site in told:
+            send_end(reaction, site)
+    if reaction.run.awaited:
+        reaction.deadline(reaction.run.clocks.round)
+    else:
+        _close(reaction)
+
+
+def send_end(reaction: Reaction, site: str) -> None:
+    """`Finished`, with the targets that the site's models answer to, where there are any."""
+    recorded = reaction.recorded
+    assert reaction.live.ending is not None
+    outcome, reason = reaction.live.ending
+    models = recorded.models
+    if models is None or site not in recorded.participants:
+        reaction.send(site, Finished(reaction.run.name, outcome, reason))
+        return
+    columns = tuple(Column(c, w) for c, w in zip(reaction.plan.couplings, models.weights.tolist(), strict=True))
+    targets = Vector(models.of(recorded.participants.index(site)))
+    reaction.send(site, Finished(reaction.run.name, outcome, reason, columns, targets))
+
+
+def fetched(reaction: Reaction, site: str) -> None:
+    """A site has the end, and its models on its disk."""
+    if site in reaction.run.awaited:
+        if reaction.recorded.ended is not None:
+            reaction.record(Delivered(site))
+        not_waited_for(reaction, site)
+
+
+def not_waited_for(reaction: Reaction, site: str) -> None:
+    """One less to wait for."""
+    reaction.change(fetched=reaction.live.fetched | {site})
+    if not reaction.run.awaited:
+        _close(reaction)
+
+
+def left(reaction: Reaction, site: str, reason: str, *, lost: bool) -> None:
+    """A session ended while models are fetched: where there is one for it, it may come back for it."""
+    if site not in reaction.live.here:
+        return
+    reaction.gone(site)
+    if site in reaction.run.awaited:
+        reaction.notify(notices.Left(reaction.run.name, site, reason, lost))
+        if reaction.recorded.models is None:
+            not_waited_for(reaction, site)
+
+
+def out_of_time(reaction: Reaction) -> None:
+    """Who has not come for its model can fetch it later, as long as the store has it."""
+    reaction.notify(notices.NotFetched(reaction.run.name, reaction.run.awaited))
+    _close(reaction)
+
+
+def interrupted(reaction: Reaction) -> None:
+    """The operator will not wait; the outcome stands, and the same command goes on delivering."""
+    assert reaction.live.ending is not None
+    reaction.finish(Turn.INTERRUPTED, *reaction.live.ending)
+
+
+def _close(reaction: Reaction) -> None:
+    assert reaction.live.ending is not None
+    if reaction.recorded.ended is not None:
+        reaction.record(Closed())
+    reaction.finish(Turn.CLOSED, *reaction.live.ending)

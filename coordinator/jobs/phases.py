@@ -1,0 +1,102 @@
+"""Where a run can be and what leads from where to where: the table that decides, and the diagram drawn from it.
+
+An event is first understood (membership.py, training.py, delivery.py): it may come to a `Turn`, or to nothing. The table then
+says in which phase the run is; a turn that it does not have is a defect, and says so. docs/protocol.md shows the diagram.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(Enum):
+    """Where a run is."""
+
+    ENROLLING = "waiting for sites to join"
+    RETURNING = "taken up again: waiting for the sites that took part to come back and accept the plan"
+    PLANNING = "waiting for sites to accept the plan"
+    ASKING = "waiting for the answers to a question"
+    STALLED = "waiting for sites that are missing"
+    DELIVERING = "over; sites are fetching their models"
+    DONE = "over"
+
+
+class Turn(Enum):
+    """What an event came to."""
+
+    PLAN_SENT = "enough sites are here"
+    ASKED = "a question goes out"
+    STALLED = "too few answered in time"
+    ENDED = "the run has an outcome"
+    CLOSED = "nobody is waited for any more"
+    INTERRUPTED = "the operator wants to stop"
+
+
+TRANSITIONS: Mapping[Phase, Mapping[Turn, Phase]] = {
+    Phase.ENROLLING: {
+        Turn.PLAN_SENT: Phase.PLANNING,
+        Turn.ENDED: Phase.DELIVERING,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.RETURNING: {
+        Turn.ASKED: Phase.ASKING,
+        Turn.ENDED: Phase.DELIVERING,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.PLANNING: {
+        Turn.ASKED: Phase.ASKING,
+        Turn.ENDED: Phase.DELIVERING,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.ASKING: {
+        Turn.ASKED: Phase.ASKING,
+        Turn.STALLED: Phase.STALLED,
+        Turn.ENDED: Phase.DELIVERING,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.STALLED: {
+        Turn.ASKED: Phase.ASKING,
+        Turn.ENDED: Phase.DELIVERING,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.DELIVERING: {
+        Turn.CLOSED: Phase.DONE,
+        Turn.INTERRUPTED: Phase.DONE,
+    },
+    Phase.DONE: {},
+}
+
+
+class InvalidTurn(AssertionError):
+    """A phase was asked to take a turn that the table does not have: a defect of ours."""
+
+
+def next_phase(phase: Phase, turn: Turn) -> Phase:
+    """Where this turn leads.
+
+    Raises:
+        InvalidTurn: nowhere; the message names both.
+    """
+    try:
+        return TRANSITIONS[phase][turn]
+    except KeyError:
+        raise InvalidTurn(f"{phase.name} has no turn {turn.name}; the table has {list(TRANSITIONS[phase])}.") from None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The coordinator's four clocks, in seconds; keepalive, the fifth, belongs to the transport."""
+
+    join: float = 600.0
+    plan: float = 600.0
+    round: float = 60.0
+    stall: float = 600.0
+
+
+def state_diagram(transitions: Mapping[Phase, Mapping[Turn, Phase]] = TRANSITIONS) -> str:
+    """The table as a Mermaid diagram, for docs/protocol.md; a test keeps the two alike."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    [*] --> {phase.name}" for phase in (Phase.ENROLLING, Phase.RETURNING, Phase.DELIVERING)]
+    for phase, row in transitions.items():
+        lines += [f"    {phase.name} --> {target.name}: {turn.name}" for turn, target in row.items()]
+    return "\n".join([*lines, "    DONE --> [*]"]) + "\n"

@@ -1,0 +1,157 @@
+"""A run's state as one frozen value: what it remembers (`Recorded`) and what is going on in this process (`Live`).
+
+`Live` is what a kill may lose: open sessions, answers to the open question, the timer. Sites join again and repeat their last
+answer, so nothing that decides is lost with it. `Reaction` is the work of one event on such a value: the state so far, and
+the actions so far. Knows events, actions and phases; no transport, clock or file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator.events import Action, Finish, Notify, Persist, Send, SetDeadline
+from coordinator.jobs.phases import Clocks, Phase, Turn, next_phase
+from coordinator.jobs.recorded import Recorded, after
+from coordinator.notices import Notice
+from coordinator.records import Record, StepTaken
+from coreg_core.messages import Ask, PlanAccepted, ToSite, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from coreg_core.rounds.schedule import Progress
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is going on: lost with the process, and found again."""
+
+    phase: Phase
+    token: int = 0  # of the timer that counts
+    here: frozenset[str] = frozenset()  # sites whose session is open and that this run still wants
+    ready: frozenset[str] = frozenset()  # of those, who accepted the plan in this session
+    invited: frozenset[str] = frozenset()  # who was sent the plan before the first question
+    accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # in this process
+    ask: Ask | None = None  # the open question
+    asked: tuple[str, ...] = ()  # whom it was put to, in site order
+    answers: Mapping[str, Vector] = field(default_factory=dict)
+    # A site outside the membership is asked something on trial, and counted on only once it has answered it.
+    trials: Mapping[str, Ask] = field(default_factory=dict)
+    proven: frozenset[str] = frozenset()
+    # Label-bearing answers to a question that was cut short by a change of membership, by its columns: not asked again.
+    held: Mapping[tuple[Column, ...], Mapping[str, Vector]] = field(default_factory=dict)
+    ending: tuple[Outcome, str] | None = None
+    receivers: tuple[str, ...] = ()  # who gets the end
+    fetched: frozenset[str] = frozenset()  # and has it, or is not waited for
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: see the module's docstring."""
+
+    recorded: Recorded
+    live: Live
+    clocks: Clocks
+
+    @property
+    def plan(self) -> Plan:
+        """What is carried out."""
+        return self.recorded.plan
+
+    @property
+    def name(self) -> str:
+        """The run's own."""
+        return self.recorded.plan.run
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is."""
+        return self.live.phase
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Who is waited for now, in site order."""
+        live, recorded = self.live, self.recorded
+        wanted = [s for s in self.plan.sites if s not in recorded.excluded]
+        match live.phase:
+            case Phase.ENROLLING:
+                return tuple(s for s in wanted if s not in live.here)
+            case Phase.PLANNING:
+                # Whom the plan went to; everybody, where these are too few.
+                came = [s for s in wanted if s in live.invited]
+                counted = came if len(came) >= self.plan.membership.min_sites else wanted
+                return tuple(s for s in counted if s not in live.ready)
+            case Phase.RETURNING:
+                return tuple(s for s in recorded.participants if s in wanted and s not in live.ready)
+            case Phase.ASKING | Phase.STALLED:
+                return tuple(s for s in live.asked if s not in live.answers)
+            case Phase.DELIVERING:
+                return tuple(s for s in live.receivers if s not in live.fetched | recorded.fetched)
+            case Phase.DONE:
+                return ()
+
+
+class Reaction:
+    """What one event makes of a run. Handlers change it through these methods; `run` and `actions` are the result."""
+
+    def __init__(self, run: Run):
+        self.run, self.actions = run, list[Action]()
+
+    @property
+    def recorded(self) -> Recorded:
+        """What the run remembers by now."""
+        return self.run.recorded
+
+    @property
+    def live(self) -> Live:
+        """What is going on by now."""
+        return self.run.live
+
+    @property
+    def plan(self) -> Plan:
+        """What is carried out."""
+        return self.run.plan
+
+    def change(self, **changes: Any) -> None:
+        """Other fields of `Live`."""
+        self.run = replace(self.run, live=replace(self.run.live, **changes))
+
+    def record(self, record: Record) -> None:
+        """Remember it, and write it down before the next action is taken."""
+        self.run = replace(self.run, recorded=after(self.run.recorded, record))
+        progress: Progress | None = self.recorded.progress if isinstance(record, StepTaken) else None
+        self.actions.append(Persist(self.run.name, record, progress))
+
+    def take(self, turn: Turn) -> None:
+        """Go where the table says."""
+        self.change(phase=next_phase(self.live.phase, turn))
+
+    def send(self, site: str, message: ToSite) -> None:
+        """A message to a site."""
+        self.actions.append(Send(site, message))
+
+    def notify(self, notice: Notice) -> None:
+        """Something for whoever watches."""
+        self.actions.append(Notify(notice))
+
+    def deadline(self, seconds: float) -> None:
+        """Start the run's timer anew."""
+        self.change(token=self.live.token + 1)
+        self.actions.append(SetDeadline(self.run.name, self.live.token, seconds))
+
+    def finish(self, turn: Turn, outcome: Outcome, reason: str) -> None:
+        """Nothing more will happen."""
+        self.take(turn)
+        self.actions.append(Finish(self.run.name, outcome, reason))
+
+    # --- who is here ----------------------------------------------------------------------------------------------
+
+    def arrived(self, site: str) -> None:
+        """A session of its own opened; what an earlier one had promised is void."""
+        live = self.live
+        trials = {s: ask for s, ask in live.trials.items() if s != site}
+        self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site}, trials=trials)
+
+    def gone(self, site: str) -> None:
+        """Its session ended, or it is not wanted any more."""
+        live = self.live
+        self.change(here=live.here - {site}, ready=live.ready - {site}, proven=live.proven - {site})

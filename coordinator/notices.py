@@ -1,0 +1,172 @@
+"""What a coordinator tells whoever watches: typed values. How they are worded is `coordinator.wording`'s business.
+
+A machine, a page or a metric reads fields, never English. Knows numbers and names; no terminal, socket or file.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coreg_core.outcomes import Outcome
+from coreg_core.rounds.schedule import Progress
+
+
+@dataclass(frozen=True)
+class RunBegan:
+    """A new run waits for its sites."""
+
+    run: str
+    awaited: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunTakenUp:
+    """A run that was left unfinished waits for the sites that took part in it."""
+
+    run: str
+    question: int
+    awaited: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeliveryTakenUp:
+    """A run that is over waits for sites that have not fetched their models."""
+
+    run: str
+    awaited: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A site's session opened; so many of the run's sites are here now."""
+
+    run: str
+    site: str
+    here: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """A site's session ended: by itself, or because it broke."""
+
+    run: str
+    site: str
+    reason: str
+    lost: bool
+
+
+@dataclass(frozen=True)
+class PlanSent:
+    """The plan went to these sites."""
+
+    run: str
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlanAcceptedBy:
+    """A site factored its data under the plan."""
+
+    run: str
+    site: str
+
+
+@dataclass(frozen=True)
+class SiteDismissed:
+    """The run does not go on with this site, for good (``excluded``) or until it comes back mended."""
+
+    run: str
+    site: str
+    reason: str
+    excluded: bool
+
+
+@dataclass(frozen=True)
+class SessionRejected:
+    """A session was closed by the coordinator."""
+
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SessionTurnedAway:
+    """A certificate was not let in."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class GoingOnWithout:
+    """These sites did not do in time what they were waited for."""
+
+    run: str
+    sites: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True)
+class MembersAre:
+    """Who takes part from this attempt on."""
+
+    run: str
+    attempt: int
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """Nothing goes on until these sites are back, or so many seconds have passed."""
+
+    run: str
+    sites: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class QuestionAnswered:
+    """Everybody who was asked has answered; ``progress`` is what the step showed."""
+
+    run: str
+    question: int
+    attempt: int
+    answered: int
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class NotFetched:
+    """These sites did not fetch the run's end in time; they can as long as the store has it."""
+
+    run: str
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """How the run ended; delivery follows."""
+
+    run: str
+    outcome: Outcome
+    reason: str
+
+
+Notice: TypeAlias = (
+    RunBegan
+    | RunTakenUp
+    | DeliveryTakenUp
+    | Joined
+    | Left
+    | PlanSent
+    | PlanAcceptedBy
+    | SiteDismissed
+    | SessionRejected
+    | SessionTurnedAway
+    | GoingOnWithout
+    | MembersAre
+    | Stalled
+    | QuestionAnswered
+    | NotFetched
+    | RunEnded
+)

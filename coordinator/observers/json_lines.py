@@ -1,0 +1,64 @@
+"""For machines: one JSON object a line on standard output, the notice's own fields and the sentence that a person would read.
+
+Knows notices; decides nothing.
+"""
+
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from coordinator.driver import Lap
+from coordinator.events import Finish
+from coordinator.notices import Notice, QuestionAnswered
+from coordinator.observers.rows import row
+from coordinator.wording import worded
+from coreg_wire.console import print_json
+from coreg_wire.values import snake
+
+
+class JsonLines:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+        self._last: dict[str, Any] | None = None
+
+    def notice(self, notice: Notice, measured: Lap) -> None:
+        """{"event": "round"} for an answered question; for any other notice its name, its fields and "text"."""
+        if isinstance(notice, QuestionAnswered):
+            values = row(notice, measured)
+            if notice.progress is not None:
+                self._rounds, self._last = notice.progress.round, values
+            print_json({"event": "round", "run": notice.run, **values})
+            return
+        told = {f.name: _plain(getattr(notice, f.name)) for f in fields(notice)}
+        print_json({"event": snake(type(notice).__name__), **told, "text": worded(notice)})
+
+    def warning(self, text: str) -> None:
+        """{"event": "warning"}."""
+        print_json({"event": "warning", "text": text})
+
+    def listening(self, host: str, port: int) -> None:
+        """{"event": "listening"}."""
+        print_json({"event": "listening", "host": host, "port": port})
+
+    def finished(self, end: Finish, show: str) -> None:
+        """{"event": "finished"}."""
+        print_json(
+            {
+                "event": "finished",
+                "run": end.run,
+                "stop": end.outcome.name,
+                "reason": end.reason,
+                "rounds": self._rounds,
+                "last": self._last,
+                "show": show,
+            }
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _plain(value: Any) -> Any:
+    return value.name if isinstance(value, Enum) else value

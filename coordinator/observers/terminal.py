@@ -1,0 +1,104 @@
+"""For people: a live table on a terminal, plain lines in a pipe. Knows rich and notices; decides nothing."""
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from coordinator.driver import Lap
+from coordinator.events import Finish
+from coordinator.notices import Notice, QuestionAnswered, RunEnded
+from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coordinator.wording import worded
+from coreg_core.outcomes import told
+
+SHOWN = 15  # rows of the live table; all of them are in the store
+
+
+class Plain:
+    """Plain lines on standard output."""
+
+    def __init__(self) -> None:
+        self._headed = False
+        self._rounds = 0
+        self._last: dict[str, Any] | None = None
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def notice(self, notice: Notice, measured: Lap) -> None:
+        """A row of the table for an answered question, headed once; a line for anything else."""
+        if isinstance(notice, QuestionAnswered):
+            values = row(notice, measured)
+            if notice.progress is not None:
+                self._rounds, self._last = notice.progress.round, values
+            self._row(values)
+        elif not isinstance(notice, RunEnded):  # said at the end, with the certificate
+            self._print(worded(notice))
+
+    def _row(self, values: dict[str, Any]) -> None:
+        if not self._headed:
+            self._headed = True
+            self._print(PLAIN.format(*HEADINGS))
+        self._print(PLAIN.format(*cells(values)))
+
+    def warning(self, text: str) -> None:
+        """A line."""
+        self._print(f"warning: {text}")
+
+    def listening(self, host: str, port: int) -> None:
+        """A line."""
+        self._print(f"listening on {host}:{port}")
+
+    def finished(self, end: Finish, show: str) -> None:
+        """The outcome, what it means, and the next step."""
+        self._print(told(end.outcome, end.reason))
+        if self._last is not None:
+            certified = "certified: " if self._last["verified"] else "estimated: "
+            self._print(
+                f"{certified}Q - Q* <= {self._last['gap']:.2e}, every site's predictions within "
+                f"{self._last['prediction_bound']:.2e} (2-norm) of the optimum, after {self._rounds} rounds"
+            )
+        self._print(f"`{show}` tells this run again")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LiveTable(Plain):
+    """A table that grows in place, for a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console()
+        self._rows: list[tuple[str, ...]] = []
+        self._live: Live | None = None
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _row(self, values: dict[str, Any]) -> None:
+        self._rows = [*self._rows[-(SHOWN - 1) :], cells(values)]
+        if self._live is None:
+            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live.start()
+        table = Table(box=None, header_style="bold")
+        for heading in HEADINGS:
+            table.add_column(heading, justify="right")
+        for line in self._rows:
+            table.add_row(*line)
+        self._live.update(table)
+
+    def finished(self, end: Finish, show: str) -> None:
+        """The table stays; the rest is as in a pipe."""
+        self.close()
+        super().finished(end, show)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -1,0 +1,148 @@
+"""The run store's tables, how an older file becomes one of this release, and who may write it: one coordinator at a time.
+
+Knows SQL and one file; no record and no run.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coreg_core.errors import StorageError
+
+SCHEMA_VERSION = 2
+FORMAT = 2  # of a run's records; those of release 0.1 are format 1, and can be read but not taken up
+SCHEMA = """
+create table runs (
+    run text primary key, plan_digest text not null, plan text not null,
+    started text not null, ended text, stop text, reason text, closed text, format integer not null
+);
+create index runs_by_plan on runs (plan_digest, started);
+create table exclusions (
+    run text not null references runs, site text not null, outcome text not null, reason text not null,
+    primary key (run, site)
+);
+create table memberships (
+    run text not null references runs, attempt integer not null, question integer not null, membership text not null,
+    primary key (run, attempt)
+);
+create table states (run text not null references runs, question integer not null, state blob not null, primary key (run));
+create table sums (
+    run text not null references runs, question integer not null, part text not null, answered integer not null,
+    total blob not null, primary key (run, question)
+);
+create table models (run text not null references runs, models blob not null, primary key (run));
+create table deliveries (
+    run text not null references runs, site text not null, at text not null, primary key (run, site)
+);
+create table rounds (
+    run text not null references runs, question integer not null, attempt integer not null, round integer,
+    answered integer not null, verified integer, residual text, gap text, prediction_bound text,
+    seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
+    primary key (run, question, attempt)
+);
+"""
+# Release 0.1 counted questions as rounds and rounds as sweeps; its unfinished runs cannot be taken up, so their state goes.
+FROM_1_TO_2 = """
+alter table runs add column closed text;
+alter table runs add column format integer not null default 1;
+update runs set closed = ended;
+drop table memberships;
+drop table states;
+drop table sums;
+alter table rounds rename column round to question;
+alter table rounds rename column sweep to round;
+"""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """The store at that path, made or brought up to date.
+
+    Raises:
+        StorageError: it cannot be opened, is no store, or was written by a later release.
+    """
+    try:
+        db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        db.row_factory = sqlite3.Row
+        db.execute("pragma page_size = 32768")  # of a new file: vectors are large
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = normal")
+        db.execute("pragma wal_autocheckpoint = 4096")
+        db.execute("pragma foreign_keys = on")
+        version = db.execute("pragma user_version").fetchone()[0]
+        if version not in (0, 1, SCHEMA_VERSION):
+            raise StorageError(
+                f"{path}: written by another release (schema {version}, this is {SCHEMA_VERSION}). "
+                "Use that release of coreg-federation to read it."
+            )
+        if version != SCHEMA_VERSION:
+            _bring_up_to_date(db)
+    except sqlite3.Error as error:
+        raise StorageError(
+            f"{path}: cannot be opened as a run store ({error}). Check the path and its rights."
+        ) from None
+    return db
+
+
+def _bring_up_to_date(db: sqlite3.Connection) -> None:
+    db.execute("begin immediate")
+    try:
+        version = db.execute("pragma user_version").fetchone()[0]  # another process may have done it meanwhile
+        if version == 1:
+            _execute(db, FROM_1_TO_2)
+        if version in (0, 1):
+            _execute(db, SCHEMA if version == 0 else _missing_tables(db))
+            db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
+
+
+def _missing_tables(db: sqlite3.Connection) -> str:
+    there = {row["name"] for row in db.execute("select name from sqlite_master where type in ('table', 'index')")}
+    statements = [s for s in SCHEMA.split(";\n") if s.strip()]
+    return ";\n".join(s for s in statements if s.split()[2] not in there)
+
+
+def _execute(db: sqlite3.Connection, script: str) -> None:
+    for statement in script.split(";\n"):
+        if statement.strip():
+            db.execute(statement)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the store for one coordinator; the system lifts the lock, however it ends. Readers need none.
+
+    Raises:
+        StorageError: another coordinator holds it; the message says which.
+    """
+    lock = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StorageError(f"{lock}: cannot be written ({error.strerror}). Check the folder and its rights.") from None
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"{path}: in use by {_holder(file.read())}. End it first, or give another --store."
+            ) from None
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        file.flush()
+        yield
+
+
+def _holder(text: str) -> str:
+    try:
+        held = json.loads(text)
+        return f"the coordinator with process id {held['pid']} on {held['host']}"
+    except (ValueError, KeyError, TypeError):  # it has the lock, and has not written who it is yet
+        return "another coordinator"

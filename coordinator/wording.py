@@ -1,0 +1,47 @@
+"""What is said of every notice, in one room: a line for a person. Knows notices; no terminal and no format of a machine."""
+
+from typing import assert_never
+
+from coordinator import notices as n
+from coreg_core.outcomes import told
+
+
+def worded(notice: n.Notice) -> str:
+    """One sentence for the operator; empty where a table shows it better."""
+    match notice:
+        case n.RunBegan(run=run, awaited=awaited):
+            return f"run {run}: waiting for {', '.join(awaited)}"
+        case n.RunTakenUp(run=run, question=question, awaited=awaited):
+            return f"taking up run {run} at question {question}: waiting for {', '.join(awaited)}"
+        case n.DeliveryTakenUp(run=run, awaited=awaited):
+            waiting = f": waiting for {', '.join(awaited)} to fetch models" if awaited else ""
+            return f"taking up run {run}, which is over{waiting}"
+        case n.Joined(site=site, here=here, of=of):
+            return f"{site} joined ({here} of {of})"
+        case n.Left(site=site, reason=reason, lost=lost):
+            return f"{site} {'lost' if lost else 'left'}: {reason}"
+        case n.PlanSent(sites=sites):
+            return f"plan sent to {', '.join(sites)}"
+        case n.PlanAcceptedBy(site=site):
+            return f"{site} accepted the plan"
+        case n.SiteDismissed(reason=reason) | n.SessionRejected(reason=reason):
+            return reason
+        case n.SessionTurnedAway(name=name, reason=reason):
+            return f"turned away: {name or 'somebody'}: {reason}"
+        case n.GoingOnWithout(sites=sites, what=what):
+            return f"going on without {', '.join(sites)}, who did not {what}"
+        case n.MembersAre(sites=sites):
+            return f"{len(sites)} sites: {', '.join(sites)}"
+        case n.Stalled(sites=sites, seconds=seconds):
+            return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {seconds:g} s at most"
+        case n.NotFetched(sites=sites):
+            return (
+                f"{', '.join(sites)} did not fetch the run's end in time; "
+                "`coreg-coordinator run --deliver RUN` waits for them again"
+            )
+        case n.QuestionAnswered():
+            return ""
+        case n.RunEnded(outcome=outcome, reason=reason):
+            return told(outcome, reason)
+        case _:
+            assert_never(notice)

@@ -1,0 +1,134 @@
+r"""What a federation will compute, and under which terms: nested values, each with its defaults and its limits stated here.
+
+The configuration (federation.toml), the wire and the documentation are made from these classes, so a term is added in one
+place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`): whoever reads a plan from outside enforces them. Knows no machine
+and no wire. The agent's policy judges a plan; `digest` is what both ends compare.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias
+
+from annotated_types import Ge, Gt, Le, Len
+
+from coreg_core.kernels import KernelName
+from coreg_core.rounds import ScheduleName
+from coreg_core.views import BoundRule
+
+Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
+TargetUnits: TypeAlias = Literal["centred", "raw", "standardised"]
+LostPolicy: TypeAlias = Literal["wait", "continue"]
+
+MOST_COLUMNS = 64
+_LARGEST = 2**31 - 1  # what fits the wire's integers, with room
+Positive: TypeAlias = Annotated[float, Gt(0)]
+NotNegative: TypeAlias = Annotated[float, Ge(0)]
+Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
+Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The paper's objective, coRLSR: the sites' functions shall agree on the shared instances.
+
+    ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
+    rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
+    ``coupling`` is λ, one for each column; ``target`` how each site transforms its label column before it trains.
+    """
+
+    form: Form = "exact"
+    kernel: KernelName = "gaussian"
+    bandwidth: Literal["paper", "median"] | Positive = "paper"
+    ridge: Literal["paper"] | Positive = "paper"
+    degree: Count = 3
+    offset: NotNegative = 1.0
+    landmarks: Count = 100
+    seed: Natural = 0
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
+    target: TargetUnits = "centred"
+
+
+# A second objective joins here, and in the wire's oneof of the same name.
+Objective: TypeAlias = Agreement
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
+
+    name: ScheduleName = "conjugate-gradients"
+    tolerance: NotNegative = 1e-10
+    prediction_tolerance: NotNegative = 1e-6
+    max_rounds: Count = 1000
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who may take part, how few are enough, and what happens to a site that does not answer.
+
+    ``on_lost`` "wait" stalls until it is back; "continue" goes on without it, and takes it back once it has answered
+    something, after a pause that doubles, at most ``most_returns`` times.
+    """
+
+    sites: Annotated[tuple[str, ...], Len(1, 10_000)]
+    min_sites: Count
+    on_lost: LostPolicy = "wait"
+    most_returns: Natural = 5
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a site tells beside its predictions: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori")."""
+
+    bound: BoundRule = "tight"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the federation will compute, and under which terms. Each agent accepts it or refuses, before anything else.
+
+    Its digest covers every field but ``run``: the same plan started again is the same digest.
+    """
+
+    run: str
+    federation: str
+    membership: Membership
+    objective: Objective = Agreement()
+    iteration: Iteration = Iteration()
+    privacy: Privacy = Privacy()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Every site that may take part."""
+        return self.membership.sites
+
+    @property
+    def couplings(self) -> tuple[float, ...]:
+        """λ of each column, in order."""
+        return self.objective.coupling
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of every field but ``run``."""
+        fields = {name: value for name, value in self.to_dict().items() if name != "run"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def plan_fault(plan: Plan) -> str | None:
+    """What no single term shows: sites listed twice, more needed than there are; None where the plan can be carried out."""
+    sites, least = plan.sites, plan.membership.min_sites
+    if len(set(sites)) != len(sites):
+        twice = sorted({site for site in sites if sites.count(site) > 1})
+        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
+    if list(sites) != sorted(sites):
+        return f"sites={list(sites)} are not in site order."
+    if least > len(sites):
+        return f"min_sites={least}, but {len(sites)} sites are listed."
+    return None

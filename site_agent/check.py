@@ -1,0 +1,73 @@
+"""Everything that can be checked before joining, each with its verdict. Knows the rooms that judge; no row is sent."""
+
+import platform
+import shutil
+from collections.abc import Callable
+from importlib import metadata
+
+from coreg_core.errors import CoregError
+from coreg_wire.console import human_bytes
+from coreg_wire.release import release
+from site_agent.data.prepare import prepare
+from site_agent.join import host_and_port, inputs_of, who_am_i
+from site_agent.models import check_output
+from site_agent.policy import read_policy
+from site_agent.probe import probe_server
+from site_agent.settings import Settings
+
+
+def check(settings: Settings, note: Callable[[str, bool], None]) -> int:
+    """Every check, in the order in which joining would need them; the exit code of the first failure."""
+    code = 0
+
+    def step(title: str, work: Callable[[], str]) -> bool:
+        nonlocal code
+        try:
+            note(f"{title}: {work()}", True)
+        except CoregError as error:
+            note(f"{title}: {error}", False)
+            code = code or error.exit_code
+            return False
+        return True
+
+    def table() -> str:
+        prepared = prepare(inputs_of(settings))
+        d = prepared.data
+        for text in prepared.notes:
+            note(text, True)
+        names = ", ".join(prepared.preprocessing.feature_names)
+        return (
+            f"{len(d.X)} labelled and {len(d.Z)} unlabelled instances, {d.X.shape[1]} features ({names}); "
+            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same)"
+        )
+
+    def identity() -> str:
+        name, checked = who_am_i(settings)
+        return f"{name}" if checked is None else f"{name}, valid until {checked.not_after:%Y-%m-%d}"
+
+    def network() -> str:
+        assert settings.coordinator is not None
+        host, port = host_and_port(settings.coordinator)
+        if not known:  # it has been said what is wrong with it, and that it stands in the way here need not be
+            return f"{settings.coordinator} is not probed without an identity"
+        _, checked = who_am_i(settings)
+        return "not probed with --insecure" if checked is None else probe_server(host, port, checked)
+
+    def disk() -> str:
+        check_output(settings.output)
+        free = shutil.disk_usage(settings.output.resolve().parent).free
+        return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
+
+    step("versions", versions)
+    step("table", table)
+    step("policy", lambda: f"accepts {read_policy(settings.policy)}")
+    known = step("identity", identity)
+    step("coordinator", network)
+    step("output", disk)
+    return code
+
+
+def versions() -> str:
+    """What computes and what speaks; other sites may have others, but for the release of coreg."""
+    others = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "grpcio"))
+    return f"coreg {release() or '(not installed: run from its source)'}, Python {platform.python_version()}, {others}"

@@ -1,0 +1,158 @@
+r"""A site as a function: one message of the coordinator in, a list of answers out. No socket, no clock, no file.
+
+Sessions apart from runs: the site says who it is once a session, and takes part in runs by their names. Knows the site's own
+arrays, its policy (as functions) and the messages; nothing of other sites. `breach` is what the coordinator did that no
+plan allows: whoever holds the connection ends it with that sentence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coreg_core.errors import CoregError
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Dismissed,
+    Fault,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    PlanAccepted,
+    PlanRefused,
+    Rejected,
+    ToSite,
+)
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, plan_fault
+from coreg_core.rounds.questions import most_questions
+from coreg_core.views import View
+from site_agent.data.private import PrivateData
+from site_agent.jobs import training
+from site_agent.jobs.training import Remembered, SiteResult, Training
+
+MOST_FAULTS = 10  # questions that no plan allows, after which the coordinator is not listened to any more
+MOST_BEGUN = 10  # runs that were begun and not finished, one after another
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the site's operator has said, and what its ledger remembers, as functions.
+
+    Args:
+        objection: why this site will not take part in a plan, or None.
+        most_questions: how many answers to a plan, over all its runs on the same instances.
+        pin_threads: limits BLAS, and tells the number that holds.
+        recall: what was written down of this plan and run on the instances of that digest.
+    """
+
+    objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
+    most_questions: Callable[[Plan], int] = lambda plan: most_questions(plan.iteration.max_rounds)
+    pin_threads: Callable[[int], int] = lambda threads: threads
+    recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
+
+
+class Site:
+    """See the module's docstring."""
+
+    def __init__(self, name: str, data: PrivateData, terms: Terms | None = None, release: str = ""):
+        self.name, self.release = name, release
+        self.runs: dict[str, Training] = {}
+        self.result: SiteResult | None = None  # of the run that ended last
+        self.breach: str | None = None
+        self._data, self._terms = data, terms or Terms()
+        self._in_session: set[str] = set()  # runs whose plan came in this session
+        self._begun = 0
+
+    def hello(self) -> Hello:
+        """The first message of every session; runs of an earlier one go on when their plan comes again."""
+        self._in_session = set()
+        return Hello(self.name, PROTOCOL_VERSION, self.release)
+
+    @property
+    def expected(self) -> dict[str, tuple[int, int]]:
+        """The rows and columns that vectors of each run may have; of other runs none is taken."""
+        rows = len(self._data.Z)
+        return {run: (rows, len(t.plan.couplings)) for run, t in self.runs.items() if run in self._in_session}
+
+    @property
+    def view(self) -> View | None:
+        """The factored data of the run that was begun last."""
+        return next((t.view for t in reversed(self.runs.values())), None)
+
+    @property
+    def answered(self) -> int:
+        """Answers so far, over all runs."""
+        return sum(t.remembered.answered for t in self.runs.values())
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        """The answers to one message."""
+        match message:
+            case Plan():
+                return [self._planned(message)]
+            case Ask():
+                return [self._asked(message)]
+            case Finished():
+                return self._finished(message)
+            case Dismissed() | Rejected():
+                return []
+
+    def _planned(self, plan: Plan) -> PlanAccepted | PlanRefused:
+        known = self.runs.get(plan.run)
+        if known is not None:
+            if known.plan != plan:
+                return PlanRefused(plan.run, "the plan changed in the middle of the run.")
+            self._in_session.add(plan.run)
+            return known.acceptance  # a new session of the same run: nothing has to be factored again
+        if reason := self._objection(plan):
+            return PlanRefused(plan.run, reason)
+        self.runs = {run: t for run, t in self.runs.items() if run in self._in_session}  # the others were given up
+        self._begun += 1
+        try:
+            remembered = self._terms.recall(plan, self._data.ids_digest)
+            begun = training.begin(
+                plan, self._data, self._terms.pin_threads, remembered, self._terms.most_questions(plan)
+            )
+        except CoregError as error:
+            return PlanRefused(plan.run, str(error))
+        self.runs[plan.run] = begun
+        self._in_session.add(plan.run)
+        return begun.acceptance
+
+    def _objection(self, plan: Plan) -> str | None:
+        busy = sorted(run for run in self._in_session if run in self.runs and not self.runs[run].over)
+        if busy:
+            return f"this site takes part in run {busy[0]}, and in one run at a time."
+        if self._begun >= MOST_BEGUN:
+            return f"{self._begun} runs were begun here and none was finished. Its operator may start the agent again."
+        if self.name not in plan.sites:
+            return f"the plan does not list {self.name}."
+        if fault := plan_fault(plan):
+            return f"the plan cannot be carried out: {fault}"
+        return self._terms.objection(plan)
+
+    def _asked(self, ask: Ask) -> FromSite:
+        if ask.run not in self._in_session or ask.run not in self.runs:
+            self.breach = f"asked for run {ask.run}, whose plan was not accepted in this session."
+            return Fault(ask.run, ask.question, ask.attempt, "no plan of this run is accepted, so nothing is answered.")
+        self.runs[ask.run], answered = training.answer(self.runs[ask.run], ask)
+        if self.runs[ask.run].faults >= MOST_FAULTS:
+            self.breach = f"asked {MOST_FAULTS} questions that the plan does not allow; the last: {answered}"
+        return answered
+
+    def _finished(self, finished: Finished) -> list[FromSite]:
+        known = self.runs.get(finished.run)
+        if known is None:
+            if finished.targets is not None or finished.outcome is Outcome.CONVERGED:
+                self.breach = f"ended run {finished.run} with a model, whose plan was not accepted."
+                return []
+            self.result = SiteResult(finished.outcome, finished.reason, None, (), None, 0.0, 1.0)
+            return [Fetched(finished.run)]
+        if known.over:
+            return [Fetched(finished.run)]
+        self.runs[finished.run], breach = training.finish(known, finished)
+        if breach is not None:
+            self.breach = f"ended run {finished.run} with {breach}"
+            return []
+        self.result, self._begun = self.runs[finished.run].result, 0
+        return [Fetched(finished.run)]

@@ -1,0 +1,225 @@
+r"""A site's part in one run, as a frozen value: begun by a plan, changed by each question, over with `Finished`.
+
+Nothing is answered that the plan's schedule would not ask; a repeated question gets the same answer, and another question
+under an old number is refused. The end is held to the plan as well: a model is an answer to the targets of one of the last
+two questions that could become the result, at the very weights that they were asked with.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from coreg_core.errors import BadData, CoregError
+from coreg_core.messages import Ask, Fault, Finished, PlanAccepted, Prediction, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from coreg_core.rounds.questions import question_fault
+from coreg_core.views import KernelExpansion, Solution, View
+from site_agent.data.private import PrivateData
+from site_agent.jobs.factoring import data_digest, factor, units
+
+Number: TypeAlias = tuple[int, int]  # question and attempt
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A question whose targets may become the run's result: their digest, and the columns that they were asked with."""
+
+    targets: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a site wrote down of its answers, so that a restart forgets none of it.
+
+    ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
+    ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result.
+    """
+
+    answered: int = 0
+    asked: Mapping[Number, str] = field(default_factory=dict)
+    verified: tuple[Verified, ...] = ()
+
+
+@dataclass(frozen=True)
+class SiteResult:
+    """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ)."""
+
+    outcome: Outcome
+    reason: str
+    plan: Plan | None
+    solutions: tuple[Solution, ...]
+    alone: Solution | None
+    shift: float
+    scale: float
+
+    @property
+    def functions(self) -> tuple[KernelExpansion, ...]:
+        """One for each coupling of the plan; empty where no round was verified."""
+        return tuple(s.function for s in self.solutions)
+
+
+@dataclass(frozen=True)
+class Training:
+    """See the module's docstring. ``last`` is the last question and its answer: only that one can be repeated whole."""
+
+    plan: Plan
+    data: PrivateData
+    view: View
+    acceptance: PlanAccepted
+    shift: float
+    scale: float
+    most: int
+    remembered: Remembered
+    last: tuple[Ask, Prediction] | None = None
+    faults: int = 0
+    result: SiteResult | None = None
+
+    @property
+    def over(self) -> bool:
+        """The run has ended for this site."""
+        return self.result is not None
+
+
+def begin(
+    plan: Plan,
+    data: PrivateData,
+    pin_threads: Callable[[int], int],
+    remembered: Remembered,
+    most: int,
+) -> Training:
+    """Factor the site's data under the plan.
+
+    Raises:
+        CoregError: these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+    """
+    threads = pin_threads(plan.iteration.threads)
+    objective, m = plan.objective, len(data.Z)
+    shift, scale = units(data.y, objective.target)
+    y = (data.y - shift) / scale
+    try:
+        with np.errstate(all="ignore"):  # what overflows is said below, in words
+            view = factor(objective, data, y)
+            bound, norm = view.bound(plan.privacy.bound), float(y @ y)
+    except MemoryError:
+        raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
+    except CoregError:
+        raise
+    except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
+        raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
+    if not (np.isfinite(bound) and np.isfinite(norm)):
+        raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
+    digest = data_digest(data, plan.run)
+    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
+    return Training(plan, data, view, accepted, shift, scale, most, remembered)
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+
+def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
+    """The answer to one question, or why there is none."""
+    number = (ask.question, ask.attempt)
+    if (reason := _unanswerable(training, ask)) is not None:
+        return replace(training, faults=training.faults + 1), Fault(ask.run, *number, reason)
+    if training.last is not None and training.last[0] == ask:
+        return _counted(training, ask, training.last[1])
+    try:
+        with np.errstate(all="ignore"):
+            values = Vector(training.view.respond(ask.targets.values, ask.weights, ask.part))
+    except CoregError as error:
+        return training, Fault(ask.run, *number, str(error))
+    except np.linalg.LinAlgError as error:
+        return training, Fault(ask.run, *number, f"cannot be computed ({error}).")
+    except MemoryError:
+        rows = len(training.data.Z)
+        return training, Fault(ask.run, *number, f"not enough memory to answer with {rows} unlabelled instances.")
+    if not values.finite:
+        reason = "its own answer is not finite: features or label column are too large for this kernel. Scale them."
+        return training, Fault(ask.run, *number, reason)
+    return _counted(training, ask, Prediction(ask.run, *number, values))
+
+
+def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Training, Prediction]:
+    before = training.remembered
+    verified = before.verified
+    if ask.verifies:
+        verified = (*verified, Verified(ask.targets.digest, ask.columns))[-2:]
+    asked = {**before.asked, (ask.question, ask.attempt): question_digest(ask)}
+    remembered = Remembered(before.answered + 1, asked, verified)
+    return replace(training, remembered=remembered, last=(ask, prediction)), prediction
+
+
+def question_digest(ask: Ask) -> str:
+    """What tells a question from another under the same number: its part and its targets."""
+    return f"{ask.part}:{ask.targets.digest}"
+
+
+def _unanswerable(training: Training, ask: Ask) -> str | None:
+    plan, terms = training.plan, training.plan.membership
+    if training.over:
+        return "the run is over for this site."
+    expected = (len(training.data.Z), len(plan.couplings))
+    if ask.targets.shape != expected or len(ask.columns) != expected[1]:
+        return f"targets of shape {ask.targets.shape} with {len(ask.columns)} columns, expected {expected}."
+    if not ask.targets.finite:
+        return "targets that are not finite."
+    number = (ask.question, ask.attempt)
+    asked = training.remembered.asked
+    if number in asked and asked[number] != question_digest(ask):
+        return "the same question number came with another target; only the first was answered."
+    if asked and number < max(asked):
+        return f"question {ask.question} is older than the last answered, {max(asked)[0]}."
+    last = None if training.last is None else training.last[0]
+    if last is not None and last.attempt == ask.attempt and last.columns != ask.columns:
+        return "other weights than before in the same attempt, so another membership under its number."
+    n_views = range(terms.min_sites, len(terms.sites) + 1)
+    columns, targets = ask.columns, ask.targets.values
+    if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets):
+        return f"nothing that the plan's schedule asks: {reason}"
+    if training.remembered.answered >= training.most:
+        return (
+            f"more than {training.most} questions, the most that this agent answers to a plan of "
+            f"max_rounds={plan.iteration.max_rounds} on these instances, over all runs; its ledger counts them. "
+            "Its operator may allow more (most_questions in policy.toml)."
+        )
+    return None
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def finish(training: Training, finished: Finished) -> tuple[Training, str | None]:
+    """The site's models, or what the plan does not allow about this end (a breach of protocol)."""
+    if (reason := _not_by_the_plan(training, finished)) is not None:
+        return training, reason
+    solutions: tuple[Solution, ...] = ()
+    if finished.targets is not None:
+        targets = finished.targets.values
+        solutions = tuple(
+            training.view.solve(np.ascontiguousarray(targets[:, j]), column.weight)
+            for j, column in enumerate(finished.columns)
+        )
+    alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
+    result = SiteResult(
+        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.scale
+    )
+    return replace(training, result=result), None
+
+
+def _not_by_the_plan(training: Training, finished: Finished) -> str | None:
+    verified = training.remembered.verified
+    if finished.targets is None:
+        if finished.outcome is Outcome.CONVERGED and verified:
+            return "a run that converged without a model for a site that answered its questions."
+        return None
+    found = Verified(finished.targets.digest, finished.columns)
+    if found in verified:
+        return None
+    if not training.remembered.asked:
+        return "a model, although no question was answered (or the ledger that tells of it is gone)."
+    return "a model to targets or weights that are not those of the last verified question."
