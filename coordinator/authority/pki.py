@@ -2,7 +2,7 @@
 
 Everything stands in one directory: ca.key and coordinator.key (mode 0600, they never travel), ca.pem,
 coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer that goes back to the site) and
-the list of those that may join (coordinator.authorised).
+the list of those that may join (coordinator.authority.authorised).
 
 Must not know gRPC, the federation's plan, or any site's private key.
 """

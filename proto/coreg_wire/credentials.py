@@ -1,6 +1,6 @@
 """TLS for gRPC, both ways: the credentials of server and client, who the peer is, and where TLS may be left out.
 
-Takes PEM text, never a path: reading and checking the files is coordinator.pki's and site_agent.identity's. TLS proves
+Takes PEM text, never a path: reading and checking the files is coordinator.authority.pki's and site_agent.identity's. TLS proves
 that our authority once signed the peer; whether the name may still join is the coordinator's allow-list, not here.
 """
 

@@ -3,63 +3,46 @@
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from coordinator.events import (
-    Action,
-    Ended,
-    Event,
-    Finish,
-    Membership,
-    Persist,
-    Received,
-    Record,
-    Reject,
-    Resumption,
-    Send,
-    SiteJoined,
-    Snapshot,
-    StepTaken,
-)
-from coordinator.machine import Coordinator
-from coordinator.phases import Timeouts
-from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello, Plan, PlanAccepted, Rejected, Vector
-from site_agent.machine import PrivateData, Site
+from coordinator import federation as federations
+from coordinator.events import Action, Event, Finish, Persist, Received, Reject, Send, SiteJoined
+from coordinator.jobs.phases import Clocks, Phase
+from coordinator.jobs.recorded import Recorded, resume
+from coordinator.jobs.run import Run
+from coordinator.records import Record
+from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello, PlanAccepted, Rejected, Vector
+from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site, Terms
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
-TIMEOUTS = Timeouts(join=1.0, plan=2.0, round=3.0, stall=4.0)
+CLOCKS = Clocks(join=1.0, plan=2.0, round=3.0, stall=4.0)
 SCHEDULES = ("conjugate-gradients", "block-coordinate-descent", "consensus")
 
 
 def make_plan(**changes: Any) -> Plan:
-    terms: dict[str, Any] = {
-        "run": "run-1",
-        "federation": "tiny",
-        "sites": ("a", "b", "c"),
-        "min_sites": 2,
-        "on_lost": "wait",
-        "form": "semi-parametric",
-        "kernel": "gaussian",
-        "bandwidth": 3.0,
-        "ridge": 1.0,
-        "degree": 3,
-        "offset": 1.0,
-        "landmarks": 3,
-        "seed": 0,
-        "coupling": (0.1, 1.0),
-        "schedule": "conjugate-gradients",
-        "tolerance": 1e-9,
-        "prediction_tolerance": 1e-3,
-        "max_rounds": 300,
-        "target": "centred",
-        "bound": "tight",
-        "threads": 1,
+    """A small plan; ``changes`` are fields of whichever part of it has them (``schedule`` is the iteration's name)."""
+    parts = {
+        "membership": Membership(sites=("a", "b", "c"), min_sites=2),
+        "objective": Agreement(
+            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), target="centred"
+        ),
+        "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
+        "privacy": Privacy(),
     }
-    return Plan(**(terms | changes))
+    if "schedule" in changes:
+        changes["name"] = changes.pop("schedule")
+    whole = {"run": changes.pop("run", "run-1"), "federation": changes.pop("federation", "tiny")}
+    for key, part in parts.items():
+        mine = {f.name: changes.pop(f.name) for f in fields(part) if f.name in changes}
+        parts[key] = replace(part, **mine)
+    assert not changes, f"no part of a plan has {changes}"
+    return Plan(**whole, **parts)
 
 
 def private_data(name: str, seed: int = 0) -> PrivateData:
@@ -69,8 +52,8 @@ def private_data(name: str, seed: int = 0) -> PrivateData:
     return PrivateData(X, X.sum(axis=1) + rng.normal(size=4), Z, IDS, salt=name.encode())
 
 
-def make_site(name: str, seed: int = 0, **changes: Any) -> Site:
-    return Site(name, private_data(name, seed), **changes)
+def make_site(name: str, seed: int = 0, **terms: Any) -> Site:
+    return Site(name, private_data(name, seed), Terms(**terms))
 
 
 def make_sites(names: Iterable[str]) -> dict[str, Site]:
@@ -78,44 +61,74 @@ def make_sites(names: Iterable[str]) -> dict[str, Site]:
 
 
 def hello(site: str, **changes: Any) -> Hello:
-    return replace(Hello(site, PROTOCOL_VERSION, UNLABELLED, IDS), **changes)
+    return replace(Hello(site, PROTOCOL_VERSION, "test"), **changes)
 
 
 def acceptance(site: str, plan: Plan, **changes: Any) -> PlanAccepted:
-    return replace(PlanAccepted(plan.run, plan.digest, f"data-of-{site}", 2.0, 5.0, plan.threads), **changes)
+    threads = plan.iteration.threads
+    accepted = PlanAccepted(plan.run, plan.digest, UNLABELLED, IDS, f"data-of-{site}", 2.0, 5.0, threads)
+    return replace(accepted, **changes)
 
 
 def column(*numbers: float) -> Vector:
     return Vector(np.array(numbers, dtype=float)[:, None])
 
 
-def resumption_of(records: Iterable[Record]) -> Resumption | None:
-    """What `RunStore.unfinished` makes of the same records, without a file."""
-    membership: Membership | None = None
-    round_, state, totals = 0, {}, []
-    for record in records:
-        match record:
-            case Membership():
-                membership, round_, state, totals = record, record.round, record.state, []
-            case Snapshot():
-                round_, state, totals = record.round, record.state, []
-            case StepTaken():
-                totals.append(record.total)
-            case Ended():
-                totals = []
-    return None if membership is None else Resumption(replace(membership, state={}), round_, state, tuple(totals))
+class Machine:
+    """A federation of one run, held as a variable: for tests that follow it event by event. The value is ``federation``."""
+
+    def __init__(self, plan: Plan, clocks: Clocks = CLOCKS, records: Iterable[Record] = ()):
+        self.plan, self.clocks, self._records = plan, clocks, list(records)
+        self.federation = federations.Federation()
+
+    def start(self) -> list[Action]:
+        return self.begin(resume(self.plan, self._records))
+
+    def begin(self, recorded: Recorded) -> list[Action]:
+        self.federation, actions = federations.begin(recorded, self.clocks)
+        return actions
+
+    def handle(self, event: Event) -> list[Action]:
+        self.federation, actions = federations.handle(self.federation, event)
+        return actions
+
+    @property
+    def run(self) -> Run:
+        return self.federation.runs[self.plan.run]
+
+    @property
+    def phase(self) -> Phase:
+        return self.run.phase
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        return self.run.awaited
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        return self.run.recorded.participants
+
+    @property
+    def token(self) -> int:
+        return self.run.live.token
 
 
 class Pump:
     """The machine and its sites, wired by a queue of events. ``shuffle`` takes the next event at random."""
 
-    def __init__(self, machine: Coordinator, sites: Mapping[str, Site], shuffle: random.Random | None = None):
-        self.machine, self.sites, self._shuffle = machine, dict(sites), shuffle
+    def __init__(
+        self,
+        plan: Plan,
+        sites: Mapping[str, Site],
+        records: Iterable[Record] = (),
+        shuffle: random.Random | None = None,
+    ):
+        self.machine, self.sites, self._shuffle = Machine(plan, CLOCKS, records), dict(sites), shuffle
         self.events: deque[Event] = deque()
         self.records: list[Record] = []
         self.models: dict[str, Finished] = {}
         self.end: Finish | None = None
-        self.carry_out(machine.start())
+        self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
         self.events.extend(SiteJoined(self.sites[name].hello()) for name in names or tuple(self.sites))
@@ -130,7 +143,7 @@ class Pump:
                     self.events.extend(Received(name, answer) for answer in self.sites[name].handle(message))
                 case Reject(name, reason):
                     self.sites[name].handle(Rejected(reason))
-                case Persist(record):
+                case Persist(record=record):
                     self.records.append(record)
                 case Finish():
                     self.end = action
@@ -148,9 +161,9 @@ class Pump:
     @property
     def bits(self) -> dict[str, tuple[Any, ...]]:
         """Everything that the sites end with, equal only when every bit is."""
-        return {name: (m.stop, m.weights, m.targets) for name, m in sorted(self.models.items())}
+        return {name: (m.outcome, m.columns, m.targets) for name, m in sorted(self.models.items())}
 
 
 def undisturbed(plan: Plan, names: Iterable[str] | None = None) -> Pump:
     """The run in which nothing goes wrong."""
-    return Pump(Coordinator(plan, TIMEOUTS), make_sites(names or plan.sites)).join().run()
+    return Pump(plan, make_sites(names or plan.sites)).join().run()
