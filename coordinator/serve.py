@@ -67,6 +67,12 @@ def _unfinished(store: RunStore, summary: RunSummary) -> str:
             f"run {summary.run} in {store.path} was left unfinished by an older release of coreg-federation, which this one "
             "cannot take up. Finish it with that release, or give --new to abandon it."
         )
+    if summary.ended is not None:
+        return (
+            f"run {summary.run} in {store.path} has another plan and is over ({summary.stop}), but not all of its sites have "
+            "fetched their models. Run it with its own configuration to deliver them, or give --new: they can still be "
+            f"fetched later with --deliver {summary.run}."
+        )
     return (
         f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own "
         "configuration, or give --new to abandon it."

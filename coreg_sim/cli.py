@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
@@ -37,7 +37,7 @@ Unlabelled = Annotated[
 ]
 Views = Annotated[int, typer.Option("--views", min=1, help="Features of each site's view (generated data).")]
 Coupling = Annotated[float, typer.Option("--coupling", min=0, help="λ.")]
-FormOption = Annotated[str, typer.Option("--form", help="exact, semi-parametric or linear.")]
+FormOption = Annotated[str, typer.Option("--form", help="exact, semi-parametric, landmarks or linear.")]
 Tolerance = Annotated[float, typer.Option("--tolerance", min=0, help="Certified gap over Σ‖y‖².")]
 PredictionTolerance = Annotated[
     float, typer.Option("--prediction-tolerance", min=0, help="Certified error of the predictions (2-norm).")
@@ -50,7 +50,7 @@ Target = Annotated[str | None, typer.Option("--target", help="Its target column.
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 
-FORMS = ("exact", "semi-parametric", "linear")
+FORMS: tuple[str, ...] = get_args(Form)
 DEFAULT_COUPLING = Agreement().coupling[0]
 
 

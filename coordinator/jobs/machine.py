@@ -108,12 +108,12 @@ def _not_joined(reaction: Reaction) -> None:
 
 
 def _not_planned(reaction: Reaction) -> None:
-    run, missing, ready = reaction.run, reaction.run.awaited, reaction.live.ready
+    run, missing, ready = reaction.run, reaction.run.awaited, membership.counted_on(reaction)
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
     if enough and (run.phase is Phase.PLANNING or terms.on_lost == "continue"):
         reaction.notify(notices.GoingOnWithout(run.name, missing, "answer the plan"))
-        membership.regroup(reaction, sorted(ready))
+        membership.regroup(reaction, ready)
     else:
         delivery.end(reaction, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
 

@@ -213,7 +213,12 @@ def begin(reaction: Reaction) -> None:
     if recorded.schedule is not None and not recorded.excluded.keys() & set(recorded.participants):
         asking.next_question(reaction)
     else:
-        regroup(reaction, sorted(reaction.live.ready))
+        regroup(reaction, counted_on(reaction))
+
+
+def counted_on(reaction: Reaction) -> list[str]:
+    """Who is ready and need not prove that it answers: everybody, but those that were dropped because they did not."""
+    return sorted(reaction.live.ready - reaction.recorded.dropped.keys())
 
 
 def regroup(reaction: Reaction, participants: list[str]) -> None:
