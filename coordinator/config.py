@@ -60,8 +60,10 @@ else:
 def check_listen(listen: str) -> str:
     """HOST:PORT, with a port that there is: gRPC takes 99999 for 34463, and no port for 443.
 
-    Raises:
-        ValueError: not of that form.
+    Raises
+    ------
+    ValueError
+        not of that form.
     """
     host, colon, port = listen.rpartition(":")
     if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
@@ -166,8 +168,10 @@ class Configuration(_Section):
 def read_configuration(path: Path) -> Configuration:
     """federation.toml, checked. Paths in it are relative to the file.
 
-    Raises:
-        UsageError: missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
     """
     try:
         configuration = Configuration.model_validate(read_toml(path))

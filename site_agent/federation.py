@@ -39,11 +39,16 @@ MOST_BEGUN = 10  # runs that were begun and not finished, one after another
 class Terms:
     """What the site's operator has said, and what its ledger remembers, as functions.
 
-    Args:
-        objection: why this site will not take part in a plan, or None.
-        most_questions: how many answers to a plan, over all its runs on the same instances.
-        pin_threads: limits BLAS, and tells the number that holds.
-        recall: what was written down of this plan and run on the instances of that digest.
+    Parameters
+    ----------
+    objection
+        why this site will not take part in a plan, or None.
+    most_questions
+        how many answers to a plan, over all its runs on the same instances.
+    pin_threads
+        limits BLAS, and tells the number that holds.
+    recall
+        what was written down of this plan and run on the instances of that digest.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005

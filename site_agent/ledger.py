@@ -121,8 +121,10 @@ def _question(ask: Ask) -> dict[str, Any]:
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     """What the ledger tells of this plan on the instances of that digest, and of this run of it.
 
-    Raises:
-        StorageError: the file cannot be read.
+    Raises
+    ------
+    StorageError
+        the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
     answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
@@ -160,9 +162,12 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
     """Every entry, in order, the chain checked on the way.
 
-    Raises:
-        BadData: a line is not JSON, or the chain is broken; says which line.
-        StorageError: the file cannot be read.
+    Raises
+    ------
+    BadData
+        a line is not JSON, or the chain is broken; says which line.
+    StorageError
+        the file cannot be read.
     """
     previous = GENESIS
     try:

@@ -28,8 +28,10 @@ class Models:
     def check(self) -> None:
         """Said before the run, and not after hours of it, when the model would be lost.
 
-        Raises:
-            UsageError: a model cannot be written there, or a file that is no model stands there.
+        Raises
+        ------
+        UsageError
+            a model cannot be written there, or a file that is no model stands there.
         """
         for path in (self.output, self.alone):
             check_output(path)
@@ -37,8 +39,10 @@ class Models:
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         """Every model of the run, on the disk when this returns.
 
-        Raises:
-            StorageError: one cannot be written.
+        Raises
+        ------
+        StorageError
+            one cannot be written.
         """
         if result.plan is None or not result.solutions:
             return ()
@@ -97,8 +101,10 @@ def set_aside(path: Path, run: str) -> Path | None:
 def check_output(path: Path | None) -> None:
     """Whether a model can be written there.
 
-    Raises:
-        UsageError: it cannot; says why.
+    Raises
+    ------
+    UsageError
+        it cannot; says why.
     """
     if path is None:
         return

@@ -78,8 +78,10 @@ class Policy(BaseModel):
 def read_policy(path: Path | None) -> Policy:
     """policy.toml, checked; the defaults without one.
 
-    Raises:
-        UsageError: missing, not TOML, an unknown key, a value out of range.
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range.
     """
     if path is None:
         return Policy()

@@ -80,8 +80,10 @@ _WITHOUT: dict[str, Any] = {"scale": "no_scale"}  # an option that switches off
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...]) -> Settings:
     """Command line and environment first, then agent.toml, then defaults; paths in the file are relative to it.
 
-    Raises:
-        UsageError: an unknown key, a value that does not fit, or one that is needed and nowhere said.
+    Raises
+    ------
+    UsageError
+        an unknown key, a value that does not fit, or one that is needed and nowhere said.
     """
     said = {key: value for key, value in given.items() if value not in (None, [], ())}
     settings = Settings(**{**_from_file(config), **said})

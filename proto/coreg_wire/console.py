@@ -65,8 +65,10 @@ def _fail(program: str, text: str, code: int) -> int:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a dictionary.
 
-    Raises:
-        UsageError: missing, unreadable, or not TOML (with line and column).
+    Raises
+    ------
+    UsageError
+        missing, unreadable, or not TOML (with line and column).
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -30,9 +30,12 @@ def units(y: Float64[Arr, " n"], rule: TargetUnits) -> tuple[float, float]:
 def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> View:
     """The site's view of its own rows and the shared ones.
 
-    Raises:
-        CoregError: a parameter that these rows do not allow, or a system that is singular in floating point.
-        numpy.linalg.LinAlgError: numbers that the kernel turned into infinities.
+    Raises
+    ------
+    CoregError
+        a parameter that these rows do not allow, or a system that is singular in floating point.
+    numpy.linalg.LinAlgError
+        numbers that the kernel turned into infinities.
     """
     X, Z = data.X, data.Z
     ridge = resolve_ridge(objective.ridge, X)

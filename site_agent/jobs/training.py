@@ -94,8 +94,10 @@ def begin(
 ) -> Training:
     """Factor the site's data under the plan.
 
-    Raises:
-        CoregError: these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+    Raises
+    ------
+    CoregError
+        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
     """
     threads = pin_threads(plan.iteration.threads)
     objective, m = plan.objective, len(data.Z)
