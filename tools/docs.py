@@ -24,7 +24,7 @@ from coordinator.config import Configuration  # noqa: E402
 from coordinator.jobs.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
-from coreg_wire.console import EXIT_CODES  # noqa: E402
+from coreg_wire.command_line import EXIT_CODES  # noqa: E402
 from site_agent.policy import Policy  # noqa: E402
 from site_agent.settings import NOT_IN_FILE, Settings  # noqa: E402
 

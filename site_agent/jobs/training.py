@@ -55,7 +55,7 @@ class SiteResult:
     solutions: tuple[Solution, ...]
     alone: Solution | None
     shift: float
-    scale: float
+    divisor: float
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:
@@ -72,7 +72,7 @@ class Training:
     view: View
     acceptance: PlanAccepted
     shift: float
-    scale: float
+    divisor: float
     most: int
     remembered: Remembered
     last: tuple[Ask, Prediction] | None = None
@@ -101,8 +101,8 @@ def begin(
     """
     threads = pin_threads(plan.iteration.threads)
     objective, m = plan.objective, len(data.Z)
-    shift, scale = units(data.y, objective.target)
-    y = (data.y - shift) / scale
+    shift, divisor = units(data.y, objective.label_units)
+    y = (data.y - shift) / divisor
     try:
         with np.errstate(all="ignore"):  # what overflows is said below, in words
             view = factor(objective, data, y)
@@ -118,7 +118,7 @@ def begin(
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
     accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
-    return Training(plan, data, view, accepted, shift, scale, most, remembered)
+    return Training(plan, data, view, accepted, shift, divisor, most, remembered)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
     result = SiteResult(
-        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.scale
+        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.divisor
     )
     return replace(training, result=result), None
 

@@ -162,10 +162,10 @@ def test_a_policy_refuses_by_key(tmp_path):
         assert key in (Policy().objection(asked) or ""), key
     assert "most_couplings" in (Policy(most_couplings=63).objection(make_plan(coupling=(0.1,) * 64)) or "")
     secret = Policy(disclose_target_norm=False, disclose_bound="a-priori")
-    said = secret.objection(make_plan(target="centred", bound="tight")) or ""
+    said = secret.objection(make_plan(label_units="centred", bound="tight")) or ""
     assert "disclose_target_norm" in said
     assert "disclose_bound" in said
-    assert secret.objection(make_plan(target="standardised", bound="a-priori")) is None
+    assert secret.objection(make_plan(label_units="standardised", bound="a-priori")) is None
     path = tmp_path / "policy.toml"
     path.write_text("coupling_maximum = 3\n")
     with pytest.raises(UsageError, match="coupling_maximum"):

@@ -90,14 +90,14 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.lists(FINITE, min_size=2, max_size=2), FINITE, FINITE, FINITE)
 def test_every_number_comes_back_to_the_bit(tmp_path_factory, coef, shift, scale, coupling):
     folder = tmp_path_factory.mktemp("m")
-    model = site_model(folder, shift=shift, scale=scale, coupling=coupling)
+    model = site_model(folder, shift=shift, divisor=scale, coupling=coupling)
     model.function.coef[:] = coef
     save_model(folder / "m", model)
     again = load_model(folder / "m")
     for name in ("points", "coef"):
         assert getattr(again.function, name).tobytes() == getattr(model.function, name).tobytes()
     assert again.function.kernel == model.function.kernel
-    numbers = np.array([[m.shift, m.scale, m.coupling] for m in (model, again)])
+    numbers = np.array([[m.shift, m.divisor, m.coupling] for m in (model, again)])
     assert numbers[0].tobytes() == numbers[1].tobytes()
     assert (again.plan, again.stop, again.site, again.run) == (model.plan, "CONVERGED", "north", "r1")
 

@@ -20,7 +20,7 @@ BORDERS = {
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
     "most_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "most_threads": (2, {"threads": 2}, {"threads": 3}),
-    "disclose_target_norm": (False, {"target": "standardised"}, {"target": "raw"}),
+    "disclose_target_norm": (False, {"label_units": "standardised"}, {"label_units": "raw"}),
     "disclose_bound": ("a-priori", {"bound": "a-priori"}, {"bound": "tight"}),
 }
 
