@@ -130,7 +130,8 @@ def load_model(path: Path) -> SiteModel:
         return SiteModel(
             function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-            **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
+            divisor=meta["scale"],
+            **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
         raise BadData(

@@ -35,7 +35,7 @@ def site_model(folder, function=None, kernel=None, **changes):
     if function is None:
         points = preprocessing.transform(table.labelled)
         function = KernelExpansion(kernel or Gaussian(1.5), points, np.array([0.3, -1.7]))
-    known = {"shift": 10.0, "scale": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
+    known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
     return SiteModel(function, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
 
 

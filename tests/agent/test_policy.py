@@ -32,7 +32,7 @@ def test_every_key_has_a_border_here():
 @pytest.mark.parametrize("key", BORDERS)
 def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
-    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "target": "standardised"}
+    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "label_units": "standardised"}
     terms["bound"] = "a-priori"
     policy = Policy(**{key: value})
     assert policy.objection(make_plan(**(terms | fits))) is None

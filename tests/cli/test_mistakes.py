@@ -161,7 +161,7 @@ def test_exit_code_3_when_it_does_not_converge():
     words = ("coreg-sim", "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3)
     code, out, _err = run(*words)
     assert code == 3
-    assert "was reached before the tolerances. Raise max_rounds, or use conjugate gradients." in out
+    assert "were reached before the tolerances. Raise max_rounds, or use conjugate gradients." in out
 
 
 @pytest.fixture
