@@ -29,16 +29,15 @@ _NOISE = 2.0 ** -(BITS - _GUARD)
 
 @dataclass(frozen=True, eq=False)
 class FixedFactor:
-    """``transform`` W (p, r), a pair; ``at_points`` Φ(B) = L D^½ (p, r); ``exhausted``: the whole span is in use."""
+    """``transform`` W (p, r), a pair; ``exhausted``: the whole span is in use."""
 
     transform: Pair
-    at_points: Float64[Arr, "p r"]
     exhausted: bool
 
     @property
     def rank(self) -> int:
         """r."""
-        return int(self.at_points.shape[1])
+        return int(self.transform[0].shape[1])
 
 
 def is_exact(kernel: Kernel) -> bool:
@@ -59,7 +58,7 @@ def fixed_factor(kernel: Kernel, points: Float64[Arr, "p d"], tolerance: float) 
         A[i, :] = K[i]
     left, order, pivots, columns = list(range(p)), [], [], []
     largest = max(A[i, i] for i in left)
-    stop = 0 if largest <= 0 else int(largest * _ratio(max(tolerance, _NOISE))[0]) // _ratio(max(tolerance, _NOISE))[1]
+    stop, noise = _times(largest, max(tolerance, _NOISE)), _times(largest, _NOISE)
     while left:
         best = max(left, key=lambda i: A[i, i])
         pivot = A[best, best]
@@ -77,19 +76,13 @@ def fixed_factor(kernel: Kernel, points: Float64[Arr, "p d"], tolerance: float) 
         pivots.append(pivot)
         columns.append(column)
     finite = isinstance(kernel, Polynomial | Linear)
-    noise = int(largest * _ratio(_NOISE)[0]) // _ratio(_NOISE)[1]
     exhausted = not left or (finite and max(A[i, i] for i in left) <= noise)
-    return FixedFactor(*_transform(p, order, pivots, columns, bits), exhausted)
+    return FixedFactor(_transform(p, order, pivots, columns, bits), exhausted)
 
 
-def _transform(p: int, order: list[int], pivots: list[int], columns: list[Any], bits: int) -> tuple[Pair, Arr]:
+def _transform(p: int, order: list[int], pivots: list[int], columns: list[Any], bits: int) -> Pair:
     r = len(order)
     roots = [isqrt(d << 2 * _GUARD) for d in pivots]  # √D_int · 2^GUARD; D = D_int / 2^bits, bits even
-    at_points = np.zeros((p, r))
-    for k in range(r):
-        for i in range(p):
-            if columns[k][i]:
-                at_points[i, k] = _quotient(columns[k][i] * roots[k], BITS + _GUARD + bits // 2)[0]
     inverse = np.zeros((r, r), dtype=object)
     high, low = np.zeros((p, r)), np.zeros((p, r))
     for k in range(r):
@@ -103,7 +96,7 @@ def _transform(p: int, order: list[int], pivots: list[int], columns: list[Any], 
             # L⁻¹ / √D as one quotient of integers: 2^(bits/2 + GUARD − BITS) row / root.
             pair = _quotient(row[j], BITS - _GUARD - bits // 2, roots[k])
             high[order[j], k], low[order[j], k] = pair
-    return (high, low), at_points
+    return high, low
 
 
 def _quotient(numerator: int, shift: int, denominator: int = 1) -> tuple[float, float]:
@@ -115,6 +108,11 @@ def _quotient(numerator: int, shift: int, denominator: int = 1) -> tuple[float, 
     high = numerator / denominator
     a, b = high.as_integer_ratio()
     return high, (numerator * b - a * denominator) / (denominator * b)
+
+
+def _times(value: int, factor: float) -> int:
+    a, b = _ratio(factor)
+    return value * a // b
 
 
 def _ratio(x: float) -> tuple[int, int]:

@@ -68,15 +68,46 @@ def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Ce
     return Certificate(gap, float(np.sqrt(bounds.max() * gap)))
 
 
-def consensus_certificate(residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"]) -> Certificate:
-    """The same for answers at a common z: gap = μ² ‖r‖² Σ_v b_v, r = mean answer − z.
+def consensus_certificate(
+    residual_norm: float,
+    scale: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    response_error: float = 0.0,
+    start: float = 0.0,
+) -> Certificate:
+    """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
 
     Args:
         residual_norm: ‖r‖₂ as computed.
         scale: ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
         weight: μ = 2λM.
         bounds: b_v (M,).
+        response_error: ρ, the largest of the views' `response_error`.
+        start: Q(0).
     """
     noise = ROUNDING * scale
-    gap = (weight * (residual_norm + noise)) ** 2 * float(bounds.sum())
-    return Certificate(gap, float(np.sqrt(bounds.max() * gap)) + noise)
+    root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
+    return with_response_error(root, noise, bounds, response_error, start)
+
+
+def with_response_error(
+    root: float, noise: float, bounds: Float64[Arr, " M"], response_error: float, start: float
+) -> Certificate:
+    r"""From √gap of the views as they were computed to certificates of the views as they are.
+
+    Computed answers are exact for a problem that rounding, and a cut of the span, have moved: its optimum is within ρ √Q(0)
+    of the true one in the norm √(Q − Q*), by `View.response_error`. Hence $\sqrt{gap} \le (1 + ρ)\sqrt{gap_{computed}} +
+    2ρ(\sqrt{Q(0)} + \sqrt{gap_{computed}})$, the 2 for an answer put together from an affine and a linear one, and a view's
+    predictions are √b_v times that from the optimum's (docs/mathematics.md).
+
+    Args:
+        root: √gap by the computed answers.
+        noise: rounding of the predictions themselves, ‖·‖₂.
+        bounds: b_v (M,).
+        response_error: ρ.
+        start: Q(0).
+    """
+    rho = response_error
+    root = (1.0 + rho) * root + 2.0 * rho * (float(np.sqrt(start)) + root)
+    return Certificate(root * root, float(np.sqrt(bounds.max())) * root + noise)

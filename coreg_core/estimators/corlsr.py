@@ -8,13 +8,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.arrays import Arr, as_matrix, as_vector
-from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Span
+from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
 from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.kernels import Kernel, make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.objective import (
-    ROUNDING,
     Certificate,
     consensus_certificate,
     consensus_weight,
@@ -23,7 +22,7 @@ from coreg_core.objective import (
 )
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.views import KernelExpansion, Solution, View, make_view
+from coreg_core.views import KernelExpansion, Solution, View, energy_distance, make_view
 
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
@@ -95,7 +94,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         max_rounds: int = 10_000,
         degree: int = 3,
         offset: float = 1.0,
-        rank_tolerance: float = RANK_TOLERANCE,
+        rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.form, self.kernel, self.bandwidth, self.ridge = form, kernel, bandwidth, ridge
         self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
@@ -183,58 +182,59 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         return [_ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
 
     def _solve(self, data: list[_ViewData], views: list[View]) -> _Fit:
-        bounds = np.array([view.bound() for view in views])
+        terms = self._terms(data, views)
         match self.solver:
             case "direct":
-                z = consensus_closed_form(views, self.coupling)
-                solutions, certificate = self._at(views, z, bounds)
-                return _Fit(solutions, certificate, 0, Stop.CONVERGED)
+                solutions, certificate = self._at(views, consensus_closed_form(views, self.coupling), terms)
+                return _Fit(solutions, certificate, 0, _judged(terms, certificate))
             case "stacked":
-                return self._stacked(data, views, bounds)
+                return self._stacked(data, views, terms)
             case _:
-                return self._rounds(data, views, bounds)
+                return self._rounds(views, terms)
 
-    def _at(self, views: list[View], z: Arr, bounds: Arr) -> tuple[list[Solution], Certificate]:
-        weight = consensus_weight(self.coupling, len(views))
-        solutions = [view.solve(z, weight) for view in views]
-        mean = np.mean([s.prediction for s in solutions], axis=0)
-        scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
-        return solutions, consensus_certificate(float(np.linalg.norm(mean - z)), scale, weight, bounds)
-
-    def _stacked(self, data: list[_ViewData], views: list[View], bounds: Arr) -> _Fit:
-        exact = self.form == "exact"
-        textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
-        coefs = solve_stacked(textbook, self.coupling)
-        solutions, rounding = [], 0.0
-        for t, c, d in zip(textbook, coefs, data, strict=True):
-            residual = t.y - t.L @ c
-            local = float(residual @ residual + t.ridge * (c @ (t.K @ c)))
-            # K of condition 1e12 makes coefficients that cancel: Q is known to what their absolute values add up to.
-            size = np.abs(c)
-            rounding += t.ridge * float(size @ (np.abs(t.K) @ size))
-            rounding += 2.0 * float(np.linalg.norm(residual) * np.linalg.norm(np.abs(t.L) @ size))
-            solutions.append(Solution(KernelExpansion(d.kernel, t.points, c), t.U @ c, local))
-        # The textbook solution answers no query, so it is certified by its distance to one that does: the models at
-        # its own mean. Q − Q* is then the difference of the two objectives plus the other's gap.
-        predictions = np.array([s.prediction for s in solutions])
-        at_mean, certificate = self._at(views, predictions.mean(axis=0), bounds)
-        others = np.array([s.prediction for s in at_mean])
-        own_Q = objective([s.local_objective for s in solutions], predictions, self.coupling)
-        its_Q = objective([s.local_objective for s in at_mean], others, self.coupling)
-        apart = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
-        gap = max(0.0, own_Q - its_Q) + ROUNDING * rounding + certificate.gap
-        return _Fit(solutions, Certificate(gap, apart + certificate.prediction_bound), 0, Stop.CONVERGED)
-
-    def _rounds(self, data: list[_ViewData], views: list[View], bounds: Arr) -> _Fit:
+    def _terms(self, data: list[_ViewData], views: list[View]) -> Terms:
         largest = max(float(np.abs(d.y).max()) for d in data)
-        terms = Terms(
+        weight = consensus_weight(self.coupling, len(views))
+        return Terms(
             coupling=(float(self.coupling),),
-            bounds=tuple(bounds.tolist()),
+            bounds=tuple(view.bound() for view in views),
             scale=sum(float(d.y @ d.y) for d in data),
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol,
             max_rounds=self.max_rounds,
+            roundings=tuple(view.response_error(weight) for view in views),
         )
+
+    def _at(self, views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+        weight = consensus_weight(self.coupling, len(views))
+        solutions = [view.solve(z, weight) for view in views]
+        mean = np.mean([s.prediction for s in solutions], axis=0)
+        scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
+        residual, bounds = float(np.linalg.norm(mean - z)), np.array(terms.bounds)
+        return solutions, consensus_certificate(residual, scale, weight, bounds, terms.response_error, terms.scale)
+
+    def _stacked(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
+        exact = self.form == "exact"
+        textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
+        coefs = solve_stacked(textbook, self.coupling)
+        # The textbook solution answers no query, so it is certified by its distance, in the norm √(Q − Q*), to the models at
+        # its own mean, which answer one. The squares of that norm are sums of squares: nothing cancels but the functions.
+        predictions = np.array([t.U @ c for t, c in zip(textbook, coefs, strict=True)])
+        at_mean, certificate = self._at(views, predictions.mean(axis=0), terms)
+        weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
+        for t, c, d, other, prediction in zip(textbook, coefs, data, at_mean, predictions, strict=True):
+            residual = t.y - t.L @ c
+            function = KernelExpansion(d.kernel, t.points, c)
+            local = float(residual @ residual + t.ridge * (c @ (t.K @ c)))
+            solutions.append(Solution(function, prediction, local))
+            apart += energy_distance(function, other.function, d.X, d.Z, d.ridge, weight) ** 2
+        gap = (float(np.sqrt(apart)) + float(np.sqrt(certificate.gap))) ** 2
+        others = np.array([s.prediction for s in at_mean])
+        off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
+        stated = Certificate(gap, certificate.prediction_bound + off)
+        return _Fit(solutions, stated, 0, _judged(terms, stated))
+
+    def _rounds(self, views: list[View], terms: Terms) -> _Fit:
         schedule = make_schedule(self.solver, terms)
         state = run_in_memory(schedule, views)
         models, progress = schedule.models(state), schedule.progress(state)
@@ -244,6 +244,11 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         solutions = [view.solve(models.of(v)[:, 0], weight) for v, view in enumerate(views)]
         certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
         return _Fit(solutions, certificate, progress.round, overall_stop(progress.stops) or Stop.MAX_ROUNDS)
+
+
+def _judged(terms: Terms, certificate: Certificate) -> Stop:
+    """CONVERGED where both certificates hold; a closed form that misses them has given what arithmetic lets it."""
+    return terms.stop_of(certificate.gap, certificate.prediction_bound) or Stop.STAGNATED
 
 
 def _targets(y_views: Any, n_views: int) -> list[Any]:

@@ -227,9 +227,9 @@ class ConjugateGradient:
         )
 
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
-        return consensus_certificate(
-            float(residual_norm), float(scale), float(self.weights[column]), np.array(self.terms.bounds)
-        )
+        weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
+        rho, start = self.terms.response_error, self.terms.scale
+        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, start)
 
     def _limit(self, state: GradientState) -> GradientState:
         # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.

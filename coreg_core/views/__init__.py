@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
-from coreg_core.bases import RANK_TOLERANCE, EveryPoint, Span, make_basis
+from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LinearFeatures, Span, make_basis
 from coreg_core.errors import UsageError
-from coreg_core.kernels import Kernel
+from coreg_core.kernels import Kernel, Linear
+from coreg_core.views.distance import energy_distance
 from coreg_core.views.function_space import FunctionSpaceView, positive_factor
 from coreg_core.views.spectral import SpectralView
 from coreg_core.views.view import BoundRule, KernelExpansion, Part, Solution, View
@@ -23,6 +24,7 @@ __all__ = [
     "Solution",
     "SpectralView",
     "View",
+    "energy_distance",
     "make_view",
     "positive_factor",
 ]
@@ -36,7 +38,7 @@ def make_view(
     Z: Float64[Arr, "m d"],
     ridge: float,
     *,
-    rank_tolerance: float = RANK_TOLERANCE,
+    rank_tolerance: float = SPAN_TOLERANCE,
 ) -> View:
     """Factor a site's data once.
 
@@ -47,10 +49,13 @@ def make_view(
         y: targets (n,).
         Z: unlabelled instances (m, d), m = 0 allowed.
         ridge: ν_v > 0.
-        rank_tolerance: relative eigenvalue below which a direction of a finite span is cut.
+        rank_tolerance: relative pivot at or below which a direction of a finite span is cut.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
+    if isinstance(span, EveryPoint) and isinstance(kernel, Linear) and X.shape[1] <= len(X) + len(Z):
+        # The linear functions are all there is: d coordinates hold the same function, exactly, where K of size ‖x‖² loses ν.
+        span = LinearFeatures()
     if isinstance(span, EveryPoint):
         return FunctionSpaceView(kernel, X, y, Z, ridge)
     return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.kernels import Kernel, expand
+from coreg_core.precise_kernels import expand_precisely
 
 Part: TypeAlias = Literal["affine", "linear"]
 # b_v of the certificates: the sharp value known to the site, or m κ / ν, which tells less of the data.
@@ -21,17 +22,32 @@ BoundRule: TypeAlias = Literal["tight", "a-priori"]
 ROUND_UP = 1.0 + 1e-10
 
 
+# u = 2⁻⁵³, what one operation rounds by; the error bounds below are made of it.
+UNIT = 2.0**-53
+# p terms are summed with an error of about √p u, rounding errors taken as independent (Higham and Mary 2019, "A new approach to
+# probabilistic rounding error analysis": λ√p u, and for λ = 3 exceeded with probability 2 exp(−9/2) if all were to conspire at the
+# worst magnitude, which norms bounded by traces and Frobenius norms leave far behind: benchmarks/certify.py).
+SPREAD = 3.0
+
+
 @dataclass(frozen=True)
 class KernelExpansion:
-    """f(x) = k(x, B) c: what a site owns at the end, and all that its model file needs to hold."""
+    """f(x) = k(x, B) c: what a site owns at the end, and all that its model file needs to hold.
+
+    In a narrow view (bases.span_basis) coefficients reach 1e20 and cancel; c is then ``coef`` + ``coef_low``, a double-double,
+    and predictions are computed in that arithmetic.
+    """
 
     kernel: Kernel
     points: Float64[Arr, "p d"]
     coef: Float64[Arr, " p"]
+    coef_low: Float64[Arr, " p"] | None = None
 
     def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
         """f(X), in blocks: memory does not grow with n × p."""
-        return expand(self.kernel, X, self.points, self.coef[:, None])[:, 0]
+        if self.coef_low is None:
+            return expand(self.kernel, X, self.points, self.coef[:, None])[:, 0]
+        return expand_precisely(self.kernel, X, self.points, (self.coef[:, None], self.coef_low[:, None]))[:, 0]
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,25 @@ class View(Protocol):
     @property
     def rank(self) -> int:
         """Dimension of the span that is really used."""
+        ...
+
+    @property
+    def n_basis(self) -> int:
+        """Dimension of the span that was asked for: more than ``rank`` where it was cut."""
+        ...
+
+    def response_error(self, weight: float) -> float:
+        """ρ_v: how far the data that are answered for lie from the data, relative and in the metric of Q, at μ or below.
+
+        The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
+        span that may be cut: replacing the true view by it moves Q's optimum by at most ρ_v √Q(0) in the norm √(Q − Q*), and
+        predictions on Z by at most √b_v times that (docs/mathematics.md). Rises with the weight. Never below 0, and large where
+        digits are gone; `objective.consensus_certificate` takes it.
+        """
+        ...
+
+    def cut_cost(self, weight: float) -> float:
+        """The part of ``response_error`` that directions cut from the span may cost, an upper bound; 0 where none is cut."""
         ...
 
     def bound(self, rule: BoundRule = "tight") -> float:
