@@ -74,7 +74,7 @@ def consensus_certificate(
     weight: float,
     bounds: Float64[Arr, " M"],
     response_error: float = 0.0,
-    start: float = 0.0,
+    shift: float = 0.0,
 ) -> Certificate:
     """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
 
@@ -84,30 +84,29 @@ def consensus_certificate(
         weight: μ = 2λM.
         bounds: b_v (M,).
         response_error: ρ, the largest of the views' `response_error`.
-        start: Q(0).
+        shift: at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
     """
     noise = ROUNDING * scale
     root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
-    return with_response_error(root, noise, bounds, response_error, start)
+    return with_response_error(root, noise, bounds, response_error, shift)
 
 
 def with_response_error(
-    root: float, noise: float, bounds: Float64[Arr, " M"], response_error: float, start: float
+    root: float, noise: float, bounds: Float64[Arr, " M"], response_error: float, shift: float
 ) -> Certificate:
     r"""From √gap of the views as they were computed to certificates of the views as they are.
 
-    Computed answers are exact for a problem that rounding, and a cut of the span, have moved: its optimum is within ρ √Q(0)
-    of the true one in the norm √(Q − Q*), by `View.response_error`. Hence $\sqrt{gap} \le (1 + ρ)\sqrt{gap_{computed}} +
-    2ρ(\sqrt{Q(0)} + \sqrt{gap_{computed}})$, the 2 for an answer put together from an affine and a linear one, and a view's
-    predictions are √b_v times that from the optimum's (docs/mathematics.md).
+    Computed answers are exact for a problem that rounding, and a cut of the span, have moved. Its optimum is within
+    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there (docs/mathematics.md), and that
+    norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
+    view's predictions are √b_v times as far from the optimum's.
 
     Args:
         root: √gap by the computed answers.
         noise: rounding of the predictions themselves, ‖·‖₂.
         bounds: b_v (M,).
         response_error: ρ.
-        start: Q(0).
+        shift: √Σ ρ_v² F_v, or more.
     """
-    rho = response_error
-    root = (1.0 + rho) * root + 2.0 * rho * (float(np.sqrt(start)) + root)
+    root = (1.0 + 4.0 * response_error) * root + 2.0 * shift
     return Certificate(root * root, float(np.sqrt(bounds.max())) * root + noise)

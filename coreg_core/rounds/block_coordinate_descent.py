@@ -112,7 +112,7 @@ class BlockCoordinateDescent:
         if M == 1:
             gap[:] = 0.0
         stated = [
-            with_response_error(float(np.sqrt(g)), float(noise), bounds, terms.response_error, terms.scale)
+            with_response_error(float(np.sqrt(g)), float(noise), bounds, terms.response_error, terms.shift)
             for g, noise in zip(gap, rounding, strict=True)
         ]
         gap, bound = np.array([c.gap for c in stated]), np.array([c.prediction_bound for c in stated])

@@ -119,6 +119,11 @@ class Terms:
         return max(self.roundings, default=0.0)
 
     @property
+    def shift(self) -> float:
+        """ρ √Q(0): how far rounding may have moved the optimum, in the norm √(Q − Q*)."""
+        return self.response_error * float(np.sqrt(self.scale))
+
+    @property
     def n_columns(self) -> int:
         """k."""
         return len(self.coupling)

@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 
+_HALF_OF_THE_DIGITS = 1e8
+
+
 def make_view(
     span: Span,
     kernel: Kernel,
@@ -54,8 +57,11 @@ def make_view(
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
     if isinstance(span, EveryPoint) and isinstance(kernel, Linear) and X.shape[1] <= len(X) + len(Z):
-        # The linear functions are all there is: d coordinates hold the same function, exactly, where K of size ‖x‖² loses ν.
-        span = LinearFeatures()
+        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses the
+        # ridge below it where features do not: they are taken where K would leave fewer than half of the digits.
+        size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum())
+        if size > _HALF_OF_THE_DIGITS * ridge:
+            span = LinearFeatures()
     if isinstance(span, EveryPoint):
         return FunctionSpaceView(kernel, X, y, Z, ridge)
     return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)

@@ -32,8 +32,8 @@ def energy_distance(
                 continue
             # One row of an expansion may repeat, so the sums are taken one after another.
             for i, c in zip(index.tolist(), (sign * part).tolist(), strict=True):
-                total, rest = two_sum(high[i], c)
-                high[i], low[i] = total, low[i] + rest
+                total, rest = two_sum(high[i : i + 1], np.array([c]))
+                high[i], low[i] = total[0], low[i] + rest[0]
     coef = high[:, None], low[:, None]
     kernel, size = f.kernel, np.abs(high)
     reach = float(size @ np.sqrt(kernel.diagonal(points)))  # |δ(x)| is known to DD_EPS of this, times √k(x, x)

@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.errors import SingularSystem
 from coreg_core.kernels import Kernel, entry_rounding
-from coreg_core.views.view import ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
+from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
 
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
@@ -135,7 +135,7 @@ class FunctionSpaceView:
         XX, XZ, ZZ = self._off
         T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))
         most = min(self._size_Z / self._ridge + ZZ, self.bound("a-priori"))
-        return min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most) * ROUND_UP
+        return max(min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most), LEAST_BOUND * self.bound("a-priori")) * ROUND_UP
 
     def bound(self, rule: BoundRule = "tight") -> float:
         """The least of three norms of Σ, over ν; or m κ/ν."""

@@ -11,7 +11,7 @@ from coreg_core.arrays import Arr, block_rows
 from coreg_core.bases import Basis
 from coreg_core.double_double import matmul
 from coreg_core.errors import SingularSystem
-from coreg_core.views.view import ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
+from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
 # Multiply-adds up to which P is factored by QR (50 ms); beyond, PᵀP: its rounding grows with μb and not √(μb), and is stated.
 _BY_QR = 100_000_000
@@ -129,7 +129,8 @@ class SpectralView:
         # s is off by δΦ_Z/√ν and by the rounding of the factor of P, relative to the largest.
         s = float(np.sqrt(self._s2.max(initial=0.0)))
         s = s * (1.0 + SPREAD * self.rank * UNIT + self._basis.defect) + self._off_Z / float(np.sqrt(self._ridge))
-        return min(s * s, self.bound("a-priori")) * ROUND_UP
+        most = self.bound("a-priori")
+        return max(min(s * s, most), LEAST_BOUND * most) * ROUND_UP
 
     def response_error(self, weight: float) -> float:
         """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, and the rest: the basis's defect, the factor of P, one query, the cut (docs/mathematics.md)."""

@@ -18,6 +18,8 @@ Part: TypeAlias = Literal["affine", "linear"]
 # b_v of the certificates: the sharp value known to the site, or m κ / ν, which tells less of the data.
 BoundRule: TypeAlias = Literal["tight", "a-priori"]
 
+# A bound b_v below this part of m κ/ν is stated as that: predictions are then rounding, and rounding is stated in units of √b_v.
+LEAST_BOUND = 1e-12
 # A computed bound must never fall below the true one: rounding of an eigenvalue or a norm is a few n · eps.
 ROUND_UP = 1.0 + 1e-10
 
@@ -86,8 +88,8 @@ class View(Protocol):
         """ρ_v: how far the data that are answered for lie from the data, relative and in the metric of Q, at μ or below.
 
         The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
-        span that may be cut: replacing the true view by it moves Q's optimum by at most ρ_v √Q(0) in the norm √(Q − Q*), and
-        predictions on Z by at most √b_v times that (docs/mathematics.md). Rises with the weight. Never below 0, and large where
+        span that may be cut: replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), F_v ≤ Q(0)
+        the view's share ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − z‖² of Q, and predictions on Z by at most √b_v times that (docs/mathematics.md). Rises with the weight. Never below 0, and large where
         digits are gone; `objective.consensus_certificate` takes it.
         """
         ...
