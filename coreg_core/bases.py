@@ -15,7 +15,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from coreg_core.arrays import Arr
 from coreg_core.double_double import DD_EPS, Pair, add, matmul, square
 from coreg_core.errors import UsageError
-from coreg_core.fixed_point import fixed_factor, is_exact
+from coreg_core.fixed_point import FixedFactor, fixed_factor, is_exact
 from coreg_core.kernels import Kernel, Linear, entry_rounding
 from coreg_core.precise_kernels import precise_diagonal, precise_kernel
 
@@ -75,6 +75,7 @@ class Basis:
         transform_low: the low part of a W in double-double; features are then computed in that arithmetic.
         defect: at least ‖Wᵀ K_BB W − I‖₂ of the W that is in use.
         n_basis: the dimension of the span, of which ``rank`` are in use; None: all of them.
+        factor: W in integers, which gives the features of a few rows to the last digit.
     """
 
     kernel: Kernel
@@ -83,6 +84,7 @@ class Basis:
     transform_low: Float64[Arr, "p r"] | None = None
     defect: float = 0.0
     n_basis: int | None = None
+    factor: FixedFactor | None = None
 
     @property
     def rank(self) -> int:
@@ -235,7 +237,7 @@ def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: floa
         high, low = factor.transform
         # W is rounded to a pair: Wᵀ K W moves by 2 ‖K^½ δW‖ ≤ 2 √λ_max ‖δW‖_F.
         defect = 2.0 * np.sqrt(_trace(kernel, points)) * float(np.linalg.norm(high)) * DD_EPS
-        return Basis(kernel, points, high, low, defect, factor.rank if factor.exhausted else p)
+        return Basis(kernel, points, high, low, defect, factor.rank if factor.exhausted else p, factor)
     if isinstance(kernel, Linear) and p > d and np.linalg.matrix_rank(points, tol=None) == d:
         return Basis(Linear(), np.eye(d), np.eye(d))  # the rows span every linear function
     # float64's own eigenvalues are rounding below p eps of the largest; a hundred times that is what they can say.

@@ -224,7 +224,8 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         # F_v, and what it is known to: the residuals' rounding, and that of a norm that cancels.
         known = 1e-13 * float(np.sqrt(terms.scale)) + 16 * ROUNDING * float(np.sqrt(mu)) * float(sizes.sum())
         shares = np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
-        shift = float(np.linalg.norm(np.array(terms.roundings) * shares))
+        own = np.array([s.function_rounding for s in solutions])
+        shift = float(np.linalg.norm(np.array(terms.roundings) * shares + own))
         norms = np.linalg.norm(targets, axis=1)
         noise = ROUNDING * float((norms + sizes + np.linalg.norm(mean)).max(initial=0.0))
         # g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v); at a common target, with μ_v = 2λM, that is 2μ(t − ȳ) for every view.

@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.errors import SingularSystem
-from coreg_core.kernels import Kernel, entry_rounding
+from coreg_core.kernels import Gaussian, Kernel, Laplacian, entry_rounding
 from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
 
@@ -71,11 +71,12 @@ class FunctionSpaceView:
         H = solve_triangular(self._factor_X[0], self._K_XZ, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
         step = block_rows(m)
-        row_sum, squares = 0.0, 0.0
+        row_sum, squares, ones = 0.0, 0.0, np.ones(m)
+        signed = not isinstance(kernel, Gaussian | Laplacian)
         for start in range(0, m, step):
             rows = slice(start, start + step)
             block = kernel(Z[rows], Z)
-            row_sum = max(row_sum, float(np.abs(block).sum(axis=1).max()))
+            row_sum = max(row_sum, float(((np.abs(block) if signed else block) @ ones).max()))
             squares += float(np.vdot(block, block))
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block

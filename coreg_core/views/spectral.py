@@ -6,15 +6,18 @@ Knows one site's arrays and its basis; nothing of other sites, of rounds, of mes
 import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import eigh, solve_triangular
+from scipy.linalg.blas import dtrsm
 
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.bases import Basis
-from coreg_core.double_double import matmul
+from coreg_core.double_double import DD_EPS, matmul
 from coreg_core.errors import SingularSystem
 from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
 # Multiply-adds up to which P is factored by QR (50 ms); beyond, PᵀP: its rounding grows with μb and not √(μb), and is stated.
 _BY_QR = 100_000_000
+# Rows times basis points up to which features are computed in integers (0.5 s).
+_BY_INTEGERS = 30_000
 
 
 class SpectralView:
@@ -42,18 +45,24 @@ class SpectralView:
         diagonal_Z = basis.kernel.diagonal(Z) if len(Z) else np.zeros(0)
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         r, root = basis.rank, float(np.sqrt(ridge))
-        Phi_X = basis.features(X)
+        # In a narrow view of few rows the features come from integers; else in the basis's own arithmetic, block by block.
+        exact = basis.factor if (len(X) + len(Z)) * len(basis.points) <= _BY_INTEGERS else None
+        features = (lambda A: exact.features(A)) if exact else (lambda A: (basis.features(A), basis.tail(A)))
+        Phi_X, tail_X = features(X)
         # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
         Q, R = np.linalg.qr(np.concatenate([Phi_X, root * np.eye(r)]))
         P = np.empty((len(Z), r))
         PtP = np.zeros((r, r))
+        R = np.asfortranarray(R)
         by_qr = len(Z) * r * r <= _BY_QR
         tail = 0.0
         step = block_rows(len(basis.points))
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
-            P[rows] = solve_triangular(R, basis.features(Z[rows]).T, trans="T", check_finite=False).T
-            tail += float(basis.tail(Z[rows]).sum())
+            P[rows], left = features(Z[rows])
+            # P R = Φ_Z in place: the transpose of a block of P is column-major, as BLAS has it.
+            dtrsm(1.0, R, P[rows].T, trans_a=1, overwrite_b=1)
+            tail += float(left.sum())
             if not by_qr:
                 PtP += P[rows].T @ P[rows]
         if by_qr:
@@ -72,20 +81,21 @@ class SpectralView:
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
         self._beta = V.T @ (Q[: len(X)].T @ y)
         self._by_qr = by_qr
-        self._measure(X, R, largest_P, float(diagonal_Z.sum()), tail)
+        self._rounding, self._defect = (2.0**-52, 0.0) if exact else (basis.feature_rounding, basis.defect)
+        self._trace_X, self._trace_Z = float(basis.kernel.diagonal(X).sum()), float(diagonal_Z.sum())
+        self._tail_X, self._tail_Z = float(np.sqrt(tail_X.sum())), float(np.sqrt(tail))
+        self._measure(R, largest_P)
 
-    def _measure(self, X: Arr, R: Arr, size_P: float, trace_Z: float, tail_Z: float) -> None:
-        """‖δΦ_X‖, ‖δΦ_Z‖ and the tails' norms: what `response_error` is made of."""
-        basis, r, m = self._basis, self._basis.rank, len(self._C)
+    def _measure(self, R: Arr, size_P: float) -> None:
+        """‖δΦ_X‖ and ‖δΦ_Z‖: what `response_error` is made of."""
+        r, m = self._basis.rank, len(self._C)
         size_R = float(np.linalg.norm(R))
         linear = SPREAD * float(np.sqrt(r)) * UNIT
-        trace_X = float(basis.kernel.diagonal(X).sum())
-        self._off_X = basis.feature_rounding * float(np.sqrt(trace_X)) + linear * size_R
+        self._off_X = self._rounding * float(np.sqrt(self._trace_X)) + linear * size_R
         # P (R + δR) = Φ_Z, row by row: δΦ_Z = P δR.
-        self._off_Z = basis.feature_rounding * float(np.sqrt(trace_Z)) + linear * size_P * size_R
+        self._off_Z = self._rounding * float(np.sqrt(self._trace_Z)) + linear * size_P * size_R
         # Independent errors of m rows move r coordinates by what m rows see through r dimensions: √r for √m, with a margin.
         self._seen = min(1.0, 8.0 * float(np.sqrt(r / m))) if m else 0.0
-        self._tail_X, self._tail_Z = float(np.sqrt(basis.tail(X).sum())), float(np.sqrt(tail_Z))
         if not np.isfinite(self._off_X + self._off_Z) or self._off_X > 0.25 * np.sqrt(self._ridge):
             raise SingularSystem(
                 f"the labelled rows' features, of size {size_R:.1e}, leave no digit of ridge={self._ridge:g}: "
@@ -128,9 +138,9 @@ class SpectralView:
             return self.n_unlabelled * self._diagonal_bound / self._ridge
         # s is off by δΦ_Z/√ν and by the rounding of the factor of P, relative to the largest.
         s = float(np.sqrt(self._s2.max(initial=0.0)))
-        s = s * (1.0 + SPREAD * self.rank * UNIT + self._basis.defect) + self._off_Z / float(np.sqrt(self._ridge))
+        s = s * (1.0 + SPREAD * self.rank * UNIT + self._defect) + self._off_Z / float(np.sqrt(self._ridge))
         most = self.bound("a-priori")
-        return max(min(s * s, most), LEAST_BOUND * most) * ROUND_UP
+        return float(max(min(s * s, most), LEAST_BOUND * most) * ROUND_UP)
 
     def response_error(self, weight: float) -> float:
         """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, and the rest: the basis's defect, the factor of P, one query, the cut (docs/mathematics.md)."""
@@ -141,13 +151,13 @@ class SpectralView:
         direct = self._off_Z / root_nu / float(np.sqrt(b)) if b > 0.0 else 0.0
         grown = float(np.sqrt(mu * b)) if self._by_qr else mu * b
         query = SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
-        return data + direct + self._basis.defect + query + self.cut_cost(weight)
+        return float(data + direct + self._defect + query + self.cut_cost(weight))
 
     def cut_cost(self, weight: float) -> float:
         """(√tr tail_X + √(μ tr tail_Z))/√ν, tail(x) = k(x, x) − ‖φ(x)‖²: what every function left out could reach together."""
         if not self._basis.is_cut:
             return 0.0
-        return (self._tail_X + float(np.sqrt(weight)) * self._tail_Z) / float(np.sqrt(self._ridge))
+        return float((self._tail_X + np.sqrt(weight) * self._tail_Z) / np.sqrt(self._ridge))
 
     def _coordinates(
         self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part
@@ -171,9 +181,12 @@ class SpectralView:
         w = self._R_inverse_V @ a
         residual = self._y - self._features_X @ w
         basis = self._basis
+        local = float(residual @ residual + self._ridge * (w @ w))
         if basis.transform_low is None:
-            function = KernelExpansion(basis.kernel, basis.points, basis.transform @ w)
-        else:
-            high, low = matmul((basis.transform, basis.transform_low), (w[:, None], np.zeros((len(w), 1))))
-            function = KernelExpansion(basis.kernel, basis.points, high[:, 0], low[:, 0])
-        return Solution(function, self._C @ a, float(residual @ residual + self._ridge * (w @ w)))
+            return Solution(KernelExpansion(basis.kernel, basis.points, basis.transform @ w), self._C @ a, local)
+        high, low = matmul((basis.transform, basis.transform_low), (w[:, None], np.zeros((len(w), 1))))
+        function = KernelExpansion(basis.kernel, basis.points, high[:, 0], low[:, 0])
+        # The coefficients are rounded to pairs: f is off by that in its own norm, and Q's norm sees it through all rows.
+        off = DD_EPS * float(np.abs(function.coef) @ np.sqrt(basis.kernel.diagonal(basis.points)))
+        off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
+        return Solution(function, self._C @ a, local, off)

@@ -59,6 +59,7 @@ class Solution:
     function: KernelExpansion
     prediction: Float64[Arr, " m"]
     local_objective: float  # ‖y − f(X)‖² + ν‖f‖²
+    function_rounding: float = 0.0  # of the function beside the prediction, in the norm √(Q − Q*), where coefficients cancel
 
     def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
         """f(X)."""
