@@ -5,15 +5,14 @@ in function space (views/function_space.py), and its `EveryPoint` stands here on
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import eigh
 
 from coreg_core.arrays import Arr
-from coreg_core.double_double import DD_EPS, Pair, add, matmul, square
+from coreg_core.double_double import DD_EPS, Pair, add, matmul, square, two_sum
 from coreg_core.errors import UsageError
 from coreg_core.fixed_point import FixedFactor, fixed_factor, is_exact
 from coreg_core.kernels import Kernel, Linear, entry_rounding
@@ -72,8 +71,9 @@ class Basis:
         kernel: k.
         points: B.
         transform: W; its high part where ``transform_low`` is there.
-        transform_low: the low part of a W in double-double; features are then computed in that arithmetic.
-        defect: at least ‖Wᵀ K_BB W − I‖₂ of the W that is in use.
+        transform_low: the low part of a W in double-double.
+        defect: at least ‖Wᵀ K_BB W − I‖₂ of the high part and the low one.
+        narrow: W is so large that only double-double features keep a digit, and only double-double coefficients.
         n_basis: the dimension of the span, of which ``rank`` are in use; None: all of them.
         factor: W in integers, which gives the features of a few rows to the last digit.
     """
@@ -83,6 +83,7 @@ class Basis:
     transform: Float64[Arr, "p r"]
     transform_low: Float64[Arr, "p r"] | None = None
     defect: float = 0.0
+    narrow: bool = False
     n_basis: int | None = None
     factor: FixedFactor | None = None
 
@@ -96,41 +97,42 @@ class Basis:
         """Whether a direction of the span is not in use."""
         return self.n_basis is not None and self.n_basis > self.rank
 
-    def features(self, A: Float64[Arr, "a d"]) -> Float64[Arr, "a r"]:
-        """φ(A): all at once; whoever has many rows asks for them in blocks."""
-        if self.transform_low is None:
-            return self.kernel(A, self.points) @ self.transform
-        return self._precise_features(A)[0]
+    def features(self, A: Float64[Arr, "a d"], *, precisely: bool = False) -> Float64[Arr, "a r"]:
+        """φ(A): all at once; whoever has many rows asks for them in blocks. ``precisely``: in double-double, 50 times the cost."""
+        if self.narrow or precisely:
+            return self._precise_features(A)[0]
+        return self.kernel(A, self.points) @ self.transform
 
     def _precise_features(self, A: Float64[Arr, "a d"]) -> Pair:
         assert self.transform_low is not None
         return matmul(precise_kernel(self.kernel, A, self.points), (self.transform, self.transform_low))
 
-    @cached_property
-    def _column_rounding(self) -> Float64[Arr, " r"]:
+    def _column_rounding(self, precisely: bool) -> Float64[Arr, " r"]:
         r"""$|\delta\varphi_j(x)| \le$ this · √k(x, x): of the entries of k(x, B), and of their product with W's column j."""
         p, d = self.points.shape
-        diagonal = self.kernel.diagonal(self.points)
-        columns = np.linalg.norm(self.transform, axis=0)
-        entry, unit = entry_rounding(self.kernel, d), 2.0**-53
-        if self.transform_low is not None:
-            entry = unit = DD_EPS
+        entry, unit = (DD_EPS, DD_EPS) if precisely else (entry_rounding(self.kernel, d), 2.0**-53)
         # |k(x, b)| ≤ √k(x, x) √k(b, b); √p for p terms: rounding errors as independent ones (Higham and Mary 2019).
-        size = float(np.sqrt(diagonal.sum()))
-        rounding: Arr = columns * size * (entry + np.sqrt(p) * unit)
+        size = float(np.sqrt(self.kernel.diagonal(self.points).sum()))
+        rounding: Arr = np.linalg.norm(self.transform, axis=0) * size * (entry + np.sqrt(p) * unit)
         return rounding
 
-    @property
-    def feature_rounding(self) -> float:
+    def feature_rounding(self, *, precisely: bool = False) -> float:
         """‖computed φ(x) − φ(x)‖₂ ≤ this · √k(x, x)."""
-        return float(np.linalg.norm(self._column_rounding)) + 2.0**-52
+        return float(np.linalg.norm(self._column_rounding(self.narrow or precisely))) + 2.0**-52
+
+    def orthonormality(self, *, precisely: bool = False) -> float:
+        """At least ‖Wᵀ K_BB W − I‖₂: of W as a pair, or of its high part alone."""
+        if self.narrow or precisely or self.transform_low is None:
+            return self.defect
+        trace = float(np.sqrt(self.kernel.diagonal(self.points).sum()))
+        return self.defect + 4.0 * 2.0**-53 * trace * float(np.linalg.norm(self.transform))
 
     def tail(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        """At least what the directions that are not in use can reach: k(x, x) − ‖φ(x)‖² and its rounding; 0 where none is left out."""
+        """At least what the directions left out can reach: k(x, x) − ‖φ(x)‖² and its rounding; 0 where none is left out."""
         if not self.is_cut or not len(A):
             return np.zeros(len(A))
         diagonal = self.kernel.diagonal(A)
-        if self.transform_low is None:
+        if not self.narrow:
             phi = self.features(A)
             left: Arr = diagonal - np.einsum("ij,ij->i", phi, phi)
             unit = 2.0**-53
@@ -141,8 +143,8 @@ class Basis:
                 high, low = square((pair[0][:, j], pair[1][:, j]))
                 rest = add(rest, (-high, -low))
             left, unit = rest[0], DD_EPS
-        rounding = 2.0 * np.sqrt(diagonal) * (np.abs(phi) @ self._column_rounding) + 8 * (self.rank + 4) * unit * diagonal
-        tail: Arr = np.maximum(left, 0.0) + rounding
+        rounding = 2.0 * np.sqrt(diagonal) * (np.abs(phi) @ self._column_rounding(self.narrow))
+        tail: Arr = np.maximum(left, 0.0) + rounding + 8 * (self.rank + 4) * unit * diagonal
         return tail
 
 
@@ -237,7 +239,7 @@ def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: floa
         high, low = factor.transform
         # W is rounded to a pair: Wᵀ K W moves by 2 ‖K^½ δW‖ ≤ 2 √λ_max ‖δW‖_F.
         defect = 2.0 * np.sqrt(_trace(kernel, points)) * float(np.linalg.norm(high)) * DD_EPS
-        return Basis(kernel, points, high, low, defect, factor.rank if factor.exhausted else p, factor)
+        return Basis(kernel, points, high, low, defect, True, factor.rank if factor.exhausted else p, factor)
     if isinstance(kernel, Linear) and p > d and np.linalg.matrix_rank(points, tol=None) == d:
         return Basis(Linear(), np.eye(d), np.eye(d))  # the rows span every linear function
     # float64's own eigenvalues are rounding below p eps of the largest; a hundred times that is what they can say.
@@ -255,20 +257,24 @@ def _trace(kernel: Kernel, points: Arr) -> float:
 
 
 def _corrected(kernel: Kernel, points: Arr, W: Arr, n_basis: int) -> Basis:
-    r"""W made orthonormal in the true K_BB: $W^\top K_{BB} W = I + \Delta = R^\top R$ in double-double, then $W R^{-1}$.
+    r"""W made orthonormal in the true K_BB: $W^\top K_{BB} W = I + \Delta$ in double-double, then $W (I + \Delta)^{-1/2}$.
 
     Rounding K_BB's entries moves its small eigenvalues s by eps λ_max, so that float64's W has a defect ‖Δ‖ of about
-    eps λ_max/s; after the correction it is eps √(λ_max/s), the rounding of W itself.
+    eps λ_max/s; after the correction it is ‖Δ‖³, and eps √(λ_max/s), the rounding of W itself, where its low part is not used.
     """
-    root = np.sqrt(_trace(kernel, points))
-    unit = 2.0**-53
-    if not is_exact(kernel) or len(points) > _MOST_CORRECTED:
-        p, d = points.shape
-        noise = (entry_rounding(kernel, d) + 4 * np.sqrt(p) * unit) * root**2
-        return Basis(kernel, points, W, None, noise * float(np.linalg.norm(W, 2)) ** 2, n_basis)
+    p, d = points.shape
+    if not is_exact(kernel) or p > _MOST_CORRECTED:
+        noise = (entry_rounding(kernel, d) + 4 * np.sqrt(p) * 2.0**-53) * _trace(kernel, points)
+        defect = noise * float(np.linalg.norm(W, 2)) ** 2
+        return Basis(kernel, points, np.ascontiguousarray(W), None, defect, False, n_basis)
     zero = np.zeros_like(W)
     KW = matmul(precise_kernel(kernel, points, points), (W, zero))
-    Gram = matmul((np.ascontiguousarray(W.T), np.ascontiguousarray(zero.T)), KW)[0]
-    R = cholesky((Gram + Gram.T) / 2, check_finite=False)
-    W = np.ascontiguousarray(solve_triangular(R, W.T, trans="T", check_finite=False).T)
-    return Basis(kernel, points, W, None, 8 * unit * root * float(np.linalg.norm(W)), n_basis)
+    high, low = matmul((np.ascontiguousarray(W.T), np.ascontiguousarray(zero.T)), KW)
+    Delta = (high - np.eye(W.shape[1])) + low
+    Delta = (Delta + Delta.T) / 2
+    # (I + Δ)^(−½) = I − Δ/2 + 3Δ²/8 − …; the products are small beside W, so that float64 gives them all their digits.
+    more = W @ (-0.5 * Delta + 0.375 * (Delta @ Delta))
+    high, low = two_sum(W, more)
+    size = float(np.linalg.norm(Delta))
+    left = size**3 + 16 * 2.0**-53 * size + 2.0 * DD_EPS * float(np.sqrt(_trace(kernel, points))) * float(np.linalg.norm(W))
+    return Basis(kernel, points, np.ascontiguousarray(high), np.ascontiguousarray(low), left, False, n_basis)

@@ -3,6 +3,8 @@ r"""A finite span (semi-parametric, landmarks, linear) in spectral form: one fac
 Knows one site's arrays and its basis; nothing of other sites, of rounds, of messages or of files.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import eigh, solve_triangular
@@ -18,6 +20,9 @@ from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule
 _BY_QR = 100_000_000
 # Rows times basis points up to which features are computed in integers (0.5 s).
 _BY_INTEGERS = 30_000
+# … and in double-double (0.3 s), where float64's would be off by more than this.
+_BY_PAIRS = 500_000
+_GOOD_ENOUGH = 2e-14
 
 
 class SpectralView:
@@ -45,9 +50,7 @@ class SpectralView:
         diagonal_Z = basis.kernel.diagonal(Z) if len(Z) else np.zeros(0)
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         r, root = basis.rank, float(np.sqrt(ridge))
-        # In a narrow view of few rows the features come from integers; else in the basis's own arithmetic, block by block.
-        exact = basis.factor if (len(X) + len(Z)) * len(basis.points) <= _BY_INTEGERS else None
-        features = (lambda A: exact.features(A)) if exact else (lambda A: (basis.features(A), basis.tail(A)))
+        features = self._features_of(len(X) + len(Z))
         Phi_X, tail_X = features(X)
         # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
         Q, R = np.linalg.qr(np.concatenate([Phi_X, root * np.eye(r)]))
@@ -81,10 +84,25 @@ class SpectralView:
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
         self._beta = V.T @ (Q[: len(X)].T @ y)
         self._by_qr = by_qr
-        self._rounding, self._defect = (2.0**-52, 0.0) if exact else (basis.feature_rounding, basis.defect)
         self._trace_X, self._trace_Z = float(basis.kernel.diagonal(X).sum()), float(diagonal_Z.sum())
         self._tail_X, self._tail_Z = float(np.sqrt(tail_X.sum())), float(np.sqrt(tail))
         self._measure(R, largest_P)
+
+    def _features_of(self, rows: int) -> Callable[[Arr], tuple[Arr, Arr]]:
+        """φ and the tail of rows, in the arithmetic that so many rows can afford; sets what it rounds by."""
+        basis = self._basis
+        entries = rows * len(basis.points)
+        if basis.factor is not None and entries <= _BY_INTEGERS:
+            self._rounding, self._defect = 2.0**-52, 0.0
+            return basis.factor.features
+        precisely = (
+            basis.transform_low is not None
+            and entries <= _BY_PAIRS
+            and basis.feature_rounding() + basis.orthonormality() > _GOOD_ENOUGH
+        )
+        self._rounding = basis.feature_rounding(precisely=precisely)
+        self._defect = basis.orthonormality(precisely=precisely)
+        return lambda A: (basis.features(A, precisely=precisely), basis.tail(A))
 
     def _measure(self, R: Arr, size_P: float) -> None:
         """‖δΦ_X‖ and ‖δΦ_Z‖: what `response_error` is made of."""
@@ -182,11 +200,11 @@ class SpectralView:
         residual = self._y - self._features_X @ w
         basis = self._basis
         local = float(residual @ residual + self._ridge * (w @ w))
-        if basis.transform_low is None:
-            return Solution(KernelExpansion(basis.kernel, basis.points, basis.transform @ w), self._C @ a, local)
-        high, low = matmul((basis.transform, basis.transform_low), (w[:, None], np.zeros((len(w), 1))))
-        function = KernelExpansion(basis.kernel, basis.points, high[:, 0], low[:, 0])
-        # The coefficients are rounded to pairs: f is off by that in its own norm, and Q's norm sees it through all rows.
-        off = DD_EPS * float(np.abs(function.coef) @ np.sqrt(basis.kernel.diagonal(basis.points)))
+        low = basis.transform_low if basis.transform_low is not None else np.zeros_like(basis.transform)
+        pair = matmul((basis.transform, low), (w[:, None], np.zeros((len(w), 1))))
+        high, rest = pair[0][:, 0], pair[1][:, 0] if basis.narrow else None
+        function = KernelExpansion(basis.kernel, basis.points, high, rest)
+        # Rounded coefficients move f by as much in its own norm, and Q's norm sees that through all rows.
+        off = (DD_EPS if basis.narrow else UNIT) * float(np.abs(function.coef) @ np.sqrt(basis.kernel.diagonal(basis.points)))
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
         return Solution(function, self._C @ a, local, off)

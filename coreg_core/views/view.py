@@ -29,7 +29,7 @@ UNIT = 2.0**-53
 # p terms are summed with an error of about √p u, rounding errors taken as independent (Higham and Mary 2019, "A new approach to
 # probabilistic rounding error analysis": λ√p u, and for λ = 3 exceeded with probability 2 exp(−9/2) if all were to conspire at the
 # worst magnitude, which norms bounded by traces and Frobenius norms leave far behind: benchmarks/certify.py).
-SPREAD = 3.0
+SPREAD = 1.5
 
 
 @dataclass(frozen=True)
