@@ -28,6 +28,7 @@ _WELL_SPREAD = 1e-10
 # Integers up to so many basis points (2 s), a double-double Gram matrix up to so many (2 s): beyond, what float64 can hold.
 _MOST_IN_INTEGERS = 200
 _MOST_CORRECTED = 2000
+_NO_DEFECT = 1e-13  # ‖Wᵀ K W − I‖ that needs no correction
 
 
 @dataclass(frozen=True)
@@ -263,9 +264,9 @@ def _corrected(kernel: Kernel, points: Arr, W: Arr, n_basis: int) -> Basis:
     eps λ_max/s; after the correction it is ‖Δ‖³, and eps √(λ_max/s), the rounding of W itself, where its low part is not used.
     """
     p, d = points.shape
-    if not is_exact(kernel) or p > _MOST_CORRECTED:
-        noise = (entry_rounding(kernel, d) + 4 * np.sqrt(p) * 2.0**-53) * _trace(kernel, points)
-        defect = noise * float(np.linalg.norm(W, 2)) ** 2
+    noise = (entry_rounding(kernel, d) + 2 * np.sqrt(p) * 2.0**-53) * _trace(kernel, points)
+    defect = noise * float(np.linalg.norm(W, 2)) ** 2
+    if not is_exact(kernel) or p > _MOST_CORRECTED or defect < _NO_DEFECT:
         return Basis(kernel, points, np.ascontiguousarray(W), None, defect, False, n_basis)
     zero = np.zeros_like(W)
     KW = matmul(precise_kernel(kernel, points, points), (W, zero))

@@ -200,11 +200,14 @@ class SpectralView:
         residual = self._y - self._features_X @ w
         basis = self._basis
         local = float(residual @ residual + self._ridge * (w @ w))
-        low = basis.transform_low if basis.transform_low is not None else np.zeros_like(basis.transform)
-        pair = matmul((basis.transform, low), (w[:, None], np.zeros((len(w), 1))))
-        high, rest = pair[0][:, 0], pair[1][:, 0] if basis.narrow else None
-        function = KernelExpansion(basis.kernel, basis.points, high, rest)
+        if basis.narrow and basis.transform_low is not None:
+            # The product is as good as the largest of W times the largest of w: columns of 1e20 are brought to 1 first.
+            up = np.ldexp(1.0, np.frexp(np.abs(basis.transform).max(axis=0))[1])
+            high, low = matmul((basis.transform / up, basis.transform_low / up), ((w * up)[:, None], np.zeros((len(w), 1))))
+            function = KernelExpansion(basis.kernel, basis.points, high[:, 0], low[:, 0])
+        else:
+            function = KernelExpansion(basis.kernel, basis.points, basis.transform @ w)
         # Rounded coefficients move f by as much in its own norm, and Q's norm sees that through all rows.
-        off = (DD_EPS if basis.narrow else UNIT) * float(np.abs(function.coef) @ np.sqrt(basis.kernel.diagonal(basis.points)))
+        off = (DD_EPS if basis.narrow else UNIT) * float(np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w)))
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
         return Solution(function, self._C @ a, local, off)
