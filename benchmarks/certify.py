@@ -1,7 +1,7 @@
 """Is a stated bound always above the true error? Random hard problems, five solvers, against ball arithmetic.
 
-    python benchmarks/certify.py --seeds 1000                the property test; writes benchmarks/results/certify.json
-    python benchmarks/certify.py --figures                   the figures of the changelog: narrow views, near-singular factors
+    python benchmarks/certify.py --seeds 1000 --first 0      the property test (make certify); --write keeps its result
+    python benchmarks/certify.py --sample                    the sample that CI holds: tests/core/certify_sample.json
 
 A run is *false* when the error of some view's predictions exceeds `prediction_bound_`, when Q of the delivered functions
 exceeds Q* by more than `gap_`, or when it says CONVERGED above its own tolerances. Refusals (SingularSystem, a rule without
@@ -21,6 +21,8 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the problems, which CI has a sample of
+
 import numpy as np
 from ball_reference import Case, Optimum, kernel_matrix, optimum
 from flint import arb, arb_mat
@@ -31,6 +33,7 @@ from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
 from coreg_core.kernels import make_kernel
 from coreg_core.rounds.schedule import Stop
 
+SAMPLE = Path(__file__).parents[1] / "tests" / "core" / "certify_sample.json"
 RESULTS = Path(__file__).parent / "results" / "certify.json"
 
 
@@ -172,13 +175,41 @@ def table(results: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines), summary
 
 
+def sample(count: int) -> None:
+    """Small problems with the values that the rules gave them and their optimum, for tests/core/test_certify_sample.py."""
+    kept: dict[str, Any] = {}
+    seed = 100_000
+    while len(kept) < count:
+        seed += 1
+        problem = hard_problem(seed, largest_m=24)
+        if sum(X.size for X in problem.Xs) > 800 or len(problem.Zs[0]) == 0:
+            continue
+        try:
+            model = CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)
+        except CoregError:
+            continue
+        best = optimum(cases_of(model, problem), problem.parameters["coupling"], problem.parameters["form"])
+        kept[str(seed)] = {
+            "digest": problem.digest(),
+            "bandwidth": model.bandwidth_.tolist(),
+            "ridge": model.ridge_.tolist(),
+            "predictions": [[float(p[j, 0].mid()) for j in range(p.nrows())] for p in best.predictions],
+            "objective": float(best.objective.mid()),
+        }
+    SAMPLE.write_text(json.dumps(kept) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the summary to benchmarks/results/certify.json")
+    parser.add_argument("--sample", action="store_true", help="write the sample that CI holds, and do nothing else")
     options = parser.parse_args()
+    if options.sample:
+        sample(40)
+        return 0
     began, results = time.perf_counter(), []
     with Pool(options.processes) as pool:
         for r in pool.imap_unordered(judged, range(options.first, options.first + options.seeds), chunksize=2):

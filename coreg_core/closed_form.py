@@ -23,14 +23,21 @@ from coreg_core.views import FunctionSpaceView, SpectralView, View
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
 
-    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views, or some of both: O(M m³), M + 1 of (m, m).
+    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
+    A mixture of both is solved by conjugate gradients only.
     """
     spectral = [view for view in views if isinstance(view, SpectralView)]
     if len(spectral) == len(views):
         return _reduced_stacked_system(spectral, coupling)
-    known = [view for view in views if isinstance(view, FunctionSpaceView | SpectralView)]
+    known = [
+        view
+        for view in views
+        if isinstance(view, FunctionSpaceView) or (isinstance(view, SpectralView) and view.exact_span)
+    ]
     if len(known) < len(views):
-        raise UsageError("the closed form knows exact views and finite spans; use solver='conjugate-gradients'.")
+        raise UsageError(
+            "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
+        )
     return _precision_weighted_mean(known, coupling)
 
 

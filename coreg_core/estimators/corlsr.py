@@ -23,8 +23,10 @@ from coreg_core.objective import (
 )
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.views import KernelExpansion, Solution, View, energy_distance, make_view
+from coreg_core.views import KernelExpansion, Solution, View, energy_distance, local_objective, make_view, values_precisely
 
+_DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
+_PRECISE_ENTRIES = 500_000  # 0.3 s
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
@@ -41,6 +43,7 @@ class _Fit(NamedTuple):
     certificate: Certificate
     n_rounds: int
     stop: Stop
+    response_error: float
 
 
 class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -122,7 +125,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [s.function for s in fit.solutions]
         self.predictions_unlabelled_ = predictions
-        self.objective_ = objective([s.local_objective for s in fit.solutions], predictions, self.coupling)
+        self.objective_ = self._value(data, fit)
         self.disagreement_ = disagreement(predictions)
         self.gap_, self.prediction_bound_ = fit.certificate.gap, fit.certificate.prediction_bound
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
@@ -148,6 +151,16 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
     def predict(self, X_views: Sequence[Any]) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
+
+    def _value(self, data: list[_ViewData], fit: _Fit) -> float:
+        """Q of the functions. Views that round by ρ give it to ρ Q; where that is more than its digits, in double-double."""
+        locals_, predictions = [s.local_objective for s in fit.solutions], [s.prediction for s in fit.solutions]
+        sizes = [len(s.function.points) * (len(d.X) + len(d.Z)) for s, d in zip(fit.solutions, data, strict=True)]
+        if fit.response_error > _DIGITS_OF_Q and sum(sizes) <= _PRECISE_ENTRIES:
+            functions = [s.function for s in fit.solutions]
+            locals_ = [local_objective(f, d.X, d.y, d.ridge) for f, d in zip(functions, data, strict=True)]
+            predictions = [values_precisely(f, d.Z) for f, d in zip(functions, data, strict=True)]
+        return objective(locals_, np.array(predictions), self.coupling)
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
@@ -187,7 +200,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         match self.solver:
             case "direct":
                 solutions, certificate = self._at(views, consensus_closed_form(views, self.coupling), terms)
-                return _Fit(solutions, certificate, 0, _judged(terms, certificate))
+                return _Fit(solutions, certificate, 0, _judged(terms, certificate), terms.response_error)
             case "stacked":
                 return self._stacked(data, views, terms)
             case _:
@@ -243,16 +256,14 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         at_mean, certificate = self._at(views, predictions.mean(axis=0), terms)
         weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
         for t, c, d, other, prediction in zip(textbook, coefs, data, at_mean, predictions, strict=True):
-            residual = t.y - t.L @ c
             function = KernelExpansion(d.kernel, t.points, c)
-            local = float(residual @ residual + t.ridge * (c @ (t.K @ c)))
-            solutions.append(Solution(function, prediction, local))
+            solutions.append(Solution(function, prediction, local_objective(function, d.X, d.y, d.ridge)))
             apart += energy_distance(function, other.function, d.X, d.Z, d.ridge, weight) ** 2
         gap = (float(np.sqrt(apart)) + float(np.sqrt(certificate.gap))) ** 2
         others = np.array([s.prediction for s in at_mean])
         off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
         stated = Certificate(gap, certificate.prediction_bound + off)
-        return _Fit(solutions, stated, 0, _judged(terms, stated))
+        return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
 
     def _rounds(self, views: list[View], terms: Terms) -> _Fit:
         schedule = make_schedule(self.solver, terms)
@@ -265,10 +276,13 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         solutions = [view.solve(target, weight) for view, target in zip(views, targets, strict=True)]
         own = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
         more = self._certified(solutions, targets, weight, terms)
+        # The schedule's own is of answers; the functions' coefficients are rounded beside them.
+        beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
+        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
         # A schedule that stagnated by what it could state may be there all the same.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
-        return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS)
+        return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
 
 
 def _judged(terms: Terms, certificate: Certificate) -> Stop:

@@ -11,7 +11,7 @@ from coreg_core.arrays import Arr
 from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LinearFeatures, Span, make_basis
 from coreg_core.errors import UsageError
 from coreg_core.kernels import Kernel, Linear
-from coreg_core.views.distance import energy_distance
+from coreg_core.views.distance import energy_distance, local_objective, values_precisely
 from coreg_core.views.function_space import FunctionSpaceView, positive_factor
 from coreg_core.views.spectral import SpectralView
 from coreg_core.views.view import BoundRule, KernelExpansion, Part, Solution, View
@@ -25,8 +25,10 @@ __all__ = [
     "SpectralView",
     "View",
     "energy_distance",
+    "local_objective",
     "make_view",
     "positive_factor",
+    "values_precisely",
 ]
 
 
@@ -56,12 +58,11 @@ def make_view(
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
-    if isinstance(span, EveryPoint) and isinstance(kernel, Linear) and X.shape[1] <= len(X) + len(Z):
+    if not isinstance(span, EveryPoint):
+        return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
+    size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum()) if isinstance(kernel, Linear) else 0.0
+    if size > _HALF_OF_THE_DIGITS * ridge:
         # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses the
         # ridge below it where features do not: they are taken where K would leave fewer than half of the digits.
-        size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum())
-        if size > _HALF_OF_THE_DIGITS * ridge:
-            span = LinearFeatures()
-    if isinstance(span, EveryPoint):
-        return FunctionSpaceView(kernel, X, y, Z, ridge)
-    return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
+        return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge, exact_span=True)
+    return FunctionSpaceView(kernel, X, y, Z, ridge)

@@ -9,9 +9,25 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
-from coreg_core.double_double import DD_EPS, two_sum
-from coreg_core.precise_kernels import expand_precisely
+from coreg_core.double_double import DD_EPS, matmul, two_sum
+from coreg_core.precise_kernels import expand_precisely, precise_kernel
 from coreg_core.views.view import UNIT, KernelExpansion
+
+
+def values_precisely(f: KernelExpansion, rows: Float64[Arr, "m d"]) -> Float64[Arr, " m"]:
+    """f(rows), in double-double and rounded once."""
+    low = np.zeros_like(f.coef) if f.coef_low is None else f.coef_low
+    return expand_precisely(f.kernel, rows, f.points, (f.coef[:, None], low[:, None]))[:, 0]
+
+
+def local_objective(f: KernelExpansion, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], ridge: float) -> float:
+    """‖y − f(X)‖² + ν‖f‖², for coefficients that cancel: f and its norm are expanded in double-double."""
+    low = np.zeros_like(f.coef) if f.coef_low is None else f.coef_low
+    coef = f.coef[:, None], low[:, None]
+    residual = y - values_precisely(f, X)
+    values = matmul(precise_kernel(f.kernel, f.points, f.points), coef)
+    norm = matmul((coef[0].T, coef[1].T), values)[0][0, 0]
+    return float(residual @ residual + ridge * max(0.0, norm))
 
 
 def energy_distance(

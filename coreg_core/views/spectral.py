@@ -45,8 +45,11 @@ class SpectralView:
         y: Float64[Arr, " n"],
         Z: Float64[Arr, "m d"],
         ridge: float,
+        *,
+        exact_span: bool = False,
     ):
         self._basis, self._y, self._ridge = basis, y, ridge
+        self.exact_span = exact_span  # the same optimum as over X ∪ Z: the closed form mixes it with exact views
         diagonal_Z = basis.kernel.diagonal(Z) if len(Z) else np.zeros(0)
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         r, root = basis.rank, float(np.sqrt(ridge))

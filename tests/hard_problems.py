@@ -1,9 +1,10 @@
-"""Random problems of the hard kind, one a seed: what `certify.py` and the CI's sample are drawn from.
+"""Random problems of the hard kind, one a seed: what `benchmarks/certify.py` and CI's sample are drawn from.
 
 M 1–8, m 0–300, n 1–60, λ 1e-8–1e4, ν 1e-10–1e3 or the paper's rule, four kernels, repeated rows (also between X and Z), constant
 labels, features scaled by 1e±8, one feature, outliers, rows far from the origin, Z that reaches further than X.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ class Hard:
     ys: list[np.ndarray]
     Zs: list[np.ndarray]
     traits: tuple[str, ...]
+
+    def digest(self) -> str:
+        """Of all numbers: another numpy may draw others."""
+        return hashlib.sha256(b"".join(a.tobytes() for a in (*self.Xs, *self.ys, *self.Zs))).hexdigest()[:16]
 
 
 def _scale(rng: np.random.Generator) -> float:
