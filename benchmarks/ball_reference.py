@@ -50,7 +50,10 @@ class Optimum:
 
     def sizes(self) -> list[float]:
         """‖ŷ_v*‖₂ for every view."""
-        return [float(sum((p[j, 0] * p[j, 0] for j in range(p.nrows())), arb(0)).abs_upper()) ** 0.5 for p in self.predictions]
+        return [
+            float(sum((p[j, 0] * p[j, 0] for j in range(p.nrows())), arb(0)).abs_upper()) ** 0.5
+            for p in self.predictions
+        ]
 
 
 def _dot(a: list[arb], b: list[arb]) -> arb:

@@ -41,7 +41,13 @@ def cases_of(model: CoRLSR, problem: Hard) -> list[Case]:
     """The views with the bandwidths and ridges that the model used."""
     p = problem.parameters
     return [
-        Case(make_kernel(p["kernel"], bandwidth=float(b), degree=p.get("degree", 3), offset=p.get("offset", 1.0)), X, y, Z, float(r))
+        Case(
+            make_kernel(p["kernel"], bandwidth=float(b), degree=p.get("degree", 3), offset=p.get("offset", 1.0)),
+            X,
+            y,
+            Z,
+            float(r),
+        )
         for b, r, X, y, Z in zip(model.bandwidth_, model.ridge_, problem.Xs, problem.ys, problem.Zs, strict=True)
     ]
 
@@ -52,8 +58,8 @@ def true_gap(model: CoRLSR, cases: list[Case], best: Optimum) -> float:
     on_Z = []
     for f, c, (K_XX, K_XZ, K_ZZ) in zip(model.functions_, cases, best.blocks, strict=True):
         n, m = len(c.X), len(c.Z)
-        low = getattr(f, "coef_low", None)
-        coef = [arb(a) + (arb(b) if b else 0) for a, b in zip(f.coef.tolist(), ([0.0] * len(f.coef) if low is None else low.tolist()))]
+        lows = [0.0] * len(f.coef) if f.coef_low is None else f.coef_low.tolist()
+        coef = [arb(a) + arb(b) for a, b in zip(f.coef.tolist(), lows, strict=True)]
         known = {row.tobytes(): i for i, row in enumerate(np.concatenate([c.X, c.Z]))}
         index = [known.get(row.tobytes()) for row in f.points]
         if all(i is not None for i in index):
@@ -157,7 +163,9 @@ def table(results: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
             count = Counter(row["outcome"] for row in rows)
             done = [row for row in rows if "error" in row]
             ratios = [row["error"] / row["bound"] for row in done if row["bound"] > 0]
-            gaps = [row["gap"] / row["stated_gap"] for row in done if row.get("gap") is not None and row["stated_gap"] > 0]
+            gaps = [
+                row["gap"] / row["stated_gap"] for row in done if row.get("gap") is not None and row["stated_gap"] > 0
+            ]
             summary[f"{form}, {solver}"] = {
                 "runs": len(rows),
                 **dict(count),
@@ -171,7 +179,9 @@ def table(results: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
             }
     lines = []
     for name, s in summary.items():
-        lines.append(f"{name:46s} " + "  ".join(f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in s.items()))
+        lines.append(
+            f"{name:46s} " + "  ".join(f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in s.items())
+        )
     return "\n".join(lines), summary
 
 
@@ -225,7 +235,12 @@ def main() -> int:
     print(f"{options.seeds} problems from seed {options.first}, {seconds} s: {wrong} false statements")
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
-        kept = {"seeds": [options.first, options.first + options.seeds], "seconds": seconds, "false": wrong, "summary": summary}
+        kept = {
+            "seeds": [options.first, options.first + options.seeds],
+            "seconds": seconds,
+            "false": wrong,
+            "summary": summary,
+        }
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     return 1 if wrong else 0
 

@@ -99,7 +99,7 @@ class Basis:
         return self.n_basis is not None and self.n_basis > self.rank
 
     def features(self, A: Float64[Arr, "a d"], *, precisely: bool = False) -> Float64[Arr, "a r"]:
-        """φ(A): all at once; whoever has many rows asks for them in blocks. ``precisely``: in double-double, 50 times the cost."""
+        """φ(A), all at once: many rows are asked for in blocks. ``precisely``: in double-double, 50 times the cost."""
         if self.narrow or precisely:
             return self._precise_features(A)[0]
         return self.kernel(A, self.points) @ self.transform
@@ -277,5 +277,9 @@ def _corrected(kernel: Kernel, points: Arr, W: Arr, n_basis: int) -> Basis:
     more = W @ (-0.5 * Delta + 0.375 * (Delta @ Delta))
     high, low = two_sum(W, more)
     size = float(np.linalg.norm(Delta))
-    left = size**3 + 16 * 2.0**-53 * size + 2.0 * DD_EPS * float(np.sqrt(_trace(kernel, points))) * float(np.linalg.norm(W))
+    left = (
+        size**3
+        + 16 * 2.0**-53 * size
+        + 2.0 * DD_EPS * float(np.sqrt(_trace(kernel, points))) * float(np.linalg.norm(W))
+    )
     return Basis(kernel, points, np.ascontiguousarray(high), np.ascontiguousarray(low), left, False, n_basis)

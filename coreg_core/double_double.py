@@ -1,6 +1,6 @@
 r"""Arrays of double-double numbers: pairs (high, low) of float64 arrays whose exact sum is the value, about 31 digits.
 
-Every operation is written for whole arrays and returns a normalised pair (|low| at most half an ulp of high). Relative errors
+Every operation takes whole arrays and returns a normalised pair (|low| at most half an ulp of high). Relative errors
 are a few times 2⁻¹⁰⁶; measured over kernels and products, at most 2⁻¹⁰⁷ of what was summed. Knows numpy alone; no kernel, no view.
 
 Source: Dekker (1971) for the exact sum and product; Hida, Li and Bailey (2001), "Library for double-double and quad-double
@@ -107,7 +107,9 @@ def exp(a: Pair) -> Pair:
     return np.ldexp(q[0], power), np.ldexp(q[1], power)
 
 
-def matmul(a: tuple[Float64[Arr, "n p"], Float64[Arr, "n p"]], b: tuple[Float64[Arr, "p k"], Float64[Arr, "p k"]]) -> Pair:
+def matmul(
+    a: tuple[Float64[Arr, "n p"], Float64[Arr, "n p"]], b: tuple[Float64[Arr, "p k"], Float64[Arr, "p k"]]
+) -> Pair:
     """A B, to p · 2⁻¹⁰⁴ times the largest |a| of the row and |b| of the column.
 
     Each factor is cut into slices so short that float64 products of slices, summed over p, are exact: BLAS does the work.

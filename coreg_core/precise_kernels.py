@@ -37,7 +37,10 @@ def precise_diagonal(kernel: Kernel, A: Float64[Arr, "a d"]) -> Pair:
 
 
 def expand_precisely(
-    kernel: Kernel, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], coef: tuple[Float64[Arr, "b k"], Float64[Arr, "b k"]]
+    kernel: Kernel,
+    A: Float64[Arr, "a d"],
+    B: Float64[Arr, "b d"],
+    coef: tuple[Float64[Arr, "b k"], Float64[Arr, "b k"]],
 ) -> Float64[Arr, "a k"]:
     """k(A, B) coef, for coefficients that are pairs and may cancel; rounded once, at the end."""
     out = np.empty((len(A), coef[0].shape[1]))

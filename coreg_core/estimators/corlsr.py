@@ -23,7 +23,15 @@ from coreg_core.objective import (
 )
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.views import KernelExpansion, Solution, View, energy_distance, local_objective, make_view, values_precisely
+from coreg_core.views import (
+    KernelExpansion,
+    Solution,
+    View,
+    energy_distance,
+    local_objective,
+    make_view,
+    values_precisely,
+)
 
 _DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
 _PRECISE_ENTRIES = 500_000  # 0.3 s
@@ -229,14 +237,16 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
 
         A schedule knows Q(0) alone, and takes every site's rounding at the largest ρ; here each view's share of Q is known.
         """
-        M, mu = len(solutions), consensus_weight(self.coupling, len(solutions))
+        mu = consensus_weight(self.coupling, len(solutions))
         predictions, bounds = np.array([s.prediction for s in solutions]), np.array(terms.bounds)
         mean = predictions.mean(axis=0)
         sizes = np.linalg.norm(predictions, axis=1)
         pulls = np.linalg.norm(predictions - mean, axis=1)
         # F_v, and what it is known to: the residuals' rounding, and that of a norm that cancels.
         known = 1e-13 * float(np.sqrt(terms.scale)) + 16 * ROUNDING * float(np.sqrt(mu)) * float(sizes.sum())
-        shares = np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
+        shares = (
+            np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
+        )
         own = np.array([s.function_rounding for s in solutions])
         shift = float(np.linalg.norm(np.array(terms.roundings) * shares + own))
         norms = np.linalg.norm(targets, axis=1)

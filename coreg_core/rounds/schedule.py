@@ -104,7 +104,9 @@ class Terms:
                 f"{self}: couplings, bounds, roundings and tolerances are finite numbers of at least 0, at least one each."
             )
         if self.roundings and len(self.roundings) != len(self.bounds):
-            raise UsageError(f"{len(self.roundings)} roundings for {len(self.bounds)} bounds; one a site, or none at all.")
+            raise UsageError(
+                f"{len(self.roundings)} roundings for {len(self.bounds)} bounds; one a site, or none at all."
+            )
         if self.max_rounds < 1:
             raise UsageError(f"max_rounds={self.max_rounds}: needs at least 1.")
 

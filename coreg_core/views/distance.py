@@ -62,5 +62,7 @@ def energy_distance(
         return (float(np.linalg.norm(values)) + rounding) ** 2
 
     at_points = expand_precisely(kernel, points, points, coef)[:, 0]
-    norm = max(0.0, float(high @ at_points)) + len(points) * (2 * UNIT * float(size @ np.abs(at_points)) + DD_EPS * reach**2)
+    norm = max(0.0, float(high @ at_points)) + len(points) * (
+        2 * UNIT * float(size @ np.abs(at_points)) + DD_EPS * reach**2
+    )
     return float(np.sqrt(squared(X) + ridge * norm + weight * squared(Z)))

@@ -116,7 +116,7 @@ class FunctionSpaceView:
         direct = (XZ + root * ZZ) / float(np.sqrt(b)) if b > 0.0 else 0.0
         return XX + 2.0 * root * XZ + weight * ZZ + direct + SPREAD * float(np.sqrt(self.rank)) * UNIT
 
-    def cut_cost(self, weight: float) -> float:
+    def cut_cost(self, weight: float) -> float:  # noqa: ARG002  # the protocol's
         """0: the exact span is never cut."""
         return 0.0
 
@@ -131,7 +131,10 @@ class FunctionSpaceView:
         # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
         S = self.posterior_covariance
         row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
-        largest = max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum)) / self._ridge
+        largest = (
+            max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum))
+            / self._ridge
+        )
         # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ whatever it is off by.
         XX, XZ, ZZ = self._off
         T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))

@@ -164,7 +164,7 @@ class SpectralView:
         return float(max(min(s * s, most), LEAST_BOUND * most) * ROUND_UP)
 
     def response_error(self, weight: float) -> float:
-        """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, and the rest: the basis's defect, the factor of P, one query, the cut (docs/mathematics.md)."""
+        """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, the basis's defect, the factor of P, one query and the cut (docs/mathematics.md)."""
         nu, mu, b = self._ridge, weight, self.bound()
         root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(mu))
         data = 2.0 * (self._off_X + root_mu * self._off_Z * self._seen) / root_nu
@@ -206,11 +206,15 @@ class SpectralView:
         if basis.narrow and basis.transform_low is not None:
             # The product is as good as the largest of W times the largest of w: columns of 1e20 are brought to 1 first.
             up = np.ldexp(1.0, np.frexp(np.abs(basis.transform).max(axis=0))[1])
-            high, low = matmul((basis.transform / up, basis.transform_low / up), ((w * up)[:, None], np.zeros((len(w), 1))))
+            high, low = matmul(
+                (basis.transform / up, basis.transform_low / up), ((w * up)[:, None], np.zeros((len(w), 1)))
+            )
             function = KernelExpansion(basis.kernel, basis.points, high[:, 0], low[:, 0])
         else:
             function = KernelExpansion(basis.kernel, basis.points, basis.transform @ w)
         # Rounded coefficients move f by as much in its own norm, and Q's norm sees that through all rows.
-        off = (DD_EPS if basis.narrow else UNIT) * float(np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w)))
+        off = (DD_EPS if basis.narrow else UNIT) * float(
+            np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w))
+        )
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
         return Solution(function, self._C @ a, local, off)

@@ -26,9 +26,9 @@ ROUND_UP = 1.0 + 1e-10
 
 # u = 2⁻⁵³, what one operation rounds by; the error bounds below are made of it.
 UNIT = 2.0**-53
-# p terms are summed with an error of about √p u, rounding errors taken as independent (Higham and Mary 2019, "A new approach to
-# probabilistic rounding error analysis": λ√p u, and for λ = 3 exceeded with probability 2 exp(−9/2) if all were to conspire at the
-# worst magnitude, which norms bounded by traces and Frobenius norms leave far behind: benchmarks/certify.py).
+# A sum of p terms, and a factor of order p, round by about √p u of their norms: errors as independent numbers (Higham and Mary
+# 2019, "A new approach to probabilistic rounding error analysis"), with this factor. Norms are bounded by traces and Frobenius
+# norms and errors are taken to conspire, so that over 1 000 hard problems the truth stays 50 times below (benchmarks/certify.py).
 SPREAD = 1.5
 
 
@@ -59,7 +59,9 @@ class Solution:
     function: KernelExpansion
     prediction: Float64[Arr, " m"]
     local_objective: float  # ‖y − f(X)‖² + ν‖f‖²
-    function_rounding: float = 0.0  # of the function beside the prediction, in the norm √(Q − Q*), where coefficients cancel
+    function_rounding: float = (
+        0.0  # of the function beside the prediction, in the norm √(Q − Q*), where coefficients cancel
+    )
 
     def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
         """f(X)."""
@@ -89,8 +91,9 @@ class View(Protocol):
         """ρ_v: how far the data that are answered for lie from the data, relative and in the metric of Q, at μ or below.
 
         The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
-        span that may be cut: replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), F_v ≤ Q(0)
-        the view's share ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − z‖² of Q, and predictions on Z by at most √b_v times that (docs/mathematics.md). Rises with the weight. Never below 0, and large where
+        span that may be cut. Replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), with
+        F_v ≤ Q(0) the view's share ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − z‖² of Q, and predictions on Z by at most √b_v times that
+        (docs/mathematics.md). Rises with the weight. Never below 0, and large where
         digits are gone; `objective.consensus_certificate` takes it.
         """
         ...
