@@ -1,7 +1,9 @@
 r"""Arrays of double-double numbers: pairs (high, low) of float64 arrays whose exact sum is the value, about 31 digits.
 
 Every operation takes whole arrays and returns a normalised pair (|low| at most half an ulp of high). Relative errors
-are a few times 2⁻¹⁰⁶; measured over kernels and products, at most 2⁻¹⁰⁷ of what was summed. Knows numpy alone; no kernel, no view.
+are a few times 2⁻¹⁰⁶; measured over kernels and products, at most 2⁻¹⁰⁷ of what was summed.
+
+Knows numpy alone; no kernel, no view.
 
 Source: Dekker (1971) for the exact sum and product; Hida, Li and Bailey (2001), "Library for double-double and quad-double
 arithmetic", for the rest; Ozaki, Ogita, Oishi and Rump (2012) for the product of matrices by error-free slices.
