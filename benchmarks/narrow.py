@@ -2,8 +2,8 @@
 
     python benchmarks/narrow.py
 
-Narrow views (semi-parametric, one and two features, the paper's rules); the linear kernel on features × 1e4; a Gaussian kernel with
-an outlier, and far from the origin. Errors are against ball arithmetic (ball_reference.py).
+Narrow views (semi-parametric, one and two features, the paper's rules); the linear kernel on features × 1e4; a Gaussian
+kernel with an outlier, and far from the origin. Errors are against ball arithmetic (ball_reference.py).
 """
 
 import os

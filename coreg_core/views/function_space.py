@@ -65,10 +65,12 @@ class FunctionSpaceView:
         self._factor_X = positive_factor(
             K_XX, f"the labelled rows' kernel matrix at ridge={ridge:g}", "raise the ridge"
         )
-        self._K_XZ = kernel(X, Z)
         m = len(Z)
         # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
-        H = solve_triangular(self._factor_X[0], self._K_XZ, lower=True, check_finite=False)
+        # m₀ and c_X go through the same H, as in one Cholesky factor of all rows: through (K_XX + νI)⁻¹ they would carry its
+        # rounding ½√(‖K_ZZ‖/ν) times over.
+        H = solve_triangular(self._factor_X[0], kernel(X, Z), lower=True, check_finite=False)
+        self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
         step = block_rows(m)
         row_sum, squares, ones = 0.0, 0.0, np.ones(m)
@@ -80,7 +82,7 @@ class FunctionSpaceView:
             squares += float(np.vdot(block, block))
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block
-        self.posterior_mean: Arr = self._K_XZ.T @ cho_solve(self._factor_X, y, check_finite=False)
+        self.posterior_mean: Arr = H.T @ self._whitened_y
         # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block (docs/mathematics.md).
         self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
         grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
@@ -190,10 +192,11 @@ class FunctionSpaceView:
         return answer
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
-        """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = (K_XX + νI)⁻¹(y − K_XZ c_Z): never through K⁻¹."""
+        """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = L⁻ᵀ(L⁻¹y − H c_Z): never through K⁻¹."""
         shrunk = self.solve_B(weight, (target - self.posterior_mean)[:, None])[:, 0]
         c_Z = (weight / self._ridge) * shrunk
-        c_X: Arr = cho_solve(self._factor_X, self._y - self._K_XZ @ c_Z, check_finite=False)
+        whitened = self._whitened_y - self._H @ c_Z
+        c_X: Arr = solve_triangular(self._factor_X[0], whitened, lower=True, trans="T", check_finite=False)
         prediction = target - shrunk
         fitted = self._y - self._ridge * c_X  # f(X), since (K_XX + νI) c_X = y − K_XZ c_Z
         residual = self._ridge * c_X
