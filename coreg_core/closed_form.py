@@ -23,37 +23,59 @@ from coreg_core.views import FunctionSpaceView, SpectralView, View
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
 
-    Exact views: O(M m³), M + 1 Cholesky factors of (m, m). Finite spans: one of (Σ r_v, Σ r_v), O(m (Σ r_v)²).
+    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
     A mixture of both is solved by conjugate gradients only.
     """
-    exact = [view for view in views if isinstance(view, FunctionSpaceView)]
-    if len(exact) == len(views):
-        return _precision_weighted_mean(exact, coupling)
     spectral = [view for view in views if isinstance(view, SpectralView)]
     if len(spectral) == len(views):
         return _reduced_stacked_system(spectral, coupling)
-    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
+    known = [
+        view
+        for view in views
+        if isinstance(view, FunctionSpaceView) or (isinstance(view, SpectralView) and view.exact_span)
+    ]
+    if len(known) < len(views):
+        raise UsageError(
+            "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
+        )
+    return _precision_weighted_mean(known, coupling)
 
 
-def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (docs/mathematics.md)."""
+def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
-    means = np.array([view.posterior_mean for view in views])
     if weight == 0.0 or m == 0:
-        mean: Arr = means.mean(axis=0)
+        nought, none = np.zeros((m, 1)), np.zeros(1)
+        mean: Arr = np.mean([view.respond(nought, none)[:, 0] for view in views], axis=0)
         return mean
     precision = np.zeros((m, m), order="F")
     right = np.zeros(m)
-    for view, m0 in zip(views, means, strict=True):
-        factor, _ = view.factor(weight)
-        inverse, info = lapack.dpotri(factor, lower=1)  # the lower triangle of B⁻¹
-        if info != 0:
-            raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
-        precision += inverse
-        right += view.solve_B(weight, m0[:, None])[:, 0]
-    z: Arr = cho_solve(cho_factor(precision, lower=True, check_finite=False), right, check_finite=False)
+    for view in views:
+        precision += _precision(view, weight)
+        right += view.respond(np.zeros((m, 1)), np.array([weight]))[:, 0]  # respond(0) = B⁻¹ m₀
+    try:
+        factor = cho_factor(precision, lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(
+            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
+            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
+        ) from None
+    z: Arr = cho_solve(factor, right, check_finite=False)
     return z
+
+
+def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
+    """The lower triangle of B⁻¹: by potri, and for a finite span I − C diag(μ/(1 + μs²)) Cᵀ."""
+    if isinstance(view, SpectralView):
+        scaled = view.prediction_map * np.sqrt(weight / (1.0 + weight * view.spectrum))
+        precision: Arr = np.eye(view.n_unlabelled) - scaled @ scaled.T
+        return precision
+    inverse, info = lapack.dpotri(view.factor(weight)[0], lower=1)
+    if info != 0:
+        raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
+    triangle: Arr = inverse
+    return triangle
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
