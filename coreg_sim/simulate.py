@@ -1,12 +1,15 @@
-"""A federation in one process, through the real machines, and beside the closed form.
+"""A simulated federation, through the real machines, and beside the closed form.
 
-Knows both machines and the in-process transport; prints nothing.
+Knows both machines; prints nothing. Where the sites are is a `Carry`: in this very process, or in Ray's
+(`coreg_sim.over_ray`), which ends on the same bits.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from coordinator.federation import begin
 from coordinator.jobs.phases import Clocks
 from coordinator.jobs.recorded import Recorded
 from coordinator.notices import Notice, QuestionAnswered
+from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coordinator.wording import worded
 from coreg_core.arrays import Arr
@@ -27,6 +31,7 @@ from coreg_core.plan import Agreement, Iteration, Membership, Plan
 from coreg_core.threads import pin_threads
 from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
+from site_agent.data.private import PrivateData
 from site_agent.federation import Site
 
 
@@ -43,6 +48,40 @@ class Steps:
             self.taken.append(notice)
         else:
             self.notes.append(worded(notice))
+
+
+# A simulation is given the time that it takes: a site that factors an exact view of 10⁴ instances is not lost. What is
+# lost is noticed by whoever carries the sites.
+PATIENT = Clocks(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Where the sites of one run are.
+
+    Parameters
+    ----------
+    transport
+        Not started yet.
+    result
+        What a site has once the run is over: a `SiteResult`, or None.
+    failure
+        Why the sites could not be carried on, where that is so; the run was interrupted then.
+    """
+
+    transport: Transport
+    result: Callable[[str], Any]
+    failure: Callable[[], Exception | None] = lambda: None
+
+
+Carry: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Carried]]
+
+
+@contextmanager
+def in_process(data: Mapping[str, PrivateData]) -> Iterator[Carried]:
+    """Every site in this process, one after another."""
+    sites = {name: Site(name, private) for name, private in data.items()}
+    yield Carried(InProcess(sites), lambda name: sites[name].result)
 
 
 @dataclass(frozen=True)
@@ -72,19 +111,26 @@ def plan_for(
     return Plan(run, "simulation", Membership(names, len(names)), objective or Agreement(), rounds)
 
 
-def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None) -> Simulated:
+def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
     """Run the federation to its end.
 
-    Raises:
-        Refused: a site refused the plan; the message says why.
+    Raises
+    ------
+    Refused
+        A site refused the plan; the message says why.
+    Unreachable
+        The sites could not be carried on.
     """
     pin_threads(plan.iteration.threads)
-    sites = {name: Site(name, data) for name, data in problem.sites.items()}
-    transport, steps = InProcess(sites), reporter or Steps()
+    steps = reporter or Steps()
     started = time.perf_counter()
-    end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
+    with carry(problem.sites) as carried:
+        transport = carried.transport
+        end = asyncio.run(drive(begin(Recorded(plan), PATIENT), transport, NoMemory(), steps))[plan.run]
+        if (failure := carried.failure()) is not None:
+            raise failure
+        results = [carried.result(name) for name in sorted(problem.sites)]
     seconds = time.perf_counter() - started
-    results = [sites[name].result for name in sorted(sites)]
     if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
         raise Refused(told(end.outcome, end.reason))
     solutions = tuple(r.solutions[0] for r in results if r is not None)
