@@ -172,9 +172,10 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return "targets that are not finite."
     number = (ask.question, ask.attempt)
     asked = training.remembered.asked
-    if number in asked and asked[number] != question_digest(ask):
-        return "the same question number came with another target; only the first was answered."
-    if asked and number < max(asked):
+    if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
+        if asked[number] != question_digest(ask):
+            return "the same question number came with another target; only the first was answered."
+    elif asked and number < max(asked):
         return f"question {ask.question} is older than the last answered, {max(asked)[0]}."
     last = None if training.last is None else training.last[0]
     if last is not None and last.attempt == ask.attempt and last.columns != ask.columns:

@@ -16,8 +16,9 @@ from coreg_core.views import KernelExpansion
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
 from site_agent.policy import Policy, read_policy
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import load_site_tables, read_table
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.shared_set import load_site_tables
+from site_agent.data.tables import read_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 

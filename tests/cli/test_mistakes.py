@@ -168,7 +168,7 @@ def test_exit_code_3_when_it_does_not_converge():
 def model_of_two_features(tmp_path):
     """a, a number, and c, a text: what they were when the model was made."""
     import numpy as np
-    from site_agent.preprocessing import Preprocessing
+    from site_agent.data.preprocessing import Preprocessing
     from site_agent.tables import load_site_tables
 
     from coreg_core.kernels import Gaussian

@@ -6,8 +6,8 @@ import signal
 import numpy as np
 import pytest
 from federation import SITES, ends, federation, run, until, well
-from site_agent.prepare import Inputs, prepare
-from site_agent.tables import read_table
+from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.tables import read_table
 
 from coreg_core.estimators import CoRLSR
 from site_agent.model_file import load_model
