@@ -166,21 +166,39 @@ class ClosedForm:
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     """Factor every site's data as the sites do, and solve for all of them at once.
 
-    Raises:
-        Refused: a site would refuse the plan.
+    Raises
+    ------
+    Refused
+        A site would refuse the plan.
     """
     pin_threads(plan.iteration.threads)
     started = time.perf_counter()
+    views = factored(problem.sites, plan)
+    z = consensus_closed_form(views, plan.couplings[0])
+    weight = consensus_weight(plan.couplings[0], len(views))
+    return solved([view.solve(z, weight) for view in views], plan, started)
+
+
+def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
+    """The sites' views under a plan, in site order, as the sites themselves make them.
+
+    Raises
+    ------
+    Refused
+        A site would refuse the plan.
+    """
     views: list[View] = []
-    for name in sorted(problem.sites):
-        site = Site(name, problem.sites[name])
+    for name in sorted(data):
+        site = Site(name, data[name])
         [answer] = site.handle(plan)
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")
         views.append(site.view)
-    z = consensus_closed_form(views, plan.couplings[0])
-    weight = consensus_weight(plan.couplings[0], len(views))
-    solutions = [view.solve(z, weight) for view in views]
+    return views
+
+
+def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
+    """What the sites' solutions, in site order, come to."""
     predictions = np.array([s.prediction for s in solutions])
     return ClosedForm(
         time.perf_counter() - started,

@@ -61,6 +61,8 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
     # Set before Ray is imported, and inherited by what it starts.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns of what it will do one day
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing goes home
+    # Ray tells of processes that died on standard output, where a --json run has its rows. We say it ourselves.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
     except ImportError:
@@ -81,7 +83,8 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
             where = "here" if address is None else f"at {address}"
             raise Unreachable(f"Ray does not start {where} ({error}). {instead[0].upper()}{instead[1:]}.") from None
         stack.callback(ray.shutdown)
-        there = int(ray.cluster_resources().get("CPU", 0))
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        there = int(resources.get("CPU", 0))
         if there < 1:
             raise Unreachable(f"Ray at {address} has no core for actors. Add a node that has, or {instead}.")
         yield Cluster(ray, there, "this machine" if address is None else f"the cluster at {address}")

@@ -13,9 +13,12 @@ from typing import Any, Protocol, TypeAlias
 from coordinator.transports.in_process import SiteFunction
 from coreg_core.messages import Ask, Finished, FromSite, Hello, ToSite
 from coreg_core.threads import pin_threads
+from coreg_sim.over_ray.cluster import Cluster
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
 from site_agent.jobs.training import Remembered, Verified, question_digest
+
+START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
 
 Batch: TypeAlias = Sequence[tuple[str, int]]  # a site, and which of the messages it gets
 
@@ -105,3 +108,11 @@ def dealt(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[
 def share(actors: int, cpus: int) -> float:
     """Cores that each actor asks Ray for, so that all of them find a place whatever the size of the nodes."""
     return 1.0 / max(1, math.ceil(actors / cpus))
+
+
+def late(cluster: Cluster) -> str:
+    """What to say of actors that do not start."""
+    return (
+        f"an actor did not start on {cluster.where} within {START_SECONDS:g} s. "
+        "Are its cores taken by other work? Wait for it, or add nodes."
+    )

@@ -21,10 +21,10 @@ from coordinator.transports.in_process import vector_bytes
 from coreg_core.errors import Unreachable
 from coreg_core.messages import Ask, Leaving, Prediction, Rejected, ToSite
 from coreg_sim.over_ray.cluster import Cluster
-from coreg_sim.over_ray.hosts import Answers, Host, Maker, Told, dealt, make_site, share, told
+from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
 
-START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
 CLOSE_SECONDS = 10.0  # for what is queued to be delivered when nobody waits for answers any more
+LOST = "its actor died; another one is started"
 MOST_RESTARTS = 5  # of one actor; what kills it will go on killing it
 
 
@@ -147,10 +147,7 @@ class RayActors:
         try:
             return await asyncio.wait_for(_result(actor.handle.hello.remote()), START_SECONDS)
         except TimeoutError:
-            raise Unreachable(
-                f"an actor of {len(actor.sites)} sites did not start on {self._cluster.where} within {START_SECONDS:g} s. "
-                "Are its cores taken by other work? Give Ray more time or more nodes."
-            ) from None
+            raise Unreachable(late(self._cluster)) from None
         except self._ray.exceptions.RayActorError as error:
             raise Unreachable(f"an actor of {len(actor.sites)} sites dies as it starts: {_why(error)}") from None
 
@@ -197,7 +194,7 @@ class RayActors:
         self._open.difference_update(mine)
         self._outbox = [(site, message) for site, message in self._outbox if site not in mine]
         for site in mine:
-            self._emit(SiteLost(site, "its actor died"))
+            self._emit(SiteLost(site, LOST))
         if not mine:
             return
         actor.restarts += 1
