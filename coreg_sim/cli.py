@@ -9,6 +9,7 @@ import typer
 from coreg_sim.commands.compare import compare
 from coreg_sim.commands.options import JsonOption
 from coreg_sim.commands.run import run
+from coreg_sim.commands.sweep import sweep
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_wire import console
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(sweep)
 
 
 @app.command()

@@ -28,11 +28,13 @@ from coreg_core.messages import PlanRefused
 from coreg_core.objective import consensus_weight, disagreement, objective
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Iteration, Membership, Plan
+from coreg_core.rounds.schedule import Progress
 from coreg_core.threads import pin_threads
 from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site
+from site_agent.jobs.training import SiteResult
 
 
 @dataclass
@@ -111,7 +113,18 @@ def plan_for(
     return Plan(run, "simulation", Membership(names, len(names)), objective or Agreement(), rounds)
 
 
-def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
+@dataclass(frozen=True)
+class Federated:
+    """A whole run: every site's result in site order, with one solution for each coupling of the plan."""
+
+    outcome: Outcome
+    results: tuple[SiteResult, ...]
+    last: Progress  # of the last verified round
+    numbers_sent: int
+    seconds: float
+
+
+def federate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Federated:
     """Run the federation to its end.
 
     Raises
@@ -129,27 +142,42 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry:
         end = asyncio.run(drive(begin(Recorded(plan), PATIENT), transport, NoMemory(), steps))[plan.run]
         if (failure := carried.failure()) is not None:
             raise failure
-        results = [carried.result(name) for name in sorted(problem.sites)]
+        results: list[SiteResult | None] = [carried.result(name) for name in sorted(problem.sites)]
     seconds = time.perf_counter() - started
     if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
         raise Refused(told(end.outcome, end.reason))
-    solutions = tuple(r.solutions[0] for r in results if r is not None)
-    alone = tuple(r.alone for r in results if r is not None and r.alone is not None)
-    predictions = np.array([s.prediction for s in solutions])
     last = next(s.progress for s in reversed(steps.taken) if s.progress is not None and s.progress.verified)
+    numbers = (transport.traffic.sent + transport.traffic.received) // 8
+    return Federated(end.outcome, tuple(r for r in results if r is not None), last, numbers, seconds)
+
+
+def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
+    """Run the federation to its end, and tell what its first coupling came to.
+
+    Raises
+    ------
+    Refused
+        A site refused the plan; the message says why.
+    Unreachable
+        The sites could not be carried on.
+    """
+    steps = reporter or Steps()
+    run = federate(problem, plan, steps, carry)
+    solutions = tuple(r.solutions[0] for r in run.results)
+    predictions = np.array([s.prediction for s in solutions])
     return Simulated(
         schedule=plan.iteration.name,
-        outcome=end.outcome,
-        rounds=last.round,
+        outcome=run.outcome,
+        rounds=run.last.round,
         steps_in_series=len(steps.taken),
-        numbers_sent=(transport.traffic.sent + transport.traffic.received) // 8,
-        seconds=seconds,
-        certified_gap=float(last.gap.max()),
-        certified_prediction_bound=float(last.prediction_bound.max()),
+        numbers_sent=run.numbers_sent,
+        seconds=run.seconds,
+        certified_gap=float(run.last.gap.max()),
+        certified_prediction_bound=float(run.last.prediction_bound.max()),
         objective=objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
         predictions=predictions,
         solutions=solutions,
-        alone=alone,
+        alone=tuple(r.alone for r in run.results if r.alone is not None),
     )
 
 
