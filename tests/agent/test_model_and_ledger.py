@@ -71,7 +71,7 @@ def test_a_changed_model_is_refused_wherever_it_was_changed(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData):
         load_model(path)
-    path.write_bytes(whole.replace(b"coreg-model/1", b"coreg-model/9"))
+    path.write_bytes(whole.replace(b"coreg-model/2", b"coreg-model/9"))
     with pytest.raises(BadData, match="coreg-model/9"):
         load_model(path)
 
