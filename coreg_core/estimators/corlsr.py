@@ -165,12 +165,13 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
 
     def _value(self, data: list[_ViewData], fit: _Fit) -> float:
         """Q of the functions. Views that round by ρ give it to ρ Q; where that is more than its digits, in double-double."""
-        locals_, predictions = [s.local_objective for s in fit.solutions], [s.prediction for s in fit.solutions]
-        sizes = [len(s.function.points) * (len(d.X) + len(d.Z)) for s, d in zip(fit.solutions, data, strict=True)]
-        if fit.response_error > _DIGITS_OF_Q and sum(sizes) <= _PRECISE_ENTRIES:
-            functions = [s.function for s in fit.solutions]
-            locals_ = [local_objective(f, d.X, d.y, d.ridge) for f, d in zip(functions, data, strict=True)]
-            predictions = [values_precisely(f, d.Z) for f, d in zip(functions, data, strict=True)]
+        locals_, predictions = [], []
+        for s, d in zip(fit.solutions, data, strict=True):
+            f, entries = s.function, len(s.function.points) * (len(d.X) + len(d.Z))
+            # Where coefficients cancel so far that they are pairs, the view's own coordinates hold more digits.
+            precisely = fit.response_error > _DIGITS_OF_Q and f.coef_low is None and entries <= _PRECISE_ENTRIES
+            locals_.append(local_objective(f, d.X, d.y, d.ridge) if precisely else s.local_objective)
+            predictions.append(values_precisely(f, d.Z) if precisely else s.prediction)
         return objective(locals_, np.array(predictions), self.coupling)
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
