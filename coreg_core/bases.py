@@ -124,9 +124,9 @@ class Basis:
     def orthonormality(self, *, precisely: bool = False) -> float:
         """At least ‖Wᵀ K_BB W − I‖₂: of W as a pair, or of its high part alone."""
         if self.narrow or precisely or self.transform_low is None:
-            return self.defect
+            return float(self.defect)
         trace = float(np.sqrt(self.kernel.diagonal(self.points).sum()))
-        return self.defect + 4.0 * 2.0**-53 * trace * float(np.linalg.norm(self.transform))
+        return float(self.defect + 4.0 * 2.0**-53 * trace * float(np.linalg.norm(self.transform)))
 
     def tail(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
         """At least what the directions left out can reach: k(x, x) − ‖φ(x)‖² and its rounding; 0 where none is left out."""

@@ -73,14 +73,15 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         max_rounds: most rounds; sweeps for Algorithm 1.
         degree: of the polynomial kernel.
         offset: of the polynomial kernel.
-        rank_tolerance: relative eigenvalue below which a direction of the semi-parametric span is cut.
+        rank_tolerance: relative pivot at or below which a direction of the semi-parametric span is cut.
 
     Attributes:
         predictions_unlabelled_: (M, m).
         objective_: Q at the models. disagreement_: its last sum, without λ.
         n_rounds_: rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
-        gap_, prediction_bound_: certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v.
-        rank_: the dimension of each view's span that is in use, M numbers.
+        gap_, prediction_bound_: certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v; rounding included.
+        rank_: the dimension of each view's span that is in use, M numbers, of n_basis_. Where it is less the models are over
+            the span in use, and cut_cost_ · √Q(0) is at least what the cut costs in √(Q − Q*); the bounds contain it.
         functions_: the views' kernel expansions. bandwidth_, ridge_: the values in use, M each.
 
     >>> import numpy as np
@@ -137,7 +138,9 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         self.disagreement_ = disagreement(predictions)
         self.gap_, self.prediction_bound_ = fit.certificate.gap, fit.certificate.prediction_bound
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
-        self.rank_ = np.array([view.rank for view in views])
+        self.rank_, self.n_basis_ = np.array([v.rank for v in views]), np.array([v.n_basis for v in views])
+        weight = consensus_weight(self.coupling, len(views))
+        self.cut_cost_ = np.array([v.cut_cost(weight) for v in views])
         self.ridge_ = np.array([d.ridge for d in data])
         self.n_views_ = len(data)
         self.n_features_in_views_ = [d.X.shape[1] for d in data]
@@ -162,12 +165,13 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
 
     def _value(self, data: list[_ViewData], fit: _Fit) -> float:
         """Q of the functions. Views that round by ρ give it to ρ Q; where that is more than its digits, in double-double."""
-        locals_, predictions = [s.local_objective for s in fit.solutions], [s.prediction for s in fit.solutions]
-        sizes = [len(s.function.points) * (len(d.X) + len(d.Z)) for s, d in zip(fit.solutions, data, strict=True)]
-        if fit.response_error > _DIGITS_OF_Q and sum(sizes) <= _PRECISE_ENTRIES:
-            functions = [s.function for s in fit.solutions]
-            locals_ = [local_objective(f, d.X, d.y, d.ridge) for f, d in zip(functions, data, strict=True)]
-            predictions = [values_precisely(f, d.Z) for f, d in zip(functions, data, strict=True)]
+        locals_, predictions = [], []
+        for s, d in zip(fit.solutions, data, strict=True):
+            f, entries = s.function, len(s.function.points) * (len(d.X) + len(d.Z))
+            # Where coefficients cancel so far that they are pairs, the view's own coordinates hold more digits.
+            precisely = fit.response_error > _DIGITS_OF_Q and f.coef_low is None and entries <= _PRECISE_ENTRIES
+            locals_.append(local_objective(f, d.X, d.y, d.ridge) if precisely else s.local_objective)
+            predictions.append(values_precisely(f, d.Z) if precisely else s.prediction)
         return objective(locals_, np.array(predictions), self.coupling)
 
     # --- the parts of fit -----------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule
 
 # Multiply-adds up to which P is factored by QR (50 ms); beyond, PᵀP: its rounding grows with μb and not √(μb), and is stated.
 _BY_QR = 100_000_000
-# Rows times basis points up to which features are computed in integers (0.5 s).
-_BY_INTEGERS = 30_000
+# Rows times basis points up to which features are computed in integers (0.06 s).
+_BY_INTEGERS = 4_000
 # … and in double-double (0.3 s), where float64's would be off by more than this.
 _BY_PAIRS = 500_000
 _GOOD_ENOUGH = 2e-14
@@ -98,7 +98,7 @@ class SpectralView:
         if basis.factor is not None and entries <= _BY_INTEGERS:
             self._rounding, self._defect = 2.0**-52, 0.0
             return basis.factor.features
-        precisely = (
+        precisely = bool(
             basis.transform_low is not None
             and entries <= _BY_PAIRS
             and basis.feature_rounding() + basis.orthonormality() > _GOOD_ENOUGH
