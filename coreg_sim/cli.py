@@ -11,7 +11,7 @@ from coreg_sim.commands.options import JsonOption
 from coreg_sim.commands.run import run
 from coreg_sim.commands.sweep import sweep
 from coreg_sim.papers.runner import NAMES, find, run_experiment
-from coreg_wire import console
+from coreg_wire import command_line, output
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,11 +69,11 @@ def paper(
         with waiting(experiment.name) as progress:
             outcome = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
         if as_json:
-            console.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
+            output.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
         else:
             show(experiment, outcome)
 
 
 def main() -> None:
     """The console script."""
-    raise SystemExit(console.run(app, "coreg-sim"))
+    raise SystemExit(command_line.run(app, "coreg-sim"))

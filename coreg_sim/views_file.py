@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.problems import Problem
-from coreg_wire.console import read_toml
+from coreg_wire.toml_file import read_toml
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.private import PrivateData
 from site_agent.data.tables import Table, read_table

@@ -16,7 +16,7 @@ from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
 from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
-from coreg_wire.console import OperatorInterrupt
+from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part

@@ -45,7 +45,7 @@ class SiteModel:
     preprocessing: Preprocessing
     target: str
     shift: float
-    scale: float
+    divisor: float
     site: str
     run: str
     stop: str
@@ -53,14 +53,14 @@ class SiteModel:
     plan: dict[str, Any]
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · scale + shift, in the target's own units, (n,).
+        """f(x) · divisor + shift, in the target's own units, (n,).
 
         Raises
         ------
         BadData
             the table lacks a column, by name, or holds a cell that is no number.
         """
-        return self.function.predict(self.preprocessing.transform(table)) * self.scale + self.shift
+        return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
 
 
 def save_model(path: Path, model: SiteModel) -> None:
@@ -77,7 +77,7 @@ def save_model(path: Path, model: SiteModel) -> None:
         "preprocessing": model.preprocessing.to_json(),
         "target": model.target,
         "shift": model.shift,
-        "scale": model.scale,
+        "scale": model.divisor,
         "site": model.site,
         "run": model.run,
         "stop": model.stop,
@@ -130,7 +130,8 @@ def load_model(path: Path) -> SiteModel:
         return SiteModel(
             function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-            **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
+            divisor=meta["scale"],
+            **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
         raise BadData(

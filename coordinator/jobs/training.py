@@ -71,7 +71,7 @@ def go_on(reaction: Reaction) -> None:
     here = _not_awaited(reaction)
     here += [s for s in sorted(live.proven & live.ready) if s not in here]
     if len(here) >= terms.min_sites:
-        membership.regroup(reaction, here)
+        membership.drop(reaction, here)
 
 
 def _not_awaited(reaction: Reaction) -> list[str]:
@@ -81,7 +81,7 @@ def _not_awaited(reaction: Reaction) -> list[str]:
 
 def settle(reaction: Reaction) -> None:
     """Whatever happened: where everybody who was asked has answered, step; held answers may answer the next question too."""
-    while reaction.live.ask is not None and reaction.run.complete:
+    while reaction.live.phase in (Phase.ASKING, Phase.STALLED) and reaction.run.complete:
         _step(reaction)
 
 

@@ -37,7 +37,7 @@ from coreg_sim.commands.options import (
     problem_of,
 )
 from coreg_sim.simulate import plan_for, simulate
-from coreg_wire import console
+from coreg_wire import output
 
 
 def compare(
@@ -82,7 +82,7 @@ def compare(
     ]
     if as_json:
         closed = {"objective": truth.objective, "disagreement": truth.disagreement, "seconds": round(truth.seconds, 6)}
-        console.print_json({"closed_form": closed, "schedules": rows})
+        output.print_json({"closed_form": closed, "schedules": rows})
     else:
         _print_table(rows, truth.objective, truth.seconds)
     raise typer.Exit(0 if all(r.outcome is Outcome.CONVERGED for r in results) else 3)

@@ -38,7 +38,7 @@ from coreg_sim.commands.options import (
     problem_of,
 )
 from coreg_sim.simulate import Steps, held_out_errors, plan_for, simulate
-from coreg_wire import console
+from coreg_wire import output
 
 
 class _Printing(Steps):
@@ -60,7 +60,7 @@ class _Printing(Steps):
             return
         values = row(notice, measured)
         if self._as_json:
-            console.print_json({"event": "round", **values})
+            output.print_json({"event": "round", **values})
         else:
             typer.echo(PLAIN.format(*cells(values)))
 
@@ -105,7 +105,7 @@ def run(
         "rmse_mean_alone": alone_of_mean,
     }
     if as_json:
-        console.print_json({"event": "finished", **summary})
+        output.print_json({"event": "finished", **summary})
     else:
         typer.echo(told(result.outcome, ""))
         typer.echo(

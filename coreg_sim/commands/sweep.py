@@ -28,7 +28,7 @@ from coreg_sim.commands.options import (
     check,
 )
 from coreg_sim.jobs import Where, run_jobs
-from coreg_wire import console
+from coreg_wire import output
 
 N = TypeVar("N", int, float)
 COUPLINGS = "0,0.001,0.003,0.01,0.03,0.1,0.3,1"
@@ -114,7 +114,7 @@ def sweep(
     except OSError as error:
         raise StorageError(f"{out}: cannot be written ({error.strerror}). Name another folder with --out.") from None
     if as_json:
-        console.print_json(told)
+        output.print_json(told)
         return
     show_tables(report)
     seconds = sum(each.seconds for each in done.values())
