@@ -48,6 +48,7 @@ bench: setup
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/xnv.py
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
 
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:
