@@ -26,44 +26,62 @@ T = TypeVar("T")
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
 
-    Exact views: O(M m³), M + 1 Cholesky factors of (m, m). Finite spans: one of (Σ r_v, Σ r_v), O(m (Σ r_v)²).
+    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
     A mixture of both is solved by conjugate gradients only.
     """
-    exact = [view for view in views if isinstance(view, FunctionSpaceView)]
-    if len(exact) == len(views):
-        return _precision_weighted_mean(exact, coupling)
     spectral = [view for view in views if isinstance(view, SpectralView)]
     if len(spectral) == len(views):
         return _reduced_stacked_system(spectral, coupling)
-    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
+    known = [
+        view
+        for view in views
+        if isinstance(view, FunctionSpaceView) or (isinstance(view, SpectralView) and view.exact_span)
+    ]
+    if len(known) < len(views):
+        raise UsageError(
+            "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
+        )
+    return _precision_weighted_mean(known, coupling)
 
 
-def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (docs/mathematics.md)."""
+def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
     if weight == 0.0 or m == 0:
-        mean: Arr = np.array([view.posterior_mean for view in views]).mean(axis=0)
+        nought, none = np.zeros((m, 1)), np.zeros(1)
+        mean: Arr = np.mean([view.respond(nought, none)[:, 0] for view in views], axis=0)
         return mean
-    return precision_weighted_mean(pairwise_sum((information(view, weight) for view in views), add_information))
+    total = pairwise_sum((information(view, weight) for view in views), add_information)
+    return precision_weighted_mean(total, weight)
 
 
 Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
 
 
-def information(view: FunctionSpaceView, weight: float) -> Information:
-    r"""What one site brings to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$.
+def information(view: FunctionSpaceView | SpectralView, weight: float) -> Information:
+    r"""What one site brings to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
 
     Raises
     ------
     SingularSystem
         B cannot be inverted in floating point.
     """
-    factor, _ = view.factor(weight)
-    inverse, info = lapack.dpotri(factor, lower=1)
+    answer = view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))
+    return _precision(view, weight), answer[:, 0]
+
+
+def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
+    """The lower triangle of B⁻¹: by potri, and for a finite span I − C diag(μ/(1 + μs²)) Cᵀ."""
+    if isinstance(view, SpectralView):
+        scaled = view.prediction_map * np.sqrt(weight / (1.0 + weight * view.spectrum))
+        precision: Arr = np.eye(view.n_unlabelled) - scaled @ scaled.T
+        return precision
+    inverse, info = lapack.dpotri(view.factor(weight)[0], lower=1)
     if info != 0:
         raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
-    return inverse, view.solve_B(weight, view.posterior_mean[:, None])[:, 0]
+    triangle: Arr = inverse
+    return triangle
 
 
 def add_information(left: Information, right: Information) -> Information:
@@ -72,9 +90,22 @@ def add_information(left: Information, right: Information) -> Information:
     return np.add(left[0], right[0], out=left[0] if writeable else None), left[1] + right[1]
 
 
-def precision_weighted_mean(total: Information) -> Float64[Arr, " m"]:
-    """z* from the sum over all sites."""
-    z: Arr = cho_solve(cho_factor(total[0], lower=True, check_finite=False), total[1], check_finite=False)
+def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
+    """z* from the sum over all sites.
+
+    Raises
+    ------
+    SingularSystem
+        The sum is not positive definite in floating point.
+    """
+    try:
+        factor = cho_factor(total[0], lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(
+            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
+            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
+        ) from None
+    z: Arr = cho_solve(factor, total[1], check_finite=False)
     return z
 
 

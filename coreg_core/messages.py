@@ -82,6 +82,7 @@ class PlanAccepted:
     """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
     ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
+    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for.
     ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
     when an agent comes back, and nothing else.
     """
@@ -94,6 +95,7 @@ class PlanAccepted:
     bound: NotNegative
     squared_norm: NotNegative
     threads: Natural
+    rounding: NotNegative = 0.0
 
 
 @dataclass(frozen=True)

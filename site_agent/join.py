@@ -122,8 +122,14 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         pin_threads,
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
     )
-    watcher = Watcher(note, progress, lambda result: written.extend(models.write(result, note)))
     site = Site(name, d, terms, release())
+
+    def deliver(result: SiteResult) -> None:
+        written.extend(models.write(result, note))
+        if (view := site.view) is not None and view.rank < view.n_basis:
+            note(f"model and certificates are over the span in use, rank {view.rank} of {view.n_basis}")
+
+    watcher = Watcher(note, progress, deliver)
     try:
         result = asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
     finally:

@@ -90,10 +90,15 @@ def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
         case Hello():
             return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case PlanAccepted():
-            told = {"bound": message.bound, "squared_norm": message.squared_norm, "threads": message.threads}
+            told = {
+                "bound": message.bound,
+                "squared_norm": message.squared_norm,
+                "rounding": message.rounding,
+                "threads": message.threads,
+            }
             instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
             digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
-            return {"kind": kind, "run": message.run, "numbers": 2, **told, **instances, **digests}
+            return {"kind": kind, "run": message.run, "numbers": 3, **told, **instances, **digests}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():

@@ -26,7 +26,7 @@ from coreg_wire.files import write_whole
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/1"
+FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -71,7 +71,10 @@ def save_model(path: Path, model: SiteModel) -> None:
     StorageError
         it cannot be written there.
     """
-    arrays = {"points": np.ascontiguousarray(model.function.points), "coef": np.ascontiguousarray(model.function.coef)}
+    function = model.function
+    arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
+    if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
+        arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
     meta = {
         "kernel": _kernel_to_json(model.function.kernel),
         "preprocessing": model.preprocessing.to_json(),
@@ -118,17 +121,19 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    if header.get("format") != FORMAT:
-        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {FORMAT!r}.")
+    if header.get("format") not in READABLE:
+        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(READABLE)}.")
     text = header.get("model", "")
-    if set(arrays) != {"points", "coef"} or header.get("sha256") != _checksum(arrays, text):
+    if set(arrays) - {"coef_low"} != {"points", "coef"} or header.get("sha256") != _checksum(arrays, text):
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
         )
     try:
         meta = json.loads(text)
         return SiteModel(
-            function=KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"]),
+            function=KernelExpansion(
+                make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low")
+            ),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
             divisor=meta["scale"],
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},

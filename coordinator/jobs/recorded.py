@@ -78,6 +78,7 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
         tolerance=plan.iteration.tolerance,
         prediction_tolerance=plan.iteration.prediction_tolerance,
         max_rounds=plan.iteration.max_rounds,
+        roundings=tuple(a.rounding for a in agreed),
     )
 
 

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.arrays import Arr, as_matrix, as_vector
-from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Span
+from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
 from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
@@ -16,15 +16,25 @@ from coreg_core.kernels import Kernel, make_kernel, resolve_bandwidth, resolve_r
 from coreg_core.objective import (
     ROUNDING,
     Certificate,
-    consensus_certificate,
     consensus_weight,
     disagreement,
     objective,
+    with_response_error,
 )
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.views import KernelExpansion, Solution, View, make_view
+from coreg_core.views import (
+    KernelExpansion,
+    Solution,
+    View,
+    energy_distance,
+    local_objective,
+    make_view,
+    values_precisely,
+)
 
+_DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
+_PRECISE_ENTRIES = 500_000  # 0.3 s
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
@@ -41,6 +51,7 @@ class _Fit(NamedTuple):
     certificate: Certificate
     n_rounds: int
     stop: Stop
+    response_error: float
 
 
 class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -95,7 +106,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         max_rounds: int = 10_000,
         degree: int = 3,
         offset: float = 1.0,
-        rank_tolerance: float = RANK_TOLERANCE,
+        rank_tolerance: float = SPAN_TOLERANCE,
     ):
         self.form, self.kernel, self.bandwidth, self.ridge = form, kernel, bandwidth, ridge
         self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
@@ -122,7 +133,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         predictions = np.array([s.prediction for s in fit.solutions])
         self.functions_: list[KernelExpansion] = [s.function for s in fit.solutions]
         self.predictions_unlabelled_ = predictions
-        self.objective_ = objective([s.local_objective for s in fit.solutions], predictions, self.coupling)
+        self.objective_ = self._value(data, fit)
         self.disagreement_ = disagreement(predictions)
         self.gap_, self.prediction_bound_ = fit.certificate.gap, fit.certificate.prediction_bound
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
@@ -148,6 +159,16 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
     def predict(self, X_views: Sequence[Any]) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
+
+    def _value(self, data: list[_ViewData], fit: _Fit) -> float:
+        """Q of the functions. Views that round by ρ give it to ρ Q; where that is more than its digits, in double-double."""
+        locals_, predictions = [s.local_objective for s in fit.solutions], [s.prediction for s in fit.solutions]
+        sizes = [len(s.function.points) * (len(d.X) + len(d.Z)) for s, d in zip(fit.solutions, data, strict=True)]
+        if fit.response_error > _DIGITS_OF_Q and sum(sizes) <= _PRECISE_ENTRIES:
+            functions = [s.function for s in fit.solutions]
+            locals_ = [local_objective(f, d.X, d.y, d.ridge) for f, d in zip(functions, data, strict=True)]
+            predictions = [values_precisely(f, d.Z) for f, d in zip(functions, data, strict=True)]
+        return objective(locals_, np.array(predictions), self.coupling)
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
@@ -183,67 +204,102 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         return [_ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
 
     def _solve(self, data: list[_ViewData], views: list[View]) -> _Fit:
-        bounds = np.array([view.bound() for view in views])
+        terms = self._terms(data, views)
         match self.solver:
             case "direct":
-                z = consensus_closed_form(views, self.coupling)
-                solutions, certificate = self._at(views, z, bounds)
-                return _Fit(solutions, certificate, 0, Stop.CONVERGED)
+                solutions, certificate = self._at(views, consensus_closed_form(views, self.coupling), terms)
+                return _Fit(solutions, certificate, 0, _judged(terms, certificate), terms.response_error)
             case "stacked":
-                return self._stacked(data, views, bounds)
+                return self._stacked(data, views, terms)
             case _:
-                return self._rounds(data, views, bounds)
+                return self._rounds(views, terms)
 
-    def _at(self, views: list[View], z: Arr, bounds: Arr) -> tuple[list[Solution], Certificate]:
-        weight = consensus_weight(self.coupling, len(views))
-        solutions = [view.solve(z, weight) for view in views]
-        mean = np.mean([s.prediction for s in solutions], axis=0)
-        scale = float(np.linalg.norm(z) + np.linalg.norm(mean))
-        return solutions, consensus_certificate(float(np.linalg.norm(mean - z)), scale, weight, bounds)
-
-    def _stacked(self, data: list[_ViewData], views: list[View], bounds: Arr) -> _Fit:
-        exact = self.form == "exact"
-        textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
-        coefs = solve_stacked(textbook, self.coupling)
-        solutions, rounding = [], 0.0
-        for t, c, d in zip(textbook, coefs, data, strict=True):
-            residual = t.y - t.L @ c
-            local = float(residual @ residual + t.ridge * (c @ (t.K @ c)))
-            # K of condition 1e12 makes coefficients that cancel: Q is known to what their absolute values add up to.
-            size = np.abs(c)
-            rounding += t.ridge * float(size @ (np.abs(t.K) @ size))
-            rounding += 2.0 * float(np.linalg.norm(residual) * np.linalg.norm(np.abs(t.L) @ size))
-            solutions.append(Solution(KernelExpansion(d.kernel, t.points, c), t.U @ c, local))
-        # The textbook solution answers no query, so it is certified by its distance to one that does: the models at
-        # its own mean. Q − Q* is then the difference of the two objectives plus the other's gap.
-        predictions = np.array([s.prediction for s in solutions])
-        at_mean, certificate = self._at(views, predictions.mean(axis=0), bounds)
-        others = np.array([s.prediction for s in at_mean])
-        own_Q = objective([s.local_objective for s in solutions], predictions, self.coupling)
-        its_Q = objective([s.local_objective for s in at_mean], others, self.coupling)
-        apart = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
-        gap = max(0.0, own_Q - its_Q) + ROUNDING * rounding + certificate.gap
-        return _Fit(solutions, Certificate(gap, apart + certificate.prediction_bound), 0, Stop.CONVERGED)
-
-    def _rounds(self, data: list[_ViewData], views: list[View], bounds: Arr) -> _Fit:
+    def _terms(self, data: list[_ViewData], views: list[View]) -> Terms:
         largest = max(float(np.abs(d.y).max()) for d in data)
-        terms = Terms(
+        weight = consensus_weight(self.coupling, len(views))
+        return Terms(
             coupling=(float(self.coupling),),
-            bounds=tuple(bounds.tolist()),
+            bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(d.y @ d.y) for d in data),
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol,
             max_rounds=self.max_rounds,
+            roundings=tuple(view.response_error(weight) for view in views),
         )
+
+    def _at(self, views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+        weight = consensus_weight(self.coupling, len(views))
+        solutions = [view.solve(z, weight) for view in views]
+        return solutions, self._certified(solutions, np.broadcast_to(z, (len(views), len(z))), weight, terms)
+
+    def _certified(self, solutions: list[Solution], targets: Arr, weight: float, terms: Terms) -> Certificate:
+        """Of models that answer ``targets`` at ``weight``, from the models themselves: sharper than the schedules' own.
+
+        A schedule knows Q(0) alone, and takes every site's rounding at the largest ρ; here each view's share of Q is known.
+        """
+        mu = consensus_weight(self.coupling, len(solutions))
+        predictions, bounds = np.array([s.prediction for s in solutions]), np.array(terms.bounds)
+        mean = predictions.mean(axis=0)
+        sizes = np.linalg.norm(predictions, axis=1)
+        pulls = np.linalg.norm(predictions - mean, axis=1)
+        # F_v, and what it is known to: the residuals' rounding, and that of a norm that cancels.
+        known = 1e-13 * float(np.sqrt(terms.initial_objective)) + 16 * ROUNDING * float(np.sqrt(mu)) * float(
+            sizes.sum()
+        )
+        shares = (
+            np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
+        )
+        own = np.array([s.function_rounding for s in solutions])
+        shift = float(np.linalg.norm(np.array(terms.roundings) * shares + own))
+        norms = np.linalg.norm(targets, axis=1)
+        noise = ROUNDING * float((norms + sizes + np.linalg.norm(mean)).max(initial=0.0))
+        # g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v); at a common target, with μ_v = 2λM, that is 2μ(t − ȳ) for every view.
+        gradient = weight * targets - mu * mean + (mu - weight) * predictions
+        root = float(np.sqrt(bounds @ (np.linalg.norm(gradient, axis=1) + mu * noise) ** 2))
+        return with_response_error(root, noise, bounds, terms.response_error, shift)
+
+    def _stacked(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
+        exact = self.form == "exact"
+        textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
+        coefs = solve_stacked(textbook, self.coupling)
+        # The textbook solution answers no query, so it is certified by its distance, in the norm √(Q − Q*), to the models at
+        # its own mean, which answer one. The squares of that norm are sums of squares: nothing cancels but the functions.
+        predictions = np.array([t.U @ c for t, c in zip(textbook, coefs, strict=True)])
+        at_mean, certificate = self._at(views, predictions.mean(axis=0), terms)
+        weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
+        for t, c, d, other, prediction in zip(textbook, coefs, data, at_mean, predictions, strict=True):
+            function = KernelExpansion(d.kernel, t.points, c)
+            solutions.append(Solution(function, prediction, local_objective(function, d.X, d.y, d.ridge)))
+            apart += energy_distance(function, other.function, d.X, d.Z, d.ridge, weight) ** 2
+        gap = (float(np.sqrt(apart)) + float(np.sqrt(certificate.gap))) ** 2
+        others = np.array([s.prediction for s in at_mean])
+        off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
+        stated = Certificate(gap, certificate.prediction_bound + off)
+        return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
+
+    def _rounds(self, views: list[View], terms: Terms) -> _Fit:
         schedule = make_schedule(self.solver, terms)
         state = run_in_memory(schedule, views)
         models, progress = schedule.models(state), schedule.progress(state)
         assert models is not None
         assert progress is not None
         weight = float(models.weights[0])
-        solutions = [view.solve(models.of(v)[:, 0], weight) for v, view in enumerate(views)]
-        certificate = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
-        return _Fit(solutions, certificate, progress.round, overall_stop(progress.stops) or Stop.MAX_ROUNDS)
+        targets = np.array([models.of(v)[:, 0] for v in range(len(views))])
+        solutions = [view.solve(target, weight) for view, target in zip(views, targets, strict=True)]
+        own = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
+        more = self._certified(solutions, targets, weight, terms)
+        # The schedule's own is of answers; the functions' coefficients are rounded beside them.
+        beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
+        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
+        certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
+        # A schedule that stagnated by what it could state may be there all the same.
+        stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
+        return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
+
+
+def _judged(terms: Terms, certificate: Certificate) -> Stop:
+    """CONVERGED where both certificates hold; a closed form that misses them has given what arithmetic lets it."""
+    return terms.stop_of(certificate.gap, certificate.prediction_bound) or Stop.STAGNATED
 
 
 def _targets(y_views: Any, n_views: int) -> list[Any]:

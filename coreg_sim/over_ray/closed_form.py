@@ -137,7 +137,7 @@ def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
         return mean
     add = _beside(ray, add_information)
     total = pairwise_sum([actor.information.remote() for actor in actors], add.remote)
-    z: Arr = ray.get(_beside(ray, precision_weighted_mean).remote(total))
+    z: Arr = ray.get(_beside(ray, precision_weighted_mean).remote(total, weight))
     return z
 
 

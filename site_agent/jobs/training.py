@@ -16,7 +16,7 @@ from coreg_core.messages import Ask, Fault, Finished, PlanAccepted, Prediction, 
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import question_fault
+from coreg_core.rounds.questions import question_fault, weight_of
 from coreg_core.views import KernelExpansion, Solution, View
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
@@ -108,16 +108,18 @@ def begin(
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
+            strongest = weight_of("consensus", max(plan.couplings), len(plan.sites))
+            rounding = view.response_error(strongest)
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
     except CoregError:
         raise
     except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
         raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
-    if not (np.isfinite(bound) and np.isfinite(norm) and np.isfinite(alone).all()):
+    if not (np.isfinite([bound, norm, rounding]).all() and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
-    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
+    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads, rounding)
     return Training(plan, data, view, accepted, shift, divisor, most, remembered)
 
 
