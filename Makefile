@@ -49,6 +49,7 @@ bench: setup
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/xnv.py
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.
 SEEDS ?= 1000

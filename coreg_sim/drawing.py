@@ -25,10 +25,8 @@ def svg(plot: Plot) -> str:
         for s in plot.series
     ]
     xs = [x for _, points in shown for x, _, _ in points] or [1.0]
-    ys = [v for _, points in shown for _, y, h in points for v in (y - h, y + h) if not plot.log_y or v > 0] or [
-        0.0,
-        1.0,
-    ]
+    ends = [v for _, points in shown for _, y, h in points for v in (y - h, y + h)]
+    ys = [v for v in ends if v > 0 or not plot.log_y] or [1.0]
     if not plot.log_y:
         ys.append(0.0)
     x_at, x_ticks = _axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, log=plot.log_x)

@@ -22,7 +22,7 @@ Unlabelled = Annotated[
 ]
 Views = Annotated[
     str,
-    typer.Option("--views", help="Features of each site (generated data), or a views.toml: whose is which column."),
+    typer.Option("--views", help="Features of each site (generated data), or a views.toml: who has which columns."),
 ]
 Coupling = Annotated[float, typer.Option("--coupling", min=0, help="λ.")]
 FormOption = Annotated[str, typer.Option("--form", help="exact, semi-parametric, landmarks or linear.")]

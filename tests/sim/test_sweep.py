@@ -1,7 +1,10 @@
 """Sweeps: resumed, the same over Ray, with honest intervals; tables parted by a views.toml; the plot."""
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -193,3 +196,9 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
     assert told.get("rounds") or told["closed_form"]
+
+
+def test_the_scaling_page_says_what_the_figures_say():
+    tool = Path(__file__).resolve().parents[2] / "tools" / "scaling.py"
+    found = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stderr
