@@ -12,9 +12,9 @@ sites, an answer is two arrays that add: vectors over the shared instances, and 
 | FIXED_POINT, affine | x, and g after a tuning step | T(x) | one vector |
 | FIXED_POINT, linear | a direction | T(x) − T(0) | none |
 | TRACES | x, Q_E once | Σ‖w‖²/τ₀², Σγ | two scalars |
-| SMOOTHED | ρ_s | D, e | none |
+| SMOOTHED | ρ_s | D, e, and Σσ⁻²‖S‖², Σσ⁻²‖S‖√n | none |
 | GRADIENT | ρ_s, δ | Σ τ²‖g‖², Σ τ²‖Z‖² | none |
-| JOINT | x of fold columns | Σ (y − a − s)²/σ² over rows left out | a scalar a column |
+| JOINT | x of fold columns | Σ (y − a − s)²/(n σ₀²), rows left out | a scalar a column |
 | FORECAST | x of fold columns | Σ of squared errors joined, alone, and how many | three scalars a fold |
 | MODEL | x | – | none |
 

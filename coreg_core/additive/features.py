@@ -93,8 +93,9 @@ def candidates(
     seed: int = 0,
     degree: int = 3,
     offset: float = 1.0,
+    bandwidth: float | None = None,
 ) -> list[Candidate]:
-    """One candidate for each width of the rule "loo"; the same landmarks from X ∪ Z in each. Rows in standard units.
+    """One candidate for each width of the rule "loo", or the one given; the same landmarks from X ∪ Z in each. Standard units.
 
     The linear kernel's features are the columns themselves. The draw depends on the seed and the number of rows alone.
     """
@@ -112,5 +113,5 @@ def candidates(
             X,
             Z,
         )
-        for sigma in widths(points, kernel)
+        for sigma in (widths(points, kernel) if bandwidth is None else (bandwidth,))
     ]

@@ -40,6 +40,10 @@ class Coupling(Protocol):
         """S with only these rows: the others are left out."""
         ...
 
+    def norm(self) -> float:
+        """At least ‖S‖₂, for the rounding that a certificate allows for."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
@@ -59,6 +63,10 @@ class Smoothed:
     def keep(self, rows: Int64[Ints, " k"]) -> "Smoothed":
         """Some rows."""
         return Smoothed(self.left[rows], self.shared)
+
+    def norm(self) -> float:
+        """‖left‖_F ‖shared‖_F."""
+        return float(np.linalg.norm(self.left) * np.linalg.norm(self.shared))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +90,10 @@ class Grouped:
     def keep(self, rows: Int64[Ints, " k"]) -> "Grouped":
         """Some groups."""
         return Grouped(self.averages[rows], self.positions, self.n_unlabelled)
+
+    def norm(self) -> float:
+        """‖C‖_F: a selection of distinct rows has norm 1."""
+        return float(np.linalg.norm(self.averages))
 
 
 @dataclass(frozen=True, eq=False)

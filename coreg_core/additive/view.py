@@ -19,6 +19,7 @@ from coreg_core.additive.exchange import split, stack
 from coreg_core.additive.smoother import Coupling
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
+from coreg_core.objective import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,27 @@ class AdditiveView:
         read = self.coupling.forward(rho_s) / hyper.noise
         return np.concatenate([self.coupling.backward(read), read.sum(axis=0)[None]])
 
-    def gradient_norm(self, rho_s: Float64[Arr, " m"], delta: Float64[Arr, " m"], hyper: Hyper) -> float:
-        """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange."""
+    def gradient_norm(
+        self,
+        rho_s: Float64[Arr, " m"],
+        delta: Float64[Arr, " m"],
+        hyper: Hyper,
+        rounding_s: float = 0.0,
+        rounding_delta: float = 0.0,
+    ) -> float:
+        """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange.
+
+        ``rounding_s`` and ``rounding_delta`` bound what rounding may have left out of ρ_s and δ (2-norms); the answer allows for it,
+        and for that of g itself, a difference.
+        """
         read = self.coupling.forward(rho_s[:, None])[:, 0] / hyper.noise
-        g = 2.0 * (self.psi.T @ read - self.shared.T @ delta)
-        return hyper.prior * float(g @ g)
+        through, direct = self.psi.T @ read, self.shared.T @ delta
+        norm = float(np.linalg.norm(through - direct))
+        size = float(np.linalg.norm(self.psi)) * self.coupling.norm() / hyper.noise
+        reach = float(np.linalg.norm(self.shared))
+        norm += ROUNDING * float(np.linalg.norm(through) + np.linalg.norm(direct))
+        norm += size * rounding_s + reach * rounding_delta
+        return hyper.prior * (2.0 * norm) ** 2
 
     def reach(self, hyper: Hyper) -> float:
         """τ²‖Z‖₂², rounded up: its sum turns a gap into a bound on s."""
