@@ -1,10 +1,10 @@
-"""The additive objective on real sets: gain of each site's own model over its model alone, scoring together, rounds, certificates.
+"""The additive objective on real sets: gain of each site's own model over its model alone, scoring together, rounds.
 
     python benchmarks/additive.py DATA TRIALS --sets held --regimes n10,n20,zero,junk50 --reps 3 --seed 31 --out additive.jsonl
 
-DATA is a folder of sets with manifest.json, TRIALS the folder of the trials (its `data.py` deals rows and columns, so that both see
-the same deals; nothing else of it is used). Cells are those of check/results7.txt: means over sets of the relative change of
-a site's root mean squared error, and the share of sites made worse by more than 2 % and 10 %.
+DATA is a folder of sets with manifest.json, TRIALS the folder of the trials (its `data.py` deals rows and columns, so that
+both see the same deals; nothing else of it is used). Cells are those of check/results7.txt: means over sets of the relative
+change of a site's root mean squared error, and the share of sites made worse by more than 2 % and 10 %.
 """
 
 import argparse
@@ -61,7 +61,9 @@ def cell(groups, y, regime, seed, terms, deal):
     seconds = time.perf_counter() - began
     mean = float(np.concatenate([t[1] for t in tables]).mean())
     mse = lambda prediction: float(np.mean((y_test - prediction) ** 2))  # noqa: E731
-    alone = [mse(s.model.alone.predict(t[3])) if s.model.alone else mse(mean) for s, t in zip(sites, tables, strict=True)]
+    alone = [
+        mse(s.model.alone.predict(t[3])) if s.model.alone else mse(mean) for s, t in zip(sites, tables, strict=True)
+    ]
     parts = sum(s.model.part.predict(t[3]) for s, t in zip(sites, tables, strict=True))
     views = [site.view for site in sites]
     noise, prior = state.operator.tolist()
@@ -138,11 +140,22 @@ if __name__ == "__main__":
         for rep in range(given.reps):
             for key in given.regimes.split(","):
                 seed = [given.seed + rep, sum(map(ord, name)), sum(map(ord, key))]
-                terms = Additive(targets="federation", rows=given.rows, residuals=given.residuals, seed=given.seed + rep)
+                terms = Additive(
+                    targets="federation", rows=given.rows, residuals=given.residuals, seed=given.seed + rep
+                )
                 found = cell(groups, y, REGIMES[key], seed, terms, deals.deal)
                 if found is not None:
                     results.append(found | {"set": name, "regime": key, "rep": given.seed + rep})
-                    print(name, key, rep, found["rounds"], found["solve_rounds"], f"{found['from_oracle']:.1e}", flush=True, file=sys.stderr)
+                    print(
+                        name,
+                        key,
+                        rep,
+                        found["rounds"],
+                        found["solve_rounds"],
+                        f"{found['from_oracle']:.1e}",
+                        flush=True,
+                        file=sys.stderr,
+                    )
     if given.out:
         given.out.write_text("".join(json.dumps(r) + "\n" for r in results))
     table(results)

@@ -1,4 +1,4 @@
-r"""What the coordinator asks in a training of the additive objective, and what a site answers: the whole of what crosses the wire.
+r"""What the coordinator asks in a training of the additive objective, and what a site answers: all that crosses the wire.
 
 Every question goes to every site; only the *sum* of the answers is ever used, taken in site order. A question is public to the
 sites, an answer is two arrays that add: vectors over the shared instances, and a few scalars.
@@ -18,8 +18,8 @@ sites, an answer is two arrays that add: vectors over the shared instances, and 
 | FORECAST | x of fold columns | Σ of squared errors joined, alone, and how many | three scalars a fold |
 | MODEL | x | – | none |
 
-e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design, 7.2 and 7.3.
-Knows numbers; no label, feature, site, message or clock.
+e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design, 7.2
+and 7.3. Knows numbers; no label, feature, site, message or clock.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.views import Part
 
 ColumnKind: TypeAlias = Literal["solution", "probe"]
@@ -55,8 +55,8 @@ class Ask(IntEnum):
 class Operator:
     """Which fixed point a column belongs to: rows left out at every site at once, and multipliers of noise and prior.
 
-    ``fold`` None: no row is left out. ``refit``: the sites choose width, ridge and smoother again from the kept rows and apply the
-    full run's multipliers (the honest forecast); otherwise everything is kept but the rows.
+    ``fold`` None: no row is left out. ``refit``: the sites choose width, ridge and smoother again from the kept rows and
+    apply the full run's multipliers (the honest forecast); otherwise everything is kept but the rows.
     """
 
     fold: int | None = None
@@ -115,7 +115,7 @@ def stack(s: Float64[Arr, "m k"], q: Float64[Arr, "m k"], a: Float64[Arr, " k"])
     return np.concatenate([s, q, a[None]])
 
 
-def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Arr]:
+def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Ints]:
     """Which rows each fold leaves out: a shuffle that depends on the seed and the number of rows alone."""
     order = np.random.default_rng([seed, n_rows]).permutation(n_rows)
     return [np.sort(order[f::n_folds]) for f in range(n_folds)]

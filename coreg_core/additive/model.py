@@ -1,6 +1,7 @@
 r"""What a site owns at the end: its own model, for its own columns, nobody else needed, and its part of the joint score.
 
-    f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels      (design, 7.4)
+    f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels
+    (design, 7.4)
 
 Both are kernel expansions in the site's standard units plus a constant, so a model file needs arrays and JSON alone.
 """

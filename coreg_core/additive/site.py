@@ -2,8 +2,9 @@ r"""One site of a training: it answers the coordinator's questions, one after an
 
     answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.exchange`)
 
-What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to where it was
-by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site, message or file.
+What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to
+where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site,
+message or file.
 """
 
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from coreg_core.additive.exchange import (
 )
 from coreg_core.additive.features import Candidate, Standardiser, candidates
 from coreg_core.additive.model import Expansion, SiteModel, expansion
+from coreg_core.additive.own import OwnFit, fit_alone
 from coreg_core.additive.smoother import (
     Coupling,
     Grouped,
@@ -34,30 +36,11 @@ from coreg_core.additive.smoother import (
     near_groups,
 )
 from coreg_core.additive.terms import BLEND, Additive
-from coreg_core.additive.tuning import NOISE_FLOOR, Traces, next_hyper, traces
+from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import AdditiveView, Hyper
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.loo import RIDGES, choose
-
-# With fewer labels there is nothing to leave out: such a site starts where one without labels does.
-LEAST_LABELS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class OwnFit:
-    """The site's model alone: ridge regression with a free intercept, width and ridge by leave-one-out on its own labels."""
-
-    candidate: int
-    ridge: float
-    error: float
-    intercept: float
-    w: Float64[Arr, " r"]
-
-    @property
-    def noise(self) -> float:
-        """σ₀²: the leave-one-out error, floored."""
-        return max(self.error, NOISE_FLOOR)
+from coreg_core.loo import RIDGES
 
 
 @dataclass(eq=False)
@@ -104,7 +87,9 @@ class AdditiveSite:
                 f"{name}: {len(X)} labelled rows, {len(y)} labels and {len(Z)} shared rows; a label a row, and a row."
             )
         if terms.rows == "common" and len(y) and positions is None:
-            raise UsageError(f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.')
+            raise UsageError(
+                f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
+            )
         (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
         self.name, self.terms, self._X, self._y = name, terms, X, y
         self._positions = positions if terms.rows == "common" else None
@@ -219,16 +204,8 @@ class AdditiveSite:
         return Answer(scores, weights)
 
     def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
-        if len(rows) < LEAST_LABELS:
-            return None
         ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
-        y = self._labels()[rows]
-        chosen = choose([c.labelled[rows] for c in self._candidates], y, ridges)
-        Phi = self._candidates[chosen.candidate].labelled[rows]
-        mean = Phi.mean(axis=0)
-        U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
-        w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
-        return OwnFit(chosen.candidate, chosen.ridge, chosen.error, float(y.mean() - mean @ w), w)
+        return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
         scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
@@ -277,10 +254,18 @@ class AdditiveSite:
     def _view_of(self, fold: int | None) -> AdditiveView:
         view = self._settings[fold].view if fold in self._settings else None
         if view is None:
-            raise UsageError(f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER.")
+            raise UsageError(
+                f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER."
+            )
         return view
 
     def _at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
+        if step >= len(self._hypers):
+            made = f"it has made {len(self._hypers) - 1}" if self._hypers else "its smoother is not chosen"
+            raise UsageError(
+                f"{self.name}: asked at tuning step {step}, and {made}; begin with SCORE and SMOOTHER, or repeat the questions "
+                "from the last one it answered."
+            )
         hyper = self._hypers[step]
         if operator.fold is None:
             return self.view, hyper.times(operator.noise, operator.prior)
@@ -309,7 +294,9 @@ class AdditiveSite:
         if question.part == "affine":
             self._tune_to(question)
         out = np.empty_like(question.targets)
-        for operator in dict.fromkeys(c.operator for c in question.columns):  # columns of one operator are answered together
+        for operator in dict.fromkeys(
+            c.operator for c in question.columns
+        ):  # columns of one operator are answered together
             where = [j for j, c in enumerate(question.columns) if c.operator == operator]
             view, hyper = self._at(operator, question.step)
             labels = None
@@ -320,22 +307,14 @@ class AdditiveSite:
 
     def _tune_to(self, question: Question) -> None:
         # A tuning step is made when its first question comes, with the federation's multiplier g.
-        if question.step < len(self._hypers):
-            return
-        if question.step != len(self._hypers) or len(self._traces) < question.step:
-            raise UsageError(
-                f"{self.name}: asked at tuning step {question.step}, and it has made {len(self._hypers) - 1}; "
-                "repeat the questions from the last one it answered."
-            )
-        old = self._hypers[-1]
-        self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], self.view.n_labelled))
+        if question.step == len(self._hypers) and len(self._traces) >= question.step >= 1:
+            old, n = self._hypers[-1], self.view.n_labelled
+            self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], n))
 
     def _trace(self, question: Question) -> Answer:
         if question.aside is not None:
             self._probe_sum = question.aside
-        found = traces(
-            self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum
-        )
+        found = traces(self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum)
         self._traces = [*self._traces[: question.step], found]
         return Answer(NOTHING, np.array([found.weight / self._hypers[0].prior, found.gamma]))
 

@@ -47,7 +47,7 @@ class Coupling(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m): S 1 = 0, memory O((n + m) d')."""
+    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
 
     left: Float64[Arr, "n d"]
     shared: Float64[Arr, "m d"]
@@ -71,7 +71,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """C E: means over groups of the labelled rows that stand at ``positions`` among the shared; groups of one are open residuals."""
+    """C E: means over groups of labelled rows, which stand at ``positions`` among the shared; groups of one: open residuals."""
 
     averages: Float64[Arr, "g n"]
     positions: Int64[Ints, " n"]
@@ -197,7 +197,7 @@ class ResidualPolicy:
         if residuals == "grouped":
             if self.grouped_at_least is None:
                 raise Refused(
-                    f'{site}: residuals="grouped" tells means over groups of labels, and its policy does not say grouped_at_least.'
+                    f'{site}: residuals="grouped" tells means over groups of labels; its policy does not say grouped_at_least.'
                 )
             if group_size < self.grouped_at_least:
                 raise Refused(
@@ -223,10 +223,14 @@ def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
     if n == 0:
         return np.zeros((0, 0))
     if n < size:
-        raise Refused(f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels.")
+        raise Refused(
+            f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels."
+        )
     centred = rows - rows.mean(axis=0)
     direction = np.linalg.svd(centred, full_matrices=False)[2][0]
-    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # LAPACK's sign is an accident; groups are not
+    direction = direction * np.sign(
+        direction[np.abs(direction).argmax()]
+    )  # LAPACK's sign is an accident; groups are not
     order = np.argsort(centred @ direction, kind="stable")
     out = np.zeros((n // size, n))
     for group, members in enumerate(np.array_split(order, n // size)):

@@ -5,11 +5,12 @@ r"""The schedule of a whole training: which question comes next, as a value step
         question = training.query(state)
         state = training.step_with(state, total)                    # the sum of every site's answer, taken in site order
 
-    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT → MODEL
+    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT →
+    MODEL
 
-A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each asks one
-affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label, feature, site,
-message or clock.
+A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each
+asks one affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label,
+feature, site, message or clock.
 """
 
 from collections.abc import Mapping
@@ -88,7 +89,9 @@ class TrainingState:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
         """The inverse of `to_arrays`."""
         numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
-        own = {n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")}
+        own: dict[str, Any] = {
+            n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")
+        }
         nested: dict[str, dict[str, Any]] = {}
         for name, value in arrays.items():
             if name.startswith("solve."):
@@ -297,7 +300,8 @@ class Training:
         if state.step < self.terms.tuning_steps:
             solve = self._solver(state, final=False).start(m, state.x, state.scale, Space(state.U, state.C))
             return replace(state, phase=int(Phase.SOLVE), solves=(solve,))
-        if self.terms.rows == "common" and not len(state.joint):
+        # Grouped and open residuals are read where they stand: the system is right as tuned, and needs no rescaling.
+        if self.terms.rows == "common" and self.terms.residuals == "smoothed" and not len(state.joint):
             return replace(state, phase=int(Phase.GRID), solves=self._grid(state).start(m))
         solve = self._solver(state, final=True).start(m, state.x, state.scale, Space(state.U, state.C))
         return replace(state, phase=int(Phase.FINAL), solves=(solve,))

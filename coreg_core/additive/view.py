@@ -3,9 +3,9 @@ r"""One site's algebra for the additive objective: factor once, answer any (s, q
     α = (σ²I + τ²ΨΨᵀ)⁻¹ (y − a − S s − τ²Ψ Zᵀq)        w = τ²(Ψᵀα + Zᵀq)        Ψ = Φ − S Z
     answers  Z w,  Sᵀα,  1ᵀα                                                           (design, section 7.2)
 
-T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in T(0) alone. With
-Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning factors nothing again. Knows one site's arrays; nothing of other
-sites, of rounds, of messages or of files.
+T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in T(0)
+alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning factors nothing again. Knows one site's arrays;
+nothing of other sites, of rounds, of messages or of files.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,10 @@ class Hyper:
 
 @dataclass(frozen=True, eq=False)
 class AdditiveView:
-    """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, and S. n = 0 and m = 0 are allowed."""
+    """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, and S.
+
+    n = 0 and m = 0 are allowed.
+    """
 
     y: Float64[Arr, " n"]
     labelled: Float64[Arr, "n d"]
@@ -91,9 +94,7 @@ class AdditiveView:
         w: Arr = hyper.prior * (self.psi.T @ alpha + pulled)
         return alpha, w
 
-    def answer(
-        self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper
-    ) -> Float64[Arr, "r k"]:
+    def answer(self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper) -> Float64[Arr, "r k"]:
         """(Z w, Sᵀα, 1ᵀα), one below the other."""
         alpha, w = self.solve(x, labels, hyper)
         return stack(self.shared @ w, self.coupling.backward(alpha), alpha.sum(axis=0))
@@ -113,8 +114,8 @@ class AdditiveView:
     ) -> float:
         """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange.
 
-        ``rounding_s`` and ``rounding_delta`` bound what rounding may have left out of ρ_s and δ (2-norms); the answer allows for it,
-        and for that of g itself, a difference.
+        ``rounding_s`` and ``rounding_delta`` bound what rounding may have left out of ρ_s and δ (2-norms); the answer allows
+        for it, and for that of g itself, a difference.
         """
         read = self.coupling.forward(rho_s[:, None])[:, 0] / hyper.noise
         through, direct = self.psi.T @ read, self.shared.T @ delta

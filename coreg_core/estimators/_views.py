@@ -37,7 +37,9 @@ def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     if views is None:
         return [np.arange(n_features)]
     if isinstance(views, (str, bytes)) or not isinstance(views, Sequence) or not len(views):
-        raise UsageError(f"views={views!r}: give a list with the columns of each view, as slices, positions, booleans or names.")
+        raise UsageError(
+            f"views={views!r}: give a list with the columns of each view, as slices, positions, booleans or names."
+        )
     out = []
     everything = np.arange(n_features)
     for v, view in enumerate(views):

@@ -44,8 +44,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         offset: of the polynomial kernel.
         landmarks: most landmarks a view.
         rows: "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
-        residuals: with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are; exact
-            additive kernel ridge over all rows and columns).
+        residuals: with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are;
+            exact additive kernel ridge over all rows and columns).
         group_size: k of grouped residuals, at least 3.
         tuning_steps: of the evidence; 0 keeps each view's own start.
         probes: random columns for the traces.
@@ -109,7 +109,13 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         self.folds, self.max_rounds, self.forecast, self.random_state = folds, max_rounds, forecast, random_state
 
     def fit(
-        self, X: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None, positions: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        Z_views: Sequence[Any] | None = None,
+        *,
+        label_mask: Any = None,
+        positions: Any = None,
     ) -> Self:
         """Fit one table, or a list of views.
 
@@ -119,7 +125,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
                 ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
             Z_views: M tables (m, d_v): the same shared instances, in the same order.
             label_mask: one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
-            positions: list of views with common rows: where each labelled row stands among the shared ones, M vectors of integers.
+            positions: list of views with common rows: where each labelled row stands among the shared ones, M vectors of
+                integers.
         """
         terms = self._terms()
         self.one_table_ = Z_views is None
@@ -143,7 +150,15 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             value = getattr(self, name)
             if value != "loo" and not (np.ndim(value) == 0 and not isinstance(value, str) and 0 < value < np.inf):
                 raise UsageError(f"{name}={value!r}: choose 'loo' or a positive number.")
-        least = {"landmarks": 1, "probes": 1, "tuning_steps": 0, "folds": 2, "max_rounds": 2, "degree": 1, "group_size": 3}
+        least = {
+            "landmarks": 1,
+            "probes": 1,
+            "tuning_steps": 0,
+            "folds": 2,
+            "max_rounds": 2,
+            "degree": 1,
+            "group_size": 3,
+        }
         for name, lowest in least.items():
             if not getattr(self, name) >= lowest:
                 raise UsageError(f"{name}={getattr(self, name)!r}: needs at least {lowest}.")
@@ -173,10 +188,14 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             max_rounds=self.max_rounds,
         )
 
-    def _list_of_views(self, X: Any, y: Any, Z: Sequence[Any], positions: Any) -> tuple[list[Arr], list[Arr], list[Arr], list[Any]]:
+    def _list_of_views(
+        self, X: Any, y: Any, Z: Sequence[Any], positions: Any
+    ) -> tuple[list[Arr], list[Arr], list[Arr], list[Any]]:
         M = len(X)
         if M == 0 or len(Z) != M or y is None or len(y) != M:
-            raise BadData(f"{M} labelled and {len(Z)} unlabelled tables: one of each a view and as many target vectors, at least one.")
+            raise BadData(
+                f"{M} labelled and {len(Z)} unlabelled tables: one of each a view and as many target vectors, at least one."
+            )
         Xs = [as_matrix(table, f"X_views[{v}]") for v, table in enumerate(X)]
         Zs = [as_matrix(table, f"Z_views[{v}]") for v, table in enumerate(Z)]
         ys = [as_vector(target, f"y_views[{v}]") for v, target in enumerate(y)]
@@ -184,7 +203,9 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             if len(table) != len(targets):
                 raise BadData(f"view {v}: {len(table)} labelled rows and {len(targets)} targets; needs as many.")
             if table.shape[1] != shared.shape[1] or table.shape[1] == 0:
-                raise BadData(f"view {v}: {table.shape[1]} features in X, {shared.shape[1]} in Z; needs as many, at least 1.")
+                raise BadData(
+                    f"view {v}: {table.shape[1]} features in X, {shared.shape[1]} in Z; needs as many, at least 1."
+                )
             if len(shared) != len(Zs[0]):
                 raise BadData(
                     f"view {v}: {len(shared)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
@@ -192,11 +213,19 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         if self.rows != "common":
             return Xs, ys, Zs, [None] * M
         if positions is None or len(positions) != M:
-            raise UsageError('rows="common" needs positions=, a vector of integers a view: where its labelled rows stand in Z.')
+            raise UsageError(
+                'rows="common" needs positions=, a vector of integers a view: where its labelled rows stand in Z.'
+            )
         where = [np.asarray(p, dtype=np.int64).reshape(-1) for p in positions]
         for v, (p, targets) in enumerate(zip(where, ys, strict=True)):
-            if len(p) != len(targets) or len(set(p.tolist())) != len(p) or (len(p) and not 0 <= p.min() <= p.max() < len(Zs[0])):
-                raise BadData(f"positions[{v}]: {len(targets)} different rows of the {len(Zs[0])} shared ones are needed.")
+            if (
+                len(p) != len(targets)
+                or len(set(p.tolist())) != len(p)
+                or (len(p) and not 0 <= p.min() <= p.max() < len(Zs[0]))
+            ):
+                raise BadData(
+                    f"positions[{v}]: {len(targets)} different rows of the {len(Zs[0])} shared ones are needed."
+                )
         return Xs, ys, Zs, where
 
     def _train(self, terms: Additive, sites: list[AdditiveSite], n_unlabelled: int) -> None:

@@ -84,7 +84,8 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
         """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
 
-        Without ``Z_views``, X_views is one table (N, p) whose columns ``views`` deals out, and y (N,) is NaN on the unlabelled rows.
+        Without ``Z_views``, X_views is one table (N, p) whose columns ``views`` deals out, and y (N,) is NaN on the
+        unlabelled rows.
         """
         if self.loss not in LOSSES:
             raise UsageError(f"loss={self.loss!r}: choose 'separate' or 'mean'.")

@@ -54,8 +54,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         form: "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).
         kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
         views: columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
-        bandwidth: σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of these,
-            one a view.
+        bandwidth: σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
+            these, one a view.
         ridge: ν: "paper", "loo", a positive number, or a sequence, one a view.
         coupling: λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
         solver: "direct" (the closed form that holds for repeated rows too), "stacked" (the paper's own system, which says
@@ -108,9 +108,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         self.max_rounds, self.degree, self.offset = max_rounds, degree, offset
         self.rank_tolerance = rank_tolerance
 
-    def fit(
-        self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None
-    ) -> Self:
+    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
         """Fit every view together, from a list of views or from one table.
 
         Args:
