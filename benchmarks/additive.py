@@ -37,13 +37,14 @@ def cell(groups, y, regime, seed, terms, deal):
     dealt = deal(groups, y, len(ns), ns, 1000, rng, regime.get("overlap", "none"), False, twist=regime.get("twist"))
     if dealt is None:
         return None
-    tables, y_test, _, _, _ = dealt
+    tables, y_test, _, _, parts_of = dealt
     sites = []
     policy = ResidualPolicy(3, open_residuals=True)
     lead = len(tables[0][2])
     positions, shared = [], [[table[2]] for table in tables]
     if terms.rows == "common":  # every site's labelled instances stand behind the shared ones
-        columns = regime["columns"](tables)
+        labelled = np.concatenate([table[4] for table in tables])
+        columns = [np.hstack([groups[j] for j in part])[labelled] for part in parts_of]
         ends = np.cumsum([lead, *ns])
         positions = [np.arange(ends[v], ends[v + 1]) for v in range(len(ns))]
         shared = [[table[2], own] for table, own in zip(tables, columns, strict=True)]
@@ -128,6 +129,9 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--rows", default="private")
     parser.add_argument("--residuals", default="smoothed")
+    parser.add_argument(
+        "--final-tolerance", type=float, default=1e-5, help="1e-13 compares messages with the dense oracle"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     sys.path.insert(0, str(given.trials))
@@ -141,7 +145,10 @@ if __name__ == "__main__":
             for key in given.regimes.split(","):
                 seed = [given.seed + rep, sum(map(ord, name)), sum(map(ord, key))]
                 terms = Additive(
-                    targets="federation", rows=given.rows, residuals=given.residuals, seed=given.seed + rep
+                    rows=given.rows,
+                    residuals=given.residuals,
+                    seed=given.seed + rep,
+                    final_tolerance=given.final_tolerance,
                 )
                 found = cell(groups, y, REGIMES[key], seed, terms, deals.deal)
                 if found is not None:

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
 import typer.main  # noqa: E402
+from coordinator.phases import state_diagram  # noqa: E402
 
 import coordinator.cli  # noqa: E402
 import coreg_sim.cli  # noqa: E402
 import site_agent.cli  # noqa: E402
 from coordinator.config import Configuration  # noqa: E402
-from coordinator.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.rounds.schedule import Stop  # noqa: E402
 from coreg_wire.console import EXIT_CODE_OF_STOP, EXIT_CODES  # noqa: E402

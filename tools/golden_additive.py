@@ -2,9 +2,9 @@
 
     python tools/golden_additive.py [NAME ...]
 
-Written from the objective alone and sharing no code with coreg_core: features, smoothers and rows are exact decimals, J's normal equations
-are formed and solved in 60 digits, and so are s, q, a, J*, a certificate at a given point, one step of tuning's traces, and predictions. What
-is stored are the inputs as floats (which mpmath reads exactly) and the solutions rounded to 17 digits.
+Written from the objective alone and sharing no code with coreg_core: features and smoothers' features lie on a grid, J's normal
+equations are formed and solved in 60 digits, and so are s, q, a, J at the optimum and off it, and the traces of the evidence.
+What is stored are the inputs as floats (which mpmath reads exactly) and the solutions rounded to 17 digits.
 """
 
 import json
@@ -79,7 +79,7 @@ def make(name):
         )
     ends = np.cumsum([0, *d]).tolist()
     D = ends[-1]
-    # Every labelled row as a row over (w_1, …, w_M, a), divided by σ; the priors as rows of their own: least squares in 60 digits.
+    # Every labelled row as a row over (w_1, …, w_M, a): the normal equations of J, which 60 digits can afford.
     H, right = mp.zeros(D + 1, D + 1), mp.zeros(D + 1, 1)
     rows = []
     for v, (y, Phi, _, S) in enumerate(exact):

@@ -141,8 +141,8 @@ class AdditiveSite:
                 return self._trace(question)
             case Ask.SMOOTHED:
                 view, hyper = self._at(question.columns[0].operator, question.step)
-                norm = view.coupling.norm() / hyper.noise
-                sizes = [norm * view.coupling.norm(), norm * float(np.sqrt(view.n_labelled))]
+                norm = view.coupling_norm / hyper.noise
+                sizes = [norm * view.coupling_norm, norm * float(np.sqrt(view.n_labelled))]
                 return Answer(view.smoothed(question.targets, hyper), np.array(sizes))
             case Ask.GRADIENT:
                 return self._gradient(question)

@@ -9,6 +9,7 @@ r"""The operator S_v through which a site's labelled rows see the others' sum: r
 Source: design, sections 7.1 and 7.4. Knows one site's features; nothing of targets beyond the label-free score it smooths.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -40,8 +41,8 @@ class Coupling(Protocol):
         """S with only these rows: the others are left out."""
         ...
 
-    def norm(self) -> float:
-        """At least ‖S‖₂, for the rounding that a certificate allows for."""
+    def compressed(self) -> Float64[Arr, "n p"]:
+        """L with S = L Qᵀ for some Q of orthonormal columns: S without its m."""
         ...
 
 
@@ -64,9 +65,9 @@ class Smoothed:
         """Some rows."""
         return Smoothed(self.left[rows], self.shared)
 
-    def norm(self) -> float:
-        """‖left‖_F ‖shared‖_F."""
-        return float(np.linalg.norm(self.left) * np.linalg.norm(self.shared))
+    def compressed(self) -> Float64[Arr, "n p"]:
+        """left Rᵀ with shared = Q R."""
+        return self.left @ triangle_of(self.shared).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +92,18 @@ class Grouped:
         """Some groups."""
         return Grouped(self.averages[rows], self.positions, self.n_unlabelled)
 
-    def norm(self) -> float:
-        """‖C‖_F: a selection of distinct rows has norm 1."""
-        return float(np.linalg.norm(self.averages))
+    def compressed(self) -> Float64[Arr, "g n"]:
+        """C: a selection of distinct rows is orthonormal."""
+        return self.averages
+
+
+def triangle_of(tall: Float64[Arr, "m d"]) -> Float64[Arr, "p d"]:
+    """R of tall = Q R, in blocks of rows: memory O(d²) whatever m is."""
+    R = np.zeros((0, tall.shape[1]))
+    step = max(block_rows(tall.shape[1]), 2 * tall.shape[1])
+    for start in range(0, len(tall), step):
+        R = np.linalg.qr(np.concatenate([R, tall[start : start + step]]), mode="r")
+    return R
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,3 +246,23 @@ def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
     for group, members in enumerate(np.array_split(order, n // size)):
         out[group, members] = 1.0 / len(members)
     return out
+
+
+def grouping_digest(groups: Float64[Arr, "g n"]) -> str:
+    """What a site remembers of the one grouping that a data set is given: which rows are together, and no label."""
+    return hashlib.sha256(repr([np.flatnonzero(group).tolist() for group in groups]).encode()).hexdigest()
+
+
+def require_same_grouping(groups: Float64[Arr, "g n"], before: str | None, site: str) -> str:
+    """The digest; the first grouping of a data set is the only one.
+
+    Raises:
+        Refused: this data set went out in other groups before: the difference of two means can be one label.
+    """
+    digest = grouping_digest(groups)
+    if before is not None and before != digest:
+        raise Refused(
+            f"{site}: these labels went out in other groups before, and the difference of two groupings can be a single label. "
+            "Take part with the group size of the first time, or with smoothed residuals."
+        )
+    return digest

@@ -24,7 +24,7 @@ from jaxtyping import Float64
 
 from coreg_core.additive.block_gmres import BlockGmres, GmresState, Space, memory_for
 from coreg_core.additive.certificate import AdditiveCertificate, Residual, certify, gradient_question, residual_of
-from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question
+from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question, split
 from coreg_core.additive.lockstep import Lockstep
 from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive
 from coreg_core.arrays import Arr
@@ -327,6 +327,7 @@ class Training:
         solve = solver.step_with(state.solves[0], total)
         if not solver.finished(solve):
             return replace(state, solves=(solve,))
+        _require_centred(solve.x[:, 0], q_too=self.terms.residuals == "smoothed")
         return replace(
             state,
             phase=int(Phase.SMOOTHED),
@@ -336,3 +337,18 @@ class Training:
             rho=solve.rho[:, 0],
             solves=(),
         )
+
+
+def _require_centred(x: Float64[Arr, " r"], *, q_too: bool) -> None:
+    """s, and q where residuals are smoothed, have mean zero over Z, whatever the labels.
+
+    Raises:
+        BadData: a site's features are not centred; two readings of its smoother would differ by deviations.
+    """
+    s, q, _ = split(x[:, None])
+    for name, part in (("s", s), *((("q", q),) if q_too else ())):
+        if len(part) and abs(float(part.mean())) > 1e-6 * float(np.abs(part).max()):
+            raise BadData(
+                f"the sum {name} has mean {float(part.mean()):.2g} over the shared instances, and has to have none: some site's "
+                "features are not centred over them. Every site has to run a release that centres."
+            )

@@ -16,7 +16,13 @@ from coreg_core.additive.exchange import Column, folds_of
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.oracle import exact_traces, solve_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy, agreed_group_size, choose_smoother, near_groups
+from coreg_core.additive.smoother import (
+    ResidualPolicy,
+    agreed_group_size,
+    choose_smoother,
+    near_groups,
+    require_same_grouping,
+)
 from coreg_core.additive.terms import BLEND
 from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import Hyper
@@ -145,6 +151,15 @@ def test_groups_depend_on_rows_alone_and_are_never_small():
     assert agreed_group_size([ResidualPolicy()]) == 3
     with pytest.raises(UsageError, match="fewer than 3"):
         ResidualPolicy(grouped_at_least=2)
+
+
+def test_a_data_set_is_grouped_once():
+    """Two groupings that differ by one row give that row's label by a difference."""
+    rows = np.random.default_rng(0).normal(size=(13, 3))
+    first = require_same_grouping(near_groups(rows, 3), None, "x")
+    assert require_same_grouping(near_groups(rows, 3), first, "x") == first
+    with pytest.raises(Refused, match="x: these labels went out in other groups before"):
+        require_same_grouping(near_groups(rows, 4), first, "x")
 
 
 @pytest.mark.parametrize(

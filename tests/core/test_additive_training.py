@@ -263,6 +263,21 @@ def test_nobody_knows_a_label():
         train(made, QUICK)
 
 
+def test_features_that_are_not_centred_are_noticed():
+    class Shifted(AdditiveSite):
+        def answer(self, question):
+            said = super().answer(question)
+            if question.ask is Ask.FIXED_POINT and question.part == "affine":
+                said.vectors[:80] += 0.5
+            return said
+
+    rng = np.random.default_rng(0)
+    site = Shifted(rng.normal(size=(9, 2)), rng.normal(size=9), rng.normal(size=(80, 2)), QUICK)
+    training = Training(QUICK)
+    with pytest.raises(BadData, match="not centred"):
+        run_in_memory(training, training.start(80), [site])
+
+
 def test_columns_that_do_not_vary():
     site = AdditiveSite(np.ones((4, 2)), np.arange(4.0), np.ones((6, 2)), QUICK)
     other = federation(QUICK, n=(12,), m=6).sites[0]
