@@ -22,6 +22,7 @@ e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the
 and 7.3. Knows numbers; no label, feature, site, message or clock.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias
@@ -124,3 +125,13 @@ def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Ints]:
 def probe_signs(n_rows: int, n_probes: int, seed: tuple[int, ...]) -> Float64[Arr, "n p"]:
     """E (n, P): ±1, drawn by the site for itself and never sent."""
     return np.where(np.random.default_rng(seed).random((n_rows, n_probes)) < 0.5, -1.0, 1.0)
+
+
+def right_sides(
+    columns: Sequence[Column], y: Float64[Arr, " n"], signs: Float64[Arr, "n p"] | None
+) -> Float64[Arr, "n k"]:
+    """What stands for the labels in each column: y, or the probe's signs."""
+    right = np.empty((len(y), len(columns)))
+    for j, column in enumerate(columns):
+        right[:, j] = y if signs is None or column.kind == "solution" else signs[:, column.probe]
+    return right

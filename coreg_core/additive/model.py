@@ -72,3 +72,18 @@ class SiteModel:
     alone: Expansion | None
     part: Expansion
     intercept: float
+
+
+def site_model(
+    joined: Expansion, part: Expansion, a: float, alone: Expansion | None, blend: float, units: tuple[float, float]
+) -> SiteModel:
+    """Blended, and taken from the federation's units into those of the labels."""
+    mean, deviation = units
+    own = joined if alone is None else joined.scaled(blend).plus(alone.scaled(1.0 - blend))
+    return SiteModel(
+        own.scaled(deviation, mean),
+        joined.scaled(deviation, mean),
+        None if alone is None else alone.scaled(deviation, mean),
+        part.scaled(deviation),
+        mean + deviation * a,
+    )

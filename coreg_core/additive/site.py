@@ -7,6 +7,7 @@ where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4
 message or file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,10 +23,11 @@ from coreg_core.additive.exchange import (
     Question,
     folds_of,
     probe_signs,
+    right_sides,
     split,
 )
 from coreg_core.additive.features import Candidate, Standardiser, candidates
-from coreg_core.additive.model import Expansion, SiteModel, expansion
+from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
 from coreg_core.additive.own import OwnFit, fit_alone
 from coreg_core.additive.smoother import (
     Coupling,
@@ -34,6 +36,7 @@ from coreg_core.additive.smoother import (
     Smoother,
     choose_smoother,
     near_groups,
+    smoother_at,
 )
 from coreg_core.additive.terms import BLEND, Additive
 from coreg_core.additive.tuning import Traces, next_hyper, traces
@@ -179,6 +182,31 @@ class AdditiveSite:
         """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
         return self._settings[None].smoother if None in self._settings else None
 
+    def to_arrays(self) -> dict[str, Arr]:
+        """What a training has told this site so far, for its own disk: a few numbers, and Q_E. Folds are asked again."""
+        chosen = self.smoother
+        return {
+            "units": np.array(self._units if None in self._settings else []),
+            "smoother": np.array([] if chosen is None else [chosen.candidate, chosen.eta, chosen.r2]),
+            "hypers": np.array([[h.noise, h.prior] for h in self._hypers]).reshape(-1, 2),
+            "traces": np.array([[t.weight, t.gamma, t.residual, t.kappa] for t in self._traces]).reshape(-1, 4),
+            "probe_sum": self._probe_sum,
+        }
+
+    def restore(self, arrays: Mapping[str, Arr]) -> None:
+        """Be where `to_arrays` was: on the same data and machine, the next answers have the same bits."""
+        self._probe_sum = arrays["probe_sum"]
+        if len(arrays["units"]):
+            self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=tuple(arrays["units"].tolist())))
+        if not len(arrays["smoother"]):
+            return
+        candidate, eta, r2 = arrays["smoother"].tolist()
+        setting = self._settings[None]
+        setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
+        self._set_view(setting)
+        self._hypers = [Hyper(noise, prior) for noise, prior in arrays["hypers"].tolist()]
+        self._traces = [Traces(*row) for row in arrays["traces"].tolist()]
+
     # --- getting ready ------------------------------------------------------------------------------------------------
 
     def _labels(self) -> Float64[Arr, " n"]:
@@ -283,13 +311,6 @@ class AdditiveSite:
         """Folds of the view's rows: labelled rows, or groups of them."""
         return folds_of(self.view.n_labelled, self.terms.folds, self.terms.seed)
 
-    def _right(self, columns: tuple[Column, ...], view: AdditiveView) -> Float64[Arr, "n k"]:
-        signs = self._signs() if any(c.kind == "probe" for c in columns) else None
-        right = np.empty((view.n_labelled, len(columns)))
-        for j, column in enumerate(columns):
-            right[:, j] = view.y if signs is None or column.kind == "solution" else signs[:, column.probe]
-        return right
-
     def _fixed_point(self, question: Question) -> Answer:
         if question.part == "affine":
             self._tune_to(question)
@@ -301,7 +322,8 @@ class AdditiveSite:
             view, hyper = self._at(operator, question.step)
             labels = None
             if question.part == "affine":
-                labels = self._right(tuple(question.columns[j] for j in where), view)
+                probes = any(question.columns[j].kind == "probe" for j in where)
+                labels = right_sides([question.columns[j] for j in where], view.y, self._signs() if probes else None)
             out[:, where] = view.answer(np.ascontiguousarray(question.targets[:, where]), labels, hyper)
         return Answer(out, NO_SCALARS)
 
@@ -343,18 +365,9 @@ class AdditiveSite:
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
 
     def _model(self, question: Question) -> SiteModel:
-        mean, deviation = self._units
         joined, part, a = self._models(question.targets, question.columns[0].operator, question.step)
-        own_fit = self._settings[None].own
-        alone = None if own_fit is None else self._alone(own_fit)
-        own = joined if alone is None else joined.scaled(BLEND).plus(alone.scaled(1.0 - BLEND))
-        return SiteModel(
-            own.scaled(deviation, mean),
-            joined.scaled(deviation, mean),
-            None if alone is None else alone.scaled(deviation, mean),
-            part.scaled(deviation),
-            mean + deviation * a,
-        )
+        own = self._settings[None].own
+        return site_model(joined, part, a, None if own is None else self._alone(own), BLEND, self._units)
 
     def _joint(self, question: Question) -> Answer:
         """Σ (y − a − s)²/(n σ₀²) over the rows that each column's fold left out: the joint score, read at own labelled rows."""

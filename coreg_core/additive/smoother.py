@@ -102,7 +102,7 @@ def triangle_of(tall: Float64[Arr, "m d"]) -> Float64[Arr, "p d"]:
     R = np.zeros((0, tall.shape[1]))
     step = max(block_rows(tall.shape[1]), 2 * tall.shape[1])
     for start in range(0, len(tall), step):
-        R = np.linalg.qr(np.concatenate([R, tall[start : start + step]]), mode="r")
+        R = np.asarray(np.linalg.qr(np.concatenate([R, tall[start : start + step]]), mode="r"))
     return R
 
 
@@ -162,6 +162,11 @@ def choose_smoother(
     total = max(float(t @ t), 1e-12 * m)
     values, V = spectra[best[1]]
     return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
+
+
+def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
+    """The smoother that was chosen before, made again on the same bits."""
+    return Smoother(candidate, eta, r2, _filter(*_spectrum(features[candidate]), eta))
 
 
 def _spectrum(candidate: Candidate) -> tuple[Arr, Arr]:

@@ -117,6 +117,26 @@ def test_resumed_from_any_state_on_the_same_bits(changes):
             assert_array_equal(one.model.own.predict(rows), other.model.own.predict(rows))
 
 
+def test_a_site_that_wrote_down_what_it_was_told_goes_on_from_there():
+    """Killed before any question: its own few arrays are enough, and no question is asked again."""
+    made = federation(QUICK)
+    training = Training(QUICK)
+    straight = run_in_memory(training, training.start(80), federation(QUICK).sites)
+    state = training.start(80)
+    while not training.finished(state):
+        stored = [{name: np.array(a) for name, a in site.to_arrays().items()} for site in made.sites]
+        made = federation(QUICK)
+        for site, arrays in zip(made.sites, stored, strict=True):
+            site.restore(arrays)
+        question = training.query(state)
+        total = made.sites[0].answer(question)
+        for site in made.sites[1:]:
+            total = total + site.answer(question)
+        state = training.step_with(state, total)
+    assert_array_equal(state.x, straight.x)
+    assert all(site.model is not None for site in made.sites)
+
+
 def test_a_repeated_question_is_answered_with_the_same_bits():
     made = federation(QUICK)
     training = Training(QUICK)
