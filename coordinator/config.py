@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,8 +24,8 @@ from pydantic import (
 from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
 from coreg_core.plan import Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
-from coreg_wire.console import read_toml
 from coreg_wire.names import check_site_name
+from coreg_wire.toml_file import read_toml
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Seconds = Annotated[float, Field(gt=0)]
@@ -50,9 +51,12 @@ if TYPE_CHECKING:
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
-    _coupling = get_type_hints(Agreement, include_extras=True)["coupling"]
+    _hints = get_type_hints(Agreement, include_extras=True)
+    _coupling, _label_units = _hints["coupling"], _hints["label_units"]
     _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
-    ModelSection = _section(Agreement, coupling=_couplings)
+    # Release 0.1 called the label column's units "target".
+    _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
+    ModelSection = _section(Agreement, coupling=_couplings, label_units=(_label_units, _units))
     ScheduleSection = _section(Iteration)
     PrivacySection = _section(Privacy)
 
@@ -60,8 +64,10 @@ else:
 def check_listen(listen: str) -> str:
     """HOST:PORT, with a port that there is: gRPC takes 99999 for 34463, and no port for 443.
 
-    Raises:
-        ValueError: not of that form.
+    Raises
+    ------
+    ValueError
+        not of that form.
     """
     host, colon, port = listen.rpartition(":")
     if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
@@ -166,8 +172,10 @@ class Configuration(_Section):
 def read_configuration(path: Path) -> Configuration:
     """federation.toml, checked. Paths in it are relative to the file.
 
-    Raises:
-        UsageError: missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
     """
     try:
         configuration = Configuration.model_validate(read_toml(path))

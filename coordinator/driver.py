@@ -82,15 +82,22 @@ async def drive(
 ) -> Mapping[str, Finish]:
     """Drive every run of the federation to its end.
 
-    Args:
-        begun: a federation and its first actions, of `federation.begin`.
-        transport: not started yet; closed when this returns.
-        memory: written before the next action.
-        observer: told of everything.
-        on_start: called once the transport listens, with the function that takes events: for signals.
+    Parameters
+    ----------
+    begun
+        a federation and its first actions, of `federation.begin`.
+    transport
+        not started yet; closed when this returns.
+    memory
+        written before the next action.
+    observer
+        told of everything.
+    on_start
+        called once the transport listens, with the function that takes events: for signals.
 
-    Returns:
-        How each run ended, by name.
+    Returns
+    -------
+    How each run ended, by name.
     """
     return await _Driver(begun[0], transport, memory, observer).drive(begun[1], on_start)
 

@@ -62,8 +62,10 @@ alter table rounds rename column sweep to round;
 def open_database(path: Path) -> sqlite3.Connection:
     """The store at that path, made or brought up to date.
 
-    Raises:
-        StorageError: it cannot be opened, is no store, or was written by a later release.
+    Raises
+    ------
+    StorageError
+        it cannot be opened, is no store, or was written by a later release.
     """
     try:
         db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
@@ -119,8 +121,10 @@ def _execute(db: sqlite3.Connection, script: str) -> None:
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the store for one coordinator; the system lifts the lock, however it ends. Readers need none.
 
-    Raises:
-        StorageError: another coordinator holds it; the message says which.
+    Raises
+    ------
+    StorageError
+        another coordinator holds it; the message says which.
     """
     lock = path.with_name(path.name + ".lock")
     try:

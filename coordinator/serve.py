@@ -46,8 +46,10 @@ class Serving:
 def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Recorded:
     """The run of the same plan that is not closed, or a new one, written down.
 
-    Raises:
-        UsageError: a run of another plan, or of another release, is unfinished, and ``new`` was not said.
+    Raises
+    ------
+    UsageError
+        a run of another plan, or of another release, is unfinished, and ``new`` was not said.
     """
     unfinished = [summary for summary in store.runs() if summary.closed is None]
     if not new and (run := store.unfinished(plan.digest)) is not None:
@@ -82,8 +84,10 @@ def _unfinished(store: RunStore, summary: RunSummary) -> str:
 def deliver_again(store: RunStore, plan: Plan, run: str) -> Recorded:
     """A finished run of this plan, whose sites may fetch their models once more.
 
-    Raises:
-        UsageError: there is no such run, it is unfinished, it has another plan, or no models.
+    Raises
+    ------
+    UsageError
+        there is no such run, it is unfinished, it has another plan, or no models.
     """
     summary = store.find(run)
     ours = dataclasses.replace(plan, run=summary.run)
@@ -102,8 +106,10 @@ def deliver_again(store: RunStore, plan: Plan, run: str) -> Recorded:
 def serve(configuration: Configuration, observer: AnyObserver, serving: Serving) -> int:
     """Serve one run to its end; the exit code.
 
-    Raises:
-        CoregError: of every kind; see the operator's guide.
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
     """
     service = configuration.service
     credentials: grpc.ServerCredentials | None = None

@@ -277,8 +277,10 @@ class RunStore:
     def find(self, run: str) -> RunSummary:
         """One run; a unique beginning of its name is enough.
 
-        Raises:
-            UsageError: no run, or several, begin so.
+        Raises
+        ------
+        UsageError
+            no run, or several, begin so.
         """
         runs = self.runs()
         found = [s for s in runs if s.run == run] or [s for s in runs if s.run.startswith(run)]
@@ -289,8 +291,10 @@ class RunStore:
     def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
         """One run and its answered questions; a unique beginning of its name is enough.
 
-        Raises:
-            UsageError: no run, or several, begin so.
+        Raises
+        ------
+        UsageError
+            no run, or several, begin so.
         """
         found = self.find(run)
         with self._reading():

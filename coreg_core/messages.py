@@ -81,7 +81,7 @@ class Hello:
 class PlanAccepted:
     """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
-    ``bound`` is b_v and ``scale`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
+    ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
     ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
     when an agent comes back, and nothing else.
     """
@@ -92,7 +92,7 @@ class PlanAccepted:
     ids_digest: str
     data_digest: str
     bound: NotNegative
-    scale: NotNegative
+    squared_norm: NotNegative
     threads: Natural
 
 

@@ -10,14 +10,14 @@ from enum import Enum
 class Outcome(Enum):
     """How a run ended; the text says what happened, and `advice` what to do next."""
 
-    CONVERGED = "both certificates fell below the tolerances"
-    MAX_ROUNDS = "max_rounds was reached before the tolerances"
-    STAGNATED = "the verified residual no longer falls: arithmetic has given what it can"
-    REFUSED = "a site refused the plan"
-    TOO_FEW_SITES = "too few sites joined in time"
-    STALLED = "sites that the plan cannot do without did not come back in time"
-    SITE_FAULT = "a site answered with something that cannot be used"
-    INTERRUPTED = "interrupted by the operator"
+    CONVERGED = "Both certificates fell below the tolerances."
+    MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
+    STAGNATED = "The verified residual no longer falls: arithmetic has given what it can."
+    REFUSED = "A site refused the plan."
+    TOO_FEW_SITES = "Too few sites joined in time."
+    STALLED = "Sites that the plan cannot do without did not come back in time."
+    SITE_FAULT = "A site answered with something that cannot be used."
+    INTERRUPTED = "Interrupted by the operator."
 
 
 _AGAIN = "Start every agent again and give the coordinator the same command"
@@ -57,5 +57,5 @@ def exit_code(outcome: Outcome) -> int:
 
 def told(outcome: Outcome, reason: str) -> str:
     """The outcome, its reason where there is one, and what to do next, for a person."""
-    why = f"{reason}{'' if reason.endswith('.') else '.'}" if reason else f"{outcome.value}."
+    why = f"{reason}{'' if reason.endswith('.') else '.'}" if reason else outcome.value
     return f"{outcome.name.lower()}: {why} {advice(outcome)}".rstrip()

@@ -19,7 +19,7 @@ from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Simulated, Steps, closed_form, held_out_errors, plan_for, simulate
-from coreg_wire import console
+from coreg_wire import command_line, output
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -92,7 +92,7 @@ class _Printing(Steps):
             return
         values = row(notice, measured)
         if self._as_json:
-            console.print_json({"event": "round", **values})
+            output.print_json({"event": "round", **values})
         else:
             typer.echo(PLAIN.format(*cells(values)))
 
@@ -134,7 +134,7 @@ def run(
         "rmse_mean_alone": alone_of_mean,
     }
     if as_json:
-        console.print_json({"event": "finished", **summary})
+        output.print_json({"event": "finished", **summary})
     else:
         typer.echo(told(result.outcome, ""))
         typer.echo(
@@ -187,7 +187,7 @@ def compare(
     ]
     if as_json:
         closed = {"objective": truth.objective, "disagreement": truth.disagreement, "seconds": round(truth.seconds, 6)}
-        console.print_json({"closed_form": closed, "schedules": rows})
+        output.print_json({"closed_form": closed, "schedules": rows})
     else:
         _print_table(rows, truth.objective, truth.seconds)
     raise typer.Exit(0 if all(r.outcome is Outcome.CONVERGED for r in results) else 3)
@@ -237,7 +237,7 @@ def paper(
         with waiting(experiment.name) as progress:
             outcome = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
         if as_json:
-            console.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
+            output.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
         else:
             show(experiment, outcome)
 
@@ -282,4 +282,4 @@ def _print_table(rows: list[dict[str, Any]], objective: float, seconds: float) -
 
 def main() -> None:
     """The console script."""
-    raise SystemExit(console.run(app, "coreg-sim"))
+    raise SystemExit(command_line.run(app, "coreg-sim"))

@@ -43,13 +43,19 @@ WRITE_FAILED = (grpc.RpcError, asyncio.InvalidStateError)
 class Dial:
     """Where, and how.
 
-    Args:
-        address: host:port of the coordinator.
-        credentials: of `coreg_wire.credentials.client_credentials`; None is --insecure.
-        patience: seconds without a session after which the agent gives up.
-        keepalive: seconds between pings.
-        diagnose: what stands in the way, in words, when the coordinator cannot be reached; raises `Refused` for what
-            waiting will not mend (a certificate), and `Unreachable` for what it may.
+    Parameters
+    ----------
+    address
+        host:port of the coordinator.
+    credentials
+        of `coreg_wire.credentials.client_credentials`; None is --insecure.
+    patience
+        seconds without a session after which the agent gives up.
+    keepalive
+        seconds between pings.
+    diagnose
+        what stands in the way, in words, when the coordinator cannot be reached; raises `Refused` for what
+        waiting will not mend (a certificate), and `Unreachable` for what it may.
     """
 
     address: str
@@ -71,10 +77,14 @@ class _LostSession(Exception):
 class Watcher:
     """Who is told what happens, and who takes the result.
 
-    Args:
-        note: a sentence for the operator.
-        message: whatever the coordinator says.
-        deliver: puts the models on the disk; the coordinator hears that the site has them only after it returned.
+    Parameters
+    ----------
+    note
+        a sentence for the operator.
+    message
+        whatever the coordinator says.
+    deliver
+        puts the models on the disk; the coordinator hears that the site has them only after it returned.
     """
 
     note: Callable[[str], None]
@@ -85,11 +95,16 @@ class Watcher:
 async def take_part(site: Site, ledger: Ledger, dial: Dial, watcher: Watcher) -> SiteResult:
     """Take part in one run to its end, across broken streams and restarts of the coordinator.
 
-    Raises:
-        Refused: the coordinator rejected this site, broke the protocol, or the certificates do not fit.
-        LeftBehind, BadData: the run goes on without this site.
-        Unreachable: nobody answered for ``dial.patience`` seconds.
-        StorageError: what has to be written cannot be.
+    Raises
+    ------
+    Refused
+        the coordinator rejected this site, broke the protocol, or the certificates do not fit.
+    LeftBehind, BadData
+        the run goes on without this site.
+    Unreachable
+        nobody answered for ``dial.patience`` seconds.
+    StorageError
+        what has to be written cannot be.
     """
     pause, last_session, joined = FIRST_PAUSE, time.monotonic(), False
     while True:

@@ -39,11 +39,16 @@ MOST_BEGUN = 10  # runs that were begun and not finished, one after another
 class Terms:
     """What the site's operator has said, and what its ledger remembers, as functions.
 
-    Args:
-        objection: why this site will not take part in a plan, or None.
-        most_questions: how many answers to a plan, over all its runs on the same instances.
-        pin_threads: limits BLAS, and tells the number that holds.
-        recall: what was written down of this plan and run on the instances of that digest.
+    Parameters
+    ----------
+    objection
+        why this site will not take part in a plan, or None.
+    most_questions
+        how many answers to a plan, over all its runs on the same instances.
+    pin_threads
+        limits BLAS, and tells the number that holds.
+    recall
+        what was written down of this plan and run on the instances of that digest.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -119,9 +124,13 @@ class Site:
         self._in_session.add(plan.run)
         return begun.acceptance
 
+    @property
+    def _under_way(self) -> list[str]:
+        """Runs whose plan was accepted in this session and that have not ended."""
+        return sorted(run for run in self._in_session if run in self.runs and not self.runs[run].over)
+
     def _objection(self, plan: Plan) -> str | None:
-        busy = sorted(run for run in self._in_session if run in self.runs and not self.runs[run].over)
-        if busy:
+        if busy := self._under_way:
             return f"this site takes part in run {busy[0]}, and in one run at a time."
         if self._begun >= MOST_BEGUN:
             return f"{self._begun} runs were begun here and none was finished. Its operator may start the agent again."
@@ -143,6 +152,8 @@ class Site:
     def _finished(self, finished: Finished) -> list[FromSite]:
         known = self.runs.get(finished.run)
         if known is None:
+            if self._under_way:
+                return []  # the end of a run that this site has nothing to do with
             if finished.targets is not None or finished.outcome is Outcome.CONVERGED:
                 self.breach = f"ended run {finished.run} with a model, whose plan was not accepted."
                 return []

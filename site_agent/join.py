@@ -16,7 +16,7 @@ from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
 from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
-from coreg_wire.console import OperatorInterrupt
+from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part
@@ -61,8 +61,10 @@ def inputs_of(settings: Settings) -> Inputs:
 def host_and_port(address: str) -> tuple[str, int]:
     """ "host:port" taken apart.
 
-    Raises:
-        UsageError: not of that form.
+    Raises
+    ------
+    UsageError
+        not of that form.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -73,8 +75,10 @@ def host_and_port(address: str) -> tuple[str, int]:
 def who_am_i(settings: Settings) -> tuple[str, Identity | None]:
     """The site's name and its checked identity; --insecure names itself, on loopback alone.
 
-    Raises:
-        UsageError, Refused: see `check_identity`.
+    Raises
+    ------
+    UsageError, Refused
+        see `check_identity`.
     """
     if not settings.insecure:
         identity = check_identity(settings.identity)
@@ -91,8 +95,10 @@ def who_am_i(settings: Settings) -> tuple[str, Identity | None]:
 def join(settings: Settings, note: Callable[[str], None], progress: Callable[[ToSite], None]) -> Joined:
     """Take part, and write the model.
 
-    Raises:
-        CoregError: of every kind; see the operator's guide.
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
     """
     assert settings.coordinator is not None
     host_and_port(settings.coordinator)

@@ -90,7 +90,7 @@ def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
         case Hello():
             return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case PlanAccepted():
-            told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
+            told = {"bound": message.bound, "squared_norm": message.squared_norm, "threads": message.threads}
             instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
             digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
             return {"kind": kind, "run": message.run, "numbers": 2, **told, **instances, **digests}
@@ -121,8 +121,10 @@ def _question(ask: Ask) -> dict[str, Any]:
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     """What the ledger tells of this plan on the instances of that digest, and of this run of it.
 
-    Raises:
-        StorageError: the file cannot be read.
+    Raises
+    ------
+    StorageError
+        the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
     answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
@@ -133,10 +135,11 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
-                asked[entry["question"], entry["attempt"]] = f"{entry['part']}:{entry['target']}"
-                if entry["verifies"]:
+                number = (entry["question"], entry["attempt"])
+                if entry["verifies"] and number not in asked:
                     columns = tuple(Column(*column) for column in entry["columns"])
                     verified.append(Verified(entry["target"], columns))
+                asked[number] = f"{entry['part']}:{entry['target']}"
     return Remembered(answered, asked, tuple(verified[-2:]))
 
 
@@ -160,9 +163,12 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
     """Every entry, in order, the chain checked on the way.
 
-    Raises:
-        BadData: a line is not JSON, or the chain is broken; says which line.
-        StorageError: the file cannot be read.
+    Raises
+    ------
+    BadData
+        a line is not JSON, or the chain is broken; says which line.
+    StorageError
+        the file cannot be read.
     """
     previous = GENESIS
     try:

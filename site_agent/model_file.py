@@ -45,7 +45,7 @@ class SiteModel:
     preprocessing: Preprocessing
     target: str
     shift: float
-    scale: float
+    divisor: float
     site: str
     run: str
     stop: str
@@ -53,19 +53,23 @@ class SiteModel:
     plan: dict[str, Any]
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · scale + shift, in the target's own units, (n,).
+        """f(x) · divisor + shift, in the target's own units, (n,).
 
-        Raises:
-            BadData: the table lacks a column, by name, or holds a cell that is no number.
+        Raises
+        ------
+        BadData
+            the table lacks a column, by name, or holds a cell that is no number.
         """
-        return self.function.predict(self.preprocessing.transform(table)) * self.scale + self.shift
+        return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
 
 
 def save_model(path: Path, model: SiteModel) -> None:
     """Write it whole or not at all, mode 0600.
 
-    Raises:
-        StorageError: it cannot be written there.
+    Raises
+    ------
+    StorageError
+        it cannot be written there.
     """
     arrays = {"points": np.ascontiguousarray(model.function.points), "coef": np.ascontiguousarray(model.function.coef)}
     meta = {
@@ -73,7 +77,7 @@ def save_model(path: Path, model: SiteModel) -> None:
         "preprocessing": model.preprocessing.to_json(),
         "target": model.target,
         "shift": model.shift,
-        "scale": model.scale,
+        "scale": model.divisor,
         "site": model.site,
         "run": model.run,
         "stop": model.stop,
@@ -97,9 +101,12 @@ def contains_records(function: KernelExpansion) -> bool:
 def load_model(path: Path) -> SiteModel:
     """Read it, the checksum checked.
 
-    Raises:
-        BadData: not a model file, of another version, changed since it was written, or without a part it should have.
-        StorageError: it cannot be read.
+    Raises
+    ------
+    BadData
+        not a model file, of another version, changed since it was written, or without a part it should have.
+    StorageError
+        it cannot be read.
     """
     if not path.is_file():
         raise StorageError(f"{path}: no such model file.")
@@ -138,9 +145,12 @@ def write_predictions(
 
     They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
 
-    Raises:
-        StorageError: it cannot be written there, or the suffix is neither.
-        UsageError: as many ids as predictions there are not, or the id column has the predictions' name.
+    Raises
+    ------
+    StorageError
+        it cannot be written there, or the suffix is neither.
+    UsageError
+        as many ids as predictions there are not, or the id column has the predictions' name.
     """
     if ids is not None and len(ids) != len(predictions):
         raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")

@@ -28,8 +28,10 @@ class Models:
     def check(self) -> None:
         """Said before the run, and not after hours of it, when the model would be lost.
 
-        Raises:
-            UsageError: a model cannot be written there, or a file that is no model stands there.
+        Raises
+        ------
+        UsageError
+            a model cannot be written there, or a file that is no model stands there.
         """
         for path in (self.output, self.alone):
             check_output(path)
@@ -37,8 +39,10 @@ class Models:
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         """Every model of the run, on the disk when this returns.
 
-        Raises:
-            StorageError: one cannot be written.
+        Raises
+        ------
+        StorageError
+            one cannot be written.
         """
         if result.plan is None or not result.solutions:
             return ()
@@ -50,32 +54,37 @@ class Models:
             path = self.output
             if len(couplings) > 1:  # a path of λ: one model for each
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
-            self._save(path, result, solution, coupling, note)
-            paths.append(path)
+            paths.append(self._save(path, result, solution, coupling, note))
         if self.alone is not None and result.alone is not None:
-            self._save(self.alone, result, result.alone, 0.0, note)
-            paths.append(self.alone)
+            paths.append(self._save(self.alone, result, result.alone, 0.0, note))
         return tuple(paths)
 
     def _save(
         self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
-    ) -> None:
+    ) -> Path:
         assert result.plan is not None
-        if (kept := set_aside(path, result.plan.run)) is not None:
-            note(f"{path} was the model of an earlier run; it is kept as {kept}")
+        run = result.plan.run
+        try:
+            if (kept := set_aside(path, run)) is not None:
+                note(f"{path} was the model of an earlier run; it is kept as {kept}")
+        except BadData:  # a path of couplings goes to names that nobody could look at before the plan came
+            elsewhere = free_name(path, run)
+            note(f"{path} is no model of coreg, and stays as it is: the model goes to {elsewhere}")
+            path = elsewhere
         model = SiteModel(
             function=solution.function,
             preprocessing=self.prepared.preprocessing,
             target=self.target,
             shift=result.shift,
-            scale=result.scale,
+            divisor=result.divisor,
             site=self.site,
-            run=result.plan.run,
+            run=run,
             stop=result.outcome.name,
             coupling=coupling,
             plan=result.plan.to_dict(),
         )
         save_model(path, model)
+        return path
 
 
 def set_aside(path: Path, run: str) -> Path | None:
@@ -85,20 +94,27 @@ def set_aside(path: Path, run: str) -> Path | None:
     earlier = load_model(path)
     if earlier.run == run:
         return None  # fetched again: the same model once more
-    kept = path.with_name(f"{path.stem}-run-{earlier.run}{path.suffix}")
-    number = 2
-    while kept.exists():
-        kept = path.with_name(f"{path.stem}-run-{earlier.run}-{number}{path.suffix}")
-        number += 1
+    kept = free_name(path, earlier.run)
     path.rename(kept)
     return kept
+
+
+def free_name(path: Path, run: str) -> Path:
+    """A name beside that path which tells the run and which nobody has."""
+    found, number = path.with_name(f"{path.stem}-run-{run}{path.suffix}"), 2
+    while found.exists():
+        found = path.with_name(f"{path.stem}-run-{run}-{number}{path.suffix}")
+        number += 1
+    return found
 
 
 def check_output(path: Path | None) -> None:
     """Whether a model can be written there.
 
-    Raises:
-        UsageError: it cannot; says why.
+    Raises
+    ------
+    UsageError
+        it cannot; says why.
     """
     if path is None:
         return

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.errors import UsageError
 from coreg_core.plan import Plan
 from coreg_core.rounds.questions import most_questions
-from coreg_wire.console import read_toml
+from coreg_wire.toml_file import read_toml
 
 
 class Policy(BaseModel):
@@ -58,8 +58,8 @@ class Policy(BaseModel):
                 f"threads={iteration.threads} is above most_threads={self.most_threads}",
             ),
             (
-                not self.disclose_target_norm and objective.target != "standardised",
-                f"target={objective.target!r} would disclose the norm of the targets (disclose_target_norm=false); "
+                not self.disclose_target_norm and objective.label_units != "standardised",
+                f"label_units={objective.label_units!r} would disclose the norm of the targets (disclose_target_norm=false); "
                 "use 'standardised'",
             ),
             (
@@ -78,8 +78,10 @@ class Policy(BaseModel):
 def read_policy(path: Path | None) -> Policy:
     """policy.toml, checked; the defaults without one.
 
-    Raises:
-        UsageError: missing, not TOML, an unknown key, a value out of range.
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range.
     """
     if path is None:
         return Policy()

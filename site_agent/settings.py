@@ -13,7 +13,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from coreg_core.errors import UsageError
-from coreg_wire import console
+from coreg_wire import toml_file
 from coreg_wire.names import check_site_name
 
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
@@ -80,8 +80,10 @@ _WITHOUT: dict[str, Any] = {"scale": "no_scale"}  # an option that switches off
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...]) -> Settings:
     """Command line and environment first, then agent.toml, then defaults; paths in the file are relative to it.
 
-    Raises:
-        UsageError: an unknown key, a value that does not fit, or one that is needed and nowhere said.
+    Raises
+    ------
+    UsageError
+        an unknown key, a value that does not fit, or one that is needed and nowhere said.
     """
     said = {key: value for key, value in given.items() if value not in (None, [], ())}
     settings = Settings(**{**_from_file(config), **said})
@@ -96,7 +98,7 @@ def _from_file(config: Path | None) -> dict[str, Any]:
     if config is None:
         return {}
     found: dict[str, Any] = {}
-    for key, value in console.read_toml(config).items():
+    for key, value in toml_file.read_toml(config).items():
         field = Settings.model_fields.get(key)
         if field is None or key in NOT_IN_FILE:
             keys = sorted(Settings.model_fields.keys() - NOT_IN_FILE)

@@ -86,7 +86,7 @@ def terms(problem: Problem, views: Sequence[View], **changes: Any) -> Terms:
     values: dict[str, Any] = {
         "coupling": (problem.coupling,),
         "bounds": tuple(view.bound() for view in views),
-        "scale": problem.scale,
+        "initial_objective": problem.scale,
         "tolerance": 1e-20,
         "prediction_tolerance": 1e-9 * max(float(np.abs(s.y).max()) for s in problem.sites),
         "max_rounds": 10_000,

@@ -74,8 +74,10 @@ class InvalidTurn(AssertionError):
 def next_phase(phase: Phase, turn: Turn) -> Phase:
     """Where this turn leads.
 
-    Raises:
-        InvalidTurn: nowhere; the message names both.
+    Raises
+    ------
+    InvalidTurn
+        nowhere; the message names both.
     """
     try:
         return TRANSITIONS[phase][turn]

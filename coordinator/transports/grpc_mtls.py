@@ -50,11 +50,16 @@ class _Session:
 class GrpcServer:
     """The transport; see the module's docstring.
 
-    Args:
-        listen: host:port; port 0 takes a free one, and `port` tells which after `start`.
-        credentials: of `coreg_wire.credentials.server_credentials`; None is --insecure, on loopback alone.
-        authorise: raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
-        keepalive: seconds between pings; a silent loss is found within twice this.
+    Parameters
+    ----------
+    listen
+        host:port; port 0 takes a free one, and `port` tells which after `start`.
+    credentials
+        of `coreg_wire.credentials.server_credentials`; None is --insecure, on loopback alone.
+    authorise
+        raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
+    keepalive
+        seconds between pings; a silent loss is found within twice this.
     """
 
     def __init__(
@@ -80,8 +85,10 @@ class GrpcServer:
     async def start(self, emit: Emit) -> None:
         """Listen.
 
-        Raises:
-            UsageError: the address cannot be listened on.
+        Raises
+        ------
+        UsageError
+            the address cannot be listened on.
         """
         self._emit = emit
         self._server = grpc.aio.server(options=channel_options(self._keepalive))

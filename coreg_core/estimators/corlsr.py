@@ -93,7 +93,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         kernel: str = "gaussian",
         bandwidth: str | float | Sequence[str | float] = "paper",
         ridge: str | float | Sequence[str | float] = "paper",
-        coupling: float = 0.1,
+        coupling: float = 0.01,
         solver: str = "direct",
         tol: float = 1e-10,
         prediction_tol: float | None = None,
@@ -246,7 +246,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         terms = Terms(
             coupling=(float(self.coupling),),
             bounds=tuple(bounds.tolist()),
-            scale=sum(float(d.y @ d.y) for d in data),
+            initial_objective=sum(float(d.y @ d.y) for d in data),
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol,
             max_rounds=self.max_rounds,

@@ -85,21 +85,21 @@ class Terms:
     Args:
         coupling: λ, one for each column.
         bounds: b_v in site order.
-        scale: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
-        tolerance: stop when gap ≤ tolerance · scale and ...
+        initial_objective: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
+        tolerance: stop when gap ≤ tolerance · initial_objective and ...
         prediction_tolerance: ... the prediction bound is at most this, in the units of the targets.
         max_rounds: rounds (sweeps, for Algorithm 1) that may be asked, all told.
     """
 
     coupling: tuple[float, ...]
     bounds: tuple[float, ...]
-    scale: float
+    initial_objective: float
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
 
     def __post_init__(self) -> None:
-        numbers = (*self.coupling, *self.bounds, self.scale, self.tolerance, self.prediction_tolerance)
+        numbers = (*self.coupling, *self.bounds, self.initial_objective, self.tolerance, self.prediction_tolerance)
         if not self.coupling or not self.bounds or not all(np.isfinite(x) and x >= 0 for x in numbers):
             raise UsageError(
                 f"{self}: couplings, bounds and tolerances are finite numbers of at least 0, at least one each."
@@ -119,7 +119,7 @@ class Terms:
 
     def stop_of(self, gap: float, prediction_bound: float) -> Stop | None:
         """CONVERGED where both certificates hold."""
-        met = gap <= self.tolerance * self.scale and prediction_bound <= self.prediction_tolerance
+        met = gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
         return Stop.CONVERGED if met else None
 
 

@@ -10,8 +10,10 @@ from coreg_core.errors import StorageError
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:
     """Replace the file at one instant: a crash leaves the old one or the new one, and the new one survives a power cut.
 
-    Raises:
-        StorageError: it cannot be written there; nothing is left behind.
+    Raises
+    ------
+    StorageError
+        it cannot be written there; nothing is left behind.
     """
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -71,8 +71,10 @@ def _set(message: Any, name: str, value: Any) -> None:
 def read(kind: type[T], message: Any, vector: Vector | None = None) -> T:
     """The dataclass of that kind from its protobuf message; ``vector`` is the one that arrived with it.
 
-    Raises:
-        ProtocolError: a value is missing, of another kind, no word of this version, or beyond its limits; names the field.
+    Raises
+    ------
+    ProtocolError
+        a value is missing, of another kind, no word of this version, or beyond its limits; names the field.
     """
     return kind(**{f.name: f.read(message, vector) for f in _readers(cast(Hashable, kind))})
 
@@ -189,8 +191,10 @@ def _present(vector: Vector | None, where: str, *, optional: bool) -> Vector | N
 def text(value: str) -> str:
     """A peer's text, without what would move the cursor of the terminal where it ends.
 
-    Raises:
-        ProtocolError: longer than any text that is sent.
+    Raises
+    ------
+    ProtocolError
+        longer than any text that is sent.
     """
     if len(value) > MAX_TEXT:
         raise ProtocolError(f"a text of {len(value)} characters; at most {MAX_TEXT}.")

@@ -39,8 +39,10 @@ class Prepared:
 def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     """Read, align, preprocess.
 
-    Raises:
-        BadData: anything that cannot be used, with file, line and column.
+    Raises
+    ------
+    BadData
+        anything that cannot be used, with file, line and column.
     """
     table = load_site_tables(
         inputs.data, inputs.target, inputs.id_column, unlabelled=inputs.unlabelled, drop=inputs.drop
@@ -59,8 +61,10 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
 def site_salt(path: Path) -> bytes:
     """The site's secret for its data digest: made once, mode 0600, never sent.
 
-    Raises:
-        StorageError: it can be neither read nor made.
+    Raises
+    ------
+    StorageError
+        it can be neither read nor made.
     """
     try:
         if path.exists():

@@ -63,9 +63,12 @@ class Preprocessing:
     def fit(cls, table: SiteTable, *, categorical: Sequence[str] = (), scale: bool = True) -> "Preprocessing":
         """Decide every column's kind from all rows, and its numbers from the labelled ones.
 
-        Raises:
-            BadData: a numeric column with a cell that is no number, too many levels, a column without any value.
-            UsageError: ``categorical`` names a column that is not there.
+        Raises
+        ------
+        BadData
+            a numeric column with a cell that is no number, too many levels, a column without any value.
+        UsageError
+            ``categorical`` names a column that is not there.
         """
         return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, scale=scale)
 
@@ -87,8 +90,10 @@ class Preprocessing:
     def transform(self, table: Table) -> Arr:
         """The matrix (n, d), C-contiguous float64.
 
-        Raises:
-            BadData: a column that is not there, by name; a cell that is no number, by file, line and column.
+        Raises
+        ------
+        BadData
+            a column that is not there, by name; a cell that is no number, by file, line and column.
         """
         table.require([c.name for c in self.columns], "a feature of this model")
         X = np.empty((len(table), len(self.feature_names)))
@@ -102,8 +107,10 @@ class Preprocessing:
     def notes_on(self, table: Table) -> tuple[str, ...]:
         """What a person who predicts should read: values that no row showed when the model was made, counted.
 
-        Raises:
-            BadData: a column that is not there, by name.
+        Raises
+        ------
+        BadData
+            a column that is not there, by name.
         """
         table.require([c.name for c in self.columns], "a feature of this model")
         notes = []

@@ -40,9 +40,11 @@ def load_site_tables(
     Rows of ``data`` with an empty target are the shared unlabelled set, unless ``unlabelled`` names a file; such
     rows are then left out, with a note.
 
-    Raises:
-        BadData: see `read_table`; a column that is missing, a target that is no number, an id that is missing or stands
-            twice among the unlabelled rows, or no row of either kind.
+    Raises
+    ------
+    BadData
+        see `read_table`; a column that is missing, a target that is no number, an id that is missing or stands
+        twice among the unlabelled rows, or no row of either kind.
     """
     table = read_table(data)
     table.require([target], "the target")

@@ -44,8 +44,10 @@ class Table:
     def require(self, names: Sequence[str], what: str) -> None:
         """Every named column is there.
 
-        Raises:
-            BadData: names the missing ones, those that look like them, and those that there are.
+        Raises
+        ------
+        BadData
+            names the missing ones, those that look like them, and those that there are.
         """
         missing = [name for name in names if name not in self.frame.columns]
         if not missing:
@@ -78,8 +80,10 @@ class Table:
     def numbers(self, column: str) -> Arr:
         """A column as float64, NaN where missing.
 
-        Raises:
-            BadData: the first cell that is no finite number, with its line.
+        Raises
+        ------
+        BadData
+            the first cell that is no finite number, with its line.
         """
         text = self.frame[column]
         values = text.cast(pl.Float64, strict=False)
@@ -96,8 +100,10 @@ class Table:
 def read_table(path: Path) -> Table:
     """A CSV or Parquet file as text columns.
 
-    Raises:
-        BadData: missing, unreadable, neither CSV nor Parquet, without rows, with a column named twice or not at all.
+    Raises
+    ------
+    BadData
+        missing, unreadable, neither CSV nor Parquet, without rows, with a column named twice or not at all.
     """
     source = str(path)
     try:

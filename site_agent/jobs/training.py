@@ -55,7 +55,7 @@ class SiteResult:
     solutions: tuple[Solution, ...]
     alone: Solution | None
     shift: float
-    scale: float
+    divisor: float
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:
@@ -72,7 +72,7 @@ class Training:
     view: View
     acceptance: PlanAccepted
     shift: float
-    scale: float
+    divisor: float
     most: int
     remembered: Remembered
     last: tuple[Ask, Prediction] | None = None
@@ -94,28 +94,31 @@ def begin(
 ) -> Training:
     """Factor the site's data under the plan.
 
-    Raises:
-        CoregError: these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+    Raises
+    ------
+    CoregError
+        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
     """
     threads = pin_threads(plan.iteration.threads)
     objective, m = plan.objective, len(data.Z)
-    shift, scale = units(data.y, objective.target)
-    y = (data.y - shift) / scale
+    shift, divisor = units(data.y, objective.label_units)
+    y = (data.y - shift) / divisor
     try:
         with np.errstate(all="ignore"):  # what overflows is said below, in words
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
+            alone = view.respond(np.zeros((m, 1)), np.zeros(1))
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
     except CoregError:
         raise
     except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
         raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
-    if not (np.isfinite(bound) and np.isfinite(norm)):
+    if not (np.isfinite(bound) and np.isfinite(norm) and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
     accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
-    return Training(plan, data, view, accepted, shift, scale, most, remembered)
+    return Training(plan, data, view, accepted, shift, divisor, most, remembered)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
 def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Training, Prediction]:
     before = training.remembered
     verified = before.verified
-    if ask.verifies:
+    if ask.verifies and (ask.question, ask.attempt) not in before.asked:  # repeated, it is one question
         verified = (*verified, Verified(ask.targets.digest, ask.columns))[-2:]
     asked = {**before.asked, (ask.question, ask.attempt): question_digest(ask)}
     remembered = Remembered(before.answered + 1, asked, verified)
@@ -170,9 +173,10 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return "targets that are not finite."
     number = (ask.question, ask.attempt)
     asked = training.remembered.asked
-    if number in asked and asked[number] != question_digest(ask):
-        return "the same question number came with another target; only the first was answered."
-    if asked and number < max(asked):
+    if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
+        if asked[number] != question_digest(ask):
+            return "the same question number came with another target; only the first was answered."
+    elif asked and number < max(asked):
         return f"question {ask.question} is older than the last answered, {max(asked)[0]}."
     last = None if training.last is None else training.last[0]
     if last is not None and last.attempt == ask.attempt and last.columns != ask.columns:
@@ -206,7 +210,7 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
     result = SiteResult(
-        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.scale
+        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.divisor
     )
     return replace(training, result=result), None
 

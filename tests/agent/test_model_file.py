@@ -19,9 +19,10 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
 from coreg_core.views import KernelExpansion
 from site_agent import model_file
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.shared_set import load_site_tables
+from site_agent.data.tables import read_table
 from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import load_site_tables, read_table
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
@@ -89,14 +90,14 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.lists(FINITE, min_size=2, max_size=2), FINITE, FINITE, FINITE)
 def test_every_number_comes_back_to_the_bit(tmp_path_factory, coef, shift, scale, coupling):
     folder = tmp_path_factory.mktemp("m")
-    model = site_model(folder, shift=shift, scale=scale, coupling=coupling)
+    model = site_model(folder, shift=shift, divisor=scale, coupling=coupling)
     model.function.coef[:] = coef
     save_model(folder / "m", model)
     again = load_model(folder / "m")
     for name in ("points", "coef"):
         assert getattr(again.function, name).tobytes() == getattr(model.function, name).tobytes()
     assert again.function.kernel == model.function.kernel
-    numbers = np.array([[m.shift, m.scale, m.coupling] for m in (model, again)])
+    numbers = np.array([[m.shift, m.divisor, m.coupling] for m in (model, again)])
     assert numbers[0].tobytes() == numbers[1].tobytes()
     assert (again.plan, again.stop, again.site, again.run) == (model.plan, "CONVERGED", "north", "r1")
 

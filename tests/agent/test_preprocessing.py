@@ -18,8 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.errors import BadData
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import load_site_tables, read_table
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.shared_set import load_site_tables
+from site_agent.data.tables import read_table
 
 
 def site_table(folder, rows, header="id,a,c,y"):

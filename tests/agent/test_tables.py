@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreg_core.errors import BadData, UsageError
-from site_agent.prepare import Inputs, prepare
-from site_agent.preprocessing import Preprocessing
-from site_agent.tables import ids_digest, load_site_tables, read_table
+from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.shared_set import ids_digest, load_site_tables
+from site_agent.data.tables import read_table
 
 GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 

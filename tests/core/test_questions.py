@@ -1,7 +1,5 @@
 """What a site lets itself be asked is what the schedules ask: all of it, and nothing else."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -9,9 +7,17 @@ from hypothesis import strategies as st
 from problems import Problem, problems, terms
 
 from coreg_core.rounds import SCHEDULE_NAMES, make_schedule
+from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import question_fault
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
+
+
+def fault(name, schedule, n_views, query, **changes):
+    """What a site says to the query as it is put to it: column by column."""
+    told = {"coupling": schedule.terms.coupling, "weights": query.weights, "targets": query.targets} | changes
+    columns = tuple(Column(*pair) for pair in zip(told["coupling"], told["weights"].tolist(), strict=True))
+    return question_fault(name, schedule.terms.coupling, n_views, query.part, columns, told["targets"])
 
 
 @every_schedule
@@ -27,7 +33,7 @@ def test_every_question_of_every_schedule_may_be_asked_restarts_and_fewer_sites_
             if schedule.finished(state):
                 break
             query = schedule.query(state)
-            assert question_fault(name, schedule.terms.coupling, range(1, most + 1), query) is None
+            assert fault(name, schedule, range(1, most + 1), query) is None
             asked = views if query.site is None else [views[query.site]]
             state = schedule.step(state, sum(v.respond(query.targets, query.weights, query.part) for v in asked))
         # A site is lost: the others go on from the last verified models.
@@ -44,6 +50,18 @@ def test_a_weight_that_differs_by_a_bit_is_nobodys(name, problem, data):
     schedule = make_schedule(name, terms(problem, problem.views()))
     query = schedule.query(schedule.start(problem.n_unlabelled))
     n_views = range(2, len(problem.sites) + 1)
-    assert question_fault(name, schedule.terms.coupling, n_views, query) is None
+    assert fault(name, schedule, n_views, query) is None
     near = np.nextafter(query.weights, data.draw(st.sampled_from([0.0, np.inf])))
-    assert "number of sites" in question_fault(name, schedule.terms.coupling, n_views, replace(query, weights=near))
+    assert "number of sites" in fault(name, schedule, n_views, query, weights=near)
+
+
+@every_schedule
+@given(problem=problems(sites=(2, 3)), data=st.data())
+def test_columns_are_the_plans_couplings_each_once_and_in_their_order(name, problem, data):
+    assume(problem.coupling > 0)
+    schedule = make_schedule(name, terms(problem, problem.views()))
+    query = schedule.query(schedule.start(problem.n_unlabelled))
+    n_views, [lam] = range(2, len(problem.sites) + 1), schedule.terms.coupling
+    wrong = data.draw(st.sampled_from([(), (lam, lam), (np.nextafter(lam, 0.0),), (0.0,)]))
+    weights = np.resize(query.weights, len(wrong))
+    assert "where the plan has" in fault(name, schedule, n_views, query, coupling=wrong, weights=weights)

@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from tiny import UNLABELLED, make_plan, make_site, private_data, undisturbed
+from tiny import IDS, UNLABELLED, make_plan, make_site, private_data, undisturbed
 
 from coreg_core.errors import UsageError
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
+    Dismissed,
     Fault,
+    Fetched,
     Finished,
     Hello,
-    Leaving,
-    Plan,
     PlanAccepted,
     PlanRefused,
     Prediction,
@@ -26,10 +27,15 @@ from coreg_core.messages import (
     Vector,
 )
 from coreg_core.objective import consensus_weight, sweep_weight
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import most_questions
-from coreg_core.rounds.schedule import Stop
 from coreg_core.views import View
-from site_agent.machine import PrivateData, Site, SitePhase
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site, Terms
+from site_agent.jobs.factoring import data_digest
+from site_agent.ledger import Ledger, recall
 
 TARGETS = Vector(np.linspace(-1.0, 1.0, 2 * UNLABELLED).reshape(UNLABELLED, 2))
 ZERO = Vector(np.zeros((UNLABELLED, 2)))
@@ -43,13 +49,29 @@ def weights_of(M: int, rule: Callable[[float, int], float] = consensus_weight) -
 WEIGHTS = weights_of(3)
 
 
-def question(round_: int = 0, attempt: int = 0, **changes: object) -> Ask:
-    return replace(Ask("run-1", round_, attempt, "linear", WEIGHTS, TARGETS), **changes)  # type: ignore[arg-type]
+def columns(*weights: float) -> tuple[Column, ...]:
+    """The plan's couplings, each at its weight."""
+    return tuple(Column(lam, mu) for lam, mu in zip(COUPLING, weights, strict=True))
 
 
-def affine(round_: int = 0, attempt: int = 0, **changes: object) -> Ask:
+COLUMNS = columns(*WEIGHTS)
+
+
+def question(number: int = 0, attempt: int = 0, **changes: object) -> Ask:
+    """Of conjugate gradients: the linear part at some target; ``weights`` make other columns."""
+    if "weights" in changes:
+        changes["columns"] = columns(*changes.pop("weights"))  # type: ignore[misc]
+    return replace(Ask("run-1", number, attempt, "linear", COLUMNS, True, TARGETS), **changes)  # type: ignore[arg-type]
+
+
+def affine(number: int = 0, attempt: int = 0, **changes: object) -> Ask:
     """What consensus asks of its sites in every round."""
-    return question(round_, attempt, **({"part": "affine"} | changes))
+    return question(number, attempt, **({"part": "affine"} | changes))
+
+
+def finished(outcome: Outcome = Outcome.CONVERGED, **changes: object) -> Finished:
+    """A run's end whose model is the answer to `question` and `affine`."""
+    return replace(Finished("run-1", outcome, "", COLUMNS, TARGETS), **changes)  # type: ignore[arg-type]
 
 
 def taking_part(plan: Plan | None = None, **changes: object) -> Site:
@@ -62,7 +84,7 @@ def taking_part(plan: Plan | None = None, **changes: object) -> Site:
 def fault(site: Site, ask: Ask) -> str:
     [answer] = site.handle(ask)
     assert isinstance(answer, Fault)
-    assert (answer.run, answer.round, answer.attempt) == (ask.run, ask.round, ask.attempt)
+    assert (answer.run, answer.question, answer.attempt) == (ask.run, ask.question, ask.attempt)
     return answer.reason
 
 
@@ -82,14 +104,16 @@ def refused(site: Site, plan: Plan) -> str:
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 
-def test_hello_tells_the_size_and_the_digest_and_nothing_else() -> None:
-    assert make_site("a").hello() == Hello("a", PROTOCOL_VERSION, UNLABELLED, private_data("a").ids_digest)
+def test_hello_tells_the_name_and_what_the_agent_speaks_and_nothing_of_its_data() -> None:
+    assert Site("a", private_data("a"), release="9.9").hello() == Hello("a", PROTOCOL_VERSION, "9.9")
 
 
 def test_nothing_is_answered_outside_a_plan() -> None:
     site = make_site("a")
-    assert fault(site, question()) == "no plan is accepted, so nothing is answered."
+    assert fault(site, question()) == "no plan of this run is accepted, so nothing is answered."
     assert site.answered == 0
+    assert site.breach == "asked for run run-1, whose plan was not accepted in this session."
+    assert site.expected == {}, "and no vector is taken"
 
 
 def test_nothing_is_answered_after_a_refusal() -> None:
@@ -101,8 +125,10 @@ def test_nothing_is_answered_after_a_refusal() -> None:
 
 def test_nothing_is_answered_once_the_run_is_over() -> None:
     site = taking_part()
-    site.handle(Finished("run-1", Stop.CONVERGED, "", (0.5, 2.0), TARGETS))
-    assert "no plan" in fault(site, question())
+    site.handle(question())
+    assert site.handle(finished()) == [Fetched("run-1")]
+    assert fault(site, question(1)) == "the run is over for this site."
+    assert site.answered == 1
 
 
 def test_a_plan_without_this_site_is_refused() -> None:
@@ -111,7 +137,8 @@ def test_a_plan_without_this_site_is_refused() -> None:
 
 def test_a_plan_that_cannot_be_computed_is_refused_with_the_parameter() -> None:
     assert "landmarks=1000" in refused(make_site("a"), make_plan(form="landmarks", landmarks=1000))
-    assert "bandwidth" in refused(make_site("a"), make_plan(bandwidth="no-such-rule"))
+    alike = replace(private_data("a"), X=np.ones((4, 2)))
+    assert "bandwidth" in refused(Site("a", alike), make_plan(bandwidth="paper"))
 
 
 def test_a_failure_to_pin_threads_is_a_refusal() -> None:
@@ -125,7 +152,9 @@ def test_the_acceptance_states_what_was_agreed_and_no_more() -> None:
     plan, site = make_plan(), make_site("a", pin_threads=lambda threads: 3)
     answer, y = accepted(site, plan), private_data("a").y
     assert (answer.run, answer.plan_digest, answer.threads) == (plan.run, plan.digest, 3)
-    assert_allclose(answer.scale, np.sum((y - y.mean()) ** 2))
+    assert (answer.n_unlabelled, answer.ids_digest) == (UNLABELLED, IDS)
+    assert site.expected == {"run-1": (UNLABELLED, 2)}, "so many rows and columns have its vectors"
+    assert_allclose(answer.squared_norm, np.sum((y - y.mean()) ** 2))
     assert site.view is not None
     assert answer.bound == site.view.bound("tight")
     assert accepted(make_site("a"), make_plan(bound="a-priori")).bound >= answer.bound
@@ -143,12 +172,20 @@ def test_every_form_and_kernel_of_the_wire_can_be_asked_for(form: str, kernel: s
 def test_a_site_that_rejoins_keeps_its_acceptance_and_factors_nothing_again() -> None:
     site = make_site("a")
     first, view = accepted(site), site.view
-    site.handle(question())
+    [before] = site.handle(question())
+    site.hello()
+    assert site.expected == {}, "in a new session nothing is taken before the plan came again"
     assert accepted(site) is first
     assert site.view is view
-    [answer] = site.handle(question())
-    assert isinstance(answer, Prediction)
-    assert site.answered == 1, "and it still knows what it answered"
+    assert site.handle(question())[0] is before, "and it still knows what it answered"
+
+
+def test_nothing_is_answered_in_a_new_session_until_the_plan_came_again() -> None:
+    site = taking_part()
+    site.handle(question())
+    site.hello()
+    assert "no plan of this run" in fault(site, question())
+    assert site.breach is not None
 
 
 def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
@@ -158,26 +195,78 @@ def test_a_plan_may_not_change_in_the_middle_of_its_run() -> None:
     assert isinstance(answer, Prediction), "the plan that was accepted still holds"
 
 
-def test_another_run_begins_afresh_but_for_the_count() -> None:
+class Remembering:
+    """A site whose answers stand in a ledger, as the agent keeps them; `again` is the agent after a restart."""
+
+    def __init__(self, path: Path, most: int | None = None):
+        self.path = path
+        self.again(most)
+
+    def again(self, most: int | None = None) -> None:
+        terms = Terms(recall=lambda plan, ids_digest: recall(self.path, plan, ids_digest))
+        if most is not None:
+            terms = replace(terms, most_questions=lambda plan: most)
+        self.site = Site("a", private_data("a"), terms)
+
+    def handle(self, message: Plan | Ask) -> list[object]:
+        ledger = Ledger(self.path)
+        answers = self.site.handle(message)
+        for answer in answers:
+            ledger.record(answer, message if isinstance(message, Ask) else None)
+        ledger.close()
+        return list(answers)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_run_begins_afresh_but_for_the_count(tmp_path: Path, restarts: bool) -> None:
     """A coordinator begins a run whenever it likes: what was answered in the last one is not forgotten."""
-    site = taking_part(make_plan(max_rounds=2))
-    for round_ in range(3):
-        assert isinstance(site.handle(question(round_))[0], Prediction)
-    accepted(site, make_plan(run="run-2", max_rounds=2))
-    for round_ in range(3):
-        assert isinstance(site.handle(question(round_, run="run-2"))[0], Prediction)
-    assert "asked for run run-1" in fault(site, question())
-    assert "more than 6 questions" in fault(site, question(3, run="run-2"))
-    accepted(site, make_plan(run="run-3", max_rounds=2))
-    assert "more than 6 questions" in fault(site, question(0, run="run-3"))
+    agent = Remembering(tmp_path / "ledger.jsonl")
+
+    def begin(run: str) -> None:
+        if restarts:
+            agent.again()
+        agent.site.hello()
+        assert isinstance(agent.handle(make_plan(run=run, max_rounds=2))[0], PlanAccepted)
+
+    begin("run-1")
+    for number in range(3):
+        assert isinstance(agent.handle(question(number))[0], Prediction)
+    begin("run-2")
+    for number in range(3):
+        assert isinstance(agent.handle(question(number, run="run-2"))[0], Prediction)
+    assert "no plan of this run" in fault(agent.site, question())
+    assert "more than 6 questions" in fault(agent.site, question(3, run="run-2"))
+    begin("run-3")
+    assert "more than 6 questions" in fault(agent.site, question(0, run="run-3"))
 
 
 def test_a_refused_run_leaves_the_one_before_it_as_it_was() -> None:
-    site = taking_part(make_plan(target="raw"))
-    refused(site, make_plan(run="run-2", target="standardised", form="landmarks", landmarks=1000))
-    site.handle(Finished("run-1", Stop.CONVERGED, "", (0.5, 2.0), TARGETS))
+    site = taking_part(make_plan(label_units="raw"))
+    site.handle(question())
+    other = make_plan(run="run-2", label_units="standardised", form="landmarks", landmarks=1000)
+    assert refused(site, other) == "this site takes part in run run-1, and in one run at a time."
+    site.handle(finished())
     assert site.result is not None
-    assert (site.result.shift, site.result.scale) == (0.0, 1.0)
+    assert (site.result.shift, site.result.divisor) == (0.0, 1.0)
+
+
+def test_a_run_that_cannot_be_begun_does_not_keep_the_one_before_it_from_going_on() -> None:
+    site = make_site("a")
+    before = accepted(site)
+    site.hello()
+    assert "landmarks=1000" in refused(site, make_plan(run="run-2", form="landmarks", landmarks=1000))
+    assert accepted(site) == before
+    assert isinstance(site.handle(question())[0], Prediction)
+
+
+def test_one_run_after_another_in_one_session() -> None:
+    site = taking_part()
+    site.handle(question())
+    site.handle(finished())
+    accepted(site, make_plan(run="run-2"))
+    assert isinstance(site.handle(question(run="run-2"))[0], Prediction)
+    assert site.handle(finished(run="run-2")) == [Fetched("run-2")]
+    assert site.breach is None
 
 
 # --- the digest of the data ---------------------------------------------------------------------------------------
@@ -200,9 +289,7 @@ def test_rows_that_move_from_one_array_to_the_next_change_the_digest() -> None:
     X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
     one = PrivateData(X, y, np.arange(6.0).reshape(3, 2), "ids")
     other = PrivateData(X.reshape(2, 4), y, np.arange(6.0).reshape(3, 2), "ids")
-    plan = make_plan(form="linear", kernel="linear")
-    digests = {Site("a", data)._digest(plan) for data in (one, other)}
-    assert len(digests) == 2
+    assert data_digest(one, "run-1") != data_digest(other, "run-1")
 
 
 def test_the_digest_is_salted_by_the_site_and_by_the_run() -> None:
@@ -230,7 +317,7 @@ def test_the_digest_is_salted_by_the_site_and_by_the_run() -> None:
 def test_an_answer_is_the_respond_of_the_factored_view(schedule: str, asked: Ask) -> None:
     site = taking_part(make_plan(schedule=schedule))
     assert isinstance(site.view, View)
-    expected = site.view.respond(asked.targets.values, np.array(asked.weights), asked.part)
+    expected = site.view.respond(asked.targets.values, asked.weights, asked.part)
     assert site.handle(asked) == [Prediction("run-1", 0, 0, Vector(expected))]
 
 
@@ -238,19 +325,23 @@ def test_a_repeated_question_gets_the_same_object_and_is_not_computed_again() ->
     site = taking_part()
     [first], [second] = site.handle(question()), site.handle(question())
     assert second is first
-    assert site.answered == 1
+    assert site.answered == 2, "it left the site twice"
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"targets": Vector(TARGETS.values + 1e-16)}, {"weights": weights_of(2)}, {"part": "affine"}],
+    ("changes", "words"),
+    [
+        ({"targets": Vector(TARGETS.values + 1e-16)}, "came with another target"),
+        ({"part": "affine", "targets": ZERO}, "came with another target"),
+        ({"weights": weights_of(2)}, "other weights than before in the same attempt"),
+    ],
 )
-def test_another_target_under_an_old_number_is_refused(changes: dict[str, object]) -> None:
+def test_another_question_under_an_old_number_is_refused(changes: dict[str, object], words: str) -> None:
     site = taking_part()
     [first] = site.handle(question())
-    assert "came with another target" in fault(site, question(**changes))
-    assert site.handle(question()) == [first]
+    assert words in fault(site, question(**changes))
     assert site.answered == 1
+    assert site.handle(question()) == [first]
 
 
 def test_an_older_question_is_refused() -> None:
@@ -260,7 +351,7 @@ def test_an_older_question_is_refused() -> None:
     assert "older than the last answered" in fault(site, question(3, attempt=0))
 
 
-def test_a_new_attempt_at_the_same_round_is_answered() -> None:
+def test_a_new_attempt_at_the_same_question_is_answered() -> None:
     site = taking_part()
     site.handle(question(3))
     assert isinstance(site.handle(question(3, attempt=1))[0], Prediction)
@@ -271,12 +362,15 @@ def test_a_new_attempt_at_the_same_round_is_answered() -> None:
     [
         ({"targets": Vector(np.zeros((UNLABELLED - 1, 2)))}, "shape (5, 2)"),
         ({"targets": Vector(np.zeros((UNLABELLED, 3)))}, "shape (6, 3)"),
-        ({"weights": WEIGHTS[:1]}, "with 1 weights"),
-        ({"weights": (*WEIGHTS, 3.0)}, "with 3 weights"),
-        ({"weights": (0.5, -2.0)}, "weight is negative"),
-        ({"weights": (0.5, float("nan"))}, "not finite"),
+        ({"columns": ()}, "with 0 columns"),
+        ({"columns": COLUMNS[:1]}, "with 1 columns"),
+        ({"columns": (*COLUMNS, Column(3.0, 3.0))}, "with 3 columns"),
+        ({"columns": COLUMNS[::-1]}, "columns of coupling 1, 0.1, where the plan has 0.1, 1"),
+        ({"columns": (COLUMNS[0], Column(2.0, WEIGHTS[1]))}, "columns of coupling 0.1, 2"),
+        ({"weights": (0.5, -2.0)}, "weights 0.5, -2"),
+        ({"weights": (0.5, float("nan"))}, "weights 0.5, nan"),
         ({"targets": Vector(np.full((UNLABELLED, 2), np.inf))}, "not finite"),
-        ({"run": "run-9"}, "asked for run run-9"),
+        ({"run": "run-9"}, "no plan of this run"),
     ],
 )
 def test_a_question_of_another_form_is_refused(changes: dict[str, object], words: str) -> None:
@@ -354,14 +448,15 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
     data = private_data("a")
     far = replace(data, y=1000.0 + 50.0 * data.y)
     site = Site("a", far)
-    accepted(site, make_plan(target=target, form=form, ridge=1e-9, coupling=(0.0, 0.0)))
-    zero = Vector(np.zeros((UNLABELLED, 2)))
-    assert site.handle(Finished("run-1", Stop.CONVERGED, "", (0.0, 0.0), zero)) == [Leaving("the run is over")]
+    accepted(site, make_plan(label_units=target, form=form, ridge=1e-9, coupling=(0.0, 0.0)))
+    alone = (Column(0.0, 0.0), Column(0.0, 0.0))
+    assert isinstance(site.handle(affine(columns=alone, targets=ZERO))[0], Prediction)
+    assert site.handle(finished(columns=alone, targets=ZERO)) == [Fetched("run-1")]
     result = site.result
     assert result is not None
-    assert result.stop is Stop.CONVERGED
+    assert result.outcome is Outcome.CONVERGED
     for function in result.functions:
-        assert_allclose(function.predict(far.X) * result.scale + result.shift, far.y, rtol=1e-6)
+        assert_allclose(function.predict(far.X) * result.divisor + result.shift, far.y, rtol=1e-6)
     assert result.alone is not None
     assert_allclose(result.alone.predict(far.X), result.functions[0].predict(far.X))
 
@@ -369,9 +464,9 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
 @given(shift=st.floats(-1e3, 1e3), scale=st.floats(0.01, 100.0))
 def test_standardised_answers_do_not_depend_on_the_units(shift: float, scale: float) -> None:
     data = private_data("a")
-    plan = make_plan(target="standardised", schedule="consensus")
+    plan = make_plan(label_units="standardised", schedule="consensus")
     one, other = Site("a", data), Site("a", replace(data, y=shift + scale * data.y))
-    assert_allclose(accepted(one, plan).scale, accepted(other, plan).scale, rtol=1e-6)
+    assert_allclose(accepted(one, plan).squared_norm, accepted(other, plan).squared_norm, rtol=1e-6)
     [p], [q] = one.handle(affine()), other.handle(affine())
     assert isinstance(p, Prediction)
     assert isinstance(q, Prediction)
@@ -383,14 +478,14 @@ def test_standardised_answers_do_not_depend_on_the_units(shift: float, scale: fl
 def test_constant_targets_stay_constant_when_standardised(value: float, n: int) -> None:
     data = private_data("a")
     site = Site("a", replace(data, X=np.resize(data.X, (n, 2)), y=np.full(n, value)))
-    assert accepted(site, make_plan(target="standardised")).scale <= 1e-20
+    assert accepted(site, make_plan(label_units="standardised")).squared_norm <= 1e-20
 
 
 def test_models_are_the_answers_to_the_final_targets() -> None:
     site = taking_part(make_plan(schedule="consensus"))
     [answer] = site.handle(affine())
     assert isinstance(answer, Prediction)
-    site.handle(Finished("run-1", Stop.CONVERGED, "", WEIGHTS, TARGETS))
+    site.handle(finished())
     assert site.result is not None
     for column, solution in zip(answer.values.values.T, site.result.solutions, strict=True):
         assert_allclose(solution.prediction, column, rtol=1e-12, atol=1e-14)
@@ -399,35 +494,49 @@ def test_models_are_the_answers_to_the_final_targets() -> None:
 
 def test_an_end_without_a_verified_round_leaves_no_model() -> None:
     site = taking_part()
-    assert site.handle(Finished("run-1", Stop.STALLED, "b did not come back")) == [Leaving("the run is over")]
+    assert site.handle(Finished("run-1", Outcome.STALLED, "b did not come back")) == [Fetched("run-1")]
     assert site.result is not None
     assert site.result.functions == ()
-    assert (site.result.stop, site.result.reason) == (Stop.STALLED, "b did not come back")
-    assert site.phase is SitePhase.OVER
+    assert (site.result.outcome, site.result.reason) == (Outcome.STALLED, "b did not come back")
+    assert site.runs["run-1"].over
+    assert site.breach is None
 
 
-def test_the_end_of_another_run_is_not_ours() -> None:
+def test_the_end_is_taken_once_and_confirmed_as_often_as_it_comes() -> None:
     site = taking_part()
-    assert site.handle(Finished("run-9", Stop.CONVERGED, "")) == []
+    site.handle(question())
+    assert site.handle(finished()) == [Fetched("run-1")]
+    result = site.result
+    assert site.handle(finished(Outcome.STALLED, targets=ZERO)) == [Fetched("run-1")]
+    assert site.result is result
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CONVERGED, Outcome.STALLED])
+def test_the_end_of_another_run_is_not_ours(outcome: Outcome) -> None:
+    site = taking_part()
+    assert site.handle(Finished("run-9", outcome, "")) == []
+    assert site.result is None
     assert isinstance(site.handle(question())[0], Prediction)
 
 
 def test_final_targets_of_a_wrong_shape_make_no_model() -> None:
     site = taking_part()
-    site.handle(Finished("run-1", Stop.CONVERGED, "", (0.5, 2.0), Vector(np.zeros((UNLABELLED + 1, 2)))))
-    assert site.result is not None
-    assert site.result.functions == ()
+    site.handle(question())
+    assert site.handle(finished(targets=Vector(np.zeros((UNLABELLED + 1, 2))))) == []
+    assert site.result is None
+    assert "not those of the last verified question" in (site.breach or "")
 
 
 def test_an_end_before_any_plan_is_an_end() -> None:
     site = make_site("a")
-    assert site.handle(Finished("run-1", Stop.TOO_FEW_SITES, "b did not join")) == [Leaving("the run is over")]
+    assert site.handle(Finished("run-1", Outcome.TOO_FEW_SITES, "b did not join")) == [Fetched("run-1")]
     assert site.result is not None
     assert site.result.plan is None
 
 
-def test_a_rejection_is_heard_in_silence() -> None:
-    assert taking_part().handle(Rejected("no")) == []
+@pytest.mark.parametrize("message", [Rejected("no"), Dismissed("run-1", Outcome.REFUSED, "no")])
+def test_a_rejection_is_heard_in_silence(message: Rejected | Dismissed) -> None:
+    assert taking_part().handle(message) == []
 
 
 def test_what_cannot_be_solved_is_a_fault_and_no_crash() -> None:
@@ -438,8 +547,8 @@ def test_what_cannot_be_solved_is_a_fault_and_no_crash() -> None:
     site = Site("a", repeated)
     [answer] = site.handle(plan)
     assert isinstance(answer, PlanAccepted)
-    weights = (consensus_weight(1e20, 3),) * 2
-    [answer] = site.handle(question(weights=weights))
+    asked = 2 * (Column(1e20, consensus_weight(1e20, 3)),)
+    [answer] = site.handle(question(columns=asked))
     assert isinstance(answer, Fault)
     assert "lower the coupling" in answer.reason
     assert site.answered == 0

@@ -2,22 +2,33 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from coordinator import federation as federations
-from coordinator.events import Action, Event, Finish, Persist, Received, Reject, Send, SiteJoined
+from coordinator.events import Action, DeadlinePassed, Event, Finish, Persist, Received, Reject, Send, SiteJoined
 from coordinator.jobs.phases import Clocks, Phase
 from coordinator.jobs.recorded import Recorded, resume
 from coordinator.jobs.run import Run
-from coordinator.records import Record
-from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello, PlanAccepted, Rejected, Vector
+from coordinator.records import Record, StepTaken
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Finished,
+    FromSite,
+    Hello,
+    PlanAccepted,
+    Rejected,
+    ToSite,
+    Vector,
+)
 from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
+from site_agent.jobs.training import Remembered
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
@@ -30,7 +41,7 @@ def make_plan(**changes: Any) -> Plan:
     parts = {
         "membership": Membership(sites=("a", "b", "c"), min_sites=2),
         "objective": Agreement(
-            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), target="centred"
+            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), label_units="centred"
         ),
         "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
         "privacy": Privacy(),
@@ -60,6 +71,21 @@ def make_sites(names: Iterable[str]) -> dict[str, Site]:
     return {name: make_site(name) for name in names}
 
 
+def restarted(site: Site) -> Site:
+    """The agent in another process: of what it answered it knows what its ledger tells, and nothing else."""
+    known = {run: training.remembered for run, training in site.runs.items()}
+    before = site._terms.recall
+
+    def recall(plan: Plan, ids_digest: str) -> Remembered:
+        return known[plan.run] if plan.run in known else before(plan, ids_digest)
+
+    return make_site(site.name, recall=recall)
+
+
+def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
+    return {name: restarted(site) for name, site in sites.items()}
+
+
 def hello(site: str, **changes: Any) -> Hello:
     return replace(Hello(site, PROTOCOL_VERSION, "test"), **changes)
 
@@ -78,11 +104,11 @@ class Machine:
     """A federation of one run, held as a variable: for tests that follow it event by event. The value is ``federation``."""
 
     def __init__(self, plan: Plan, clocks: Clocks = CLOCKS, records: Iterable[Record] = ()):
-        self.plan, self.clocks, self._records = plan, clocks, list(records)
+        self.plan, self.clocks, self.records = plan, clocks, list(records)
         self.federation = federations.Federation()
 
     def start(self) -> list[Action]:
-        return self.begin(resume(self.plan, self._records))
+        return self.begin(resume(self.plan, self.records))
 
     def begin(self, recorded: Recorded) -> list[Action]:
         self.federation, actions = federations.begin(recorded, self.clocks)
@@ -112,9 +138,17 @@ class Machine:
     def token(self) -> int:
         return self.run.live.token
 
+    @property
+    def deadline(self) -> DeadlinePassed:
+        """Of the timer that counts."""
+        return DeadlinePassed(self.plan.run, self.token)
+
 
 class Pump:
-    """The machine and its sites, wired by a queue of events. ``shuffle`` takes the next event at random."""
+    """The machine and its sites, wired by a queue of events.
+
+    ``shuffle`` takes the next event at random; ``kill_after`` so many records the coordinator does nothing more.
+    """
 
     def __init__(
         self,
@@ -122,8 +156,10 @@ class Pump:
         sites: Mapping[str, Site],
         records: Iterable[Record] = (),
         shuffle: random.Random | None = None,
+        kill_after: int | None = None,
     ):
         self.machine, self.sites, self._shuffle = Machine(plan, CLOCKS, records), dict(sites), shuffle
+        self.kill_after, self.killed = kill_after, False
         self.events: deque[Event] = deque()
         self.records: list[Record] = []
         self.models: dict[str, Finished] = {}
@@ -136,6 +172,8 @@ class Pump:
 
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
+            if self.killed:
+                return
             match action:
                 case Send(name, message):
                     if isinstance(message, Finished):
@@ -145,6 +183,7 @@ class Pump:
                     self.sites[name].handle(Rejected(reason))
                 case Persist(record=record):
                     self.records.append(record)
+                    self.killed = len(self.records) == self.kill_after
                 case Finish():
                     self.end = action
 
@@ -154,8 +193,20 @@ class Pump:
         self.carry_out(self.machine.handle(self.events.popleft()))
 
     def run(self) -> "Pump":
-        while self.events and self.end is None:
+        while self.events and self.end is None and not self.killed:
             self.step()
+        return self
+
+    def steps(self, count: int) -> "Pump":
+        """Until so many questions are answered; the answers to the next may be on their way."""
+        while sum(isinstance(r, StepTaken) for r in self.records) < count:
+            self.step()
+        return self
+
+    def out_of_time(self) -> "Pump":
+        """All is quiet, and then the deadline passes."""
+        self.run()
+        self.carry_out(self.machine.handle(self.machine.deadline))
         return self
 
     @property
@@ -167,3 +218,31 @@ class Pump:
 def undisturbed(plan: Plan, names: Iterable[str] | None = None) -> Pump:
     """The run in which nothing goes wrong."""
     return Pump(plan, make_sites(names or plan.sites)).join().run()
+
+
+class Watched(Site):
+    """A site that counts what it is asked, and answers only ``when`` it likes; what it did not say it says ``late``."""
+
+    def __init__(self, site: Site, when: Callable[[Ask], bool] = lambda ask: True):
+        self.__dict__.update(site.__dict__)
+        self.when, self.late = when, list[FromSite]()
+        self.asked: list[Ask] = []
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        answers = super().handle(message)
+        if not isinstance(message, Ask):
+            return answers
+        self.asked.append(message)
+        if self.when(message):
+            return answers
+        self.late += answers
+        return []
+
+    @property
+    def label_bearing(self) -> int:
+        """How often labels left it, to conjugate gradients."""
+        return sum(ask.part == "affine" for ask in self.asked)
+
+
+def watched(plan: Plan, names: Iterable[str] | None = None) -> dict[str, Watched]:
+    return {name: Watched(site) for name, site in make_sites(names or plan.sites).items()}

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.authority.pki import Authorised, create_authority, load_server, revoke, sign_request
+from coordinator.authority.authorised import Authorised, revoke
+from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import BadData, Refused, StorageError, Unreachable
 from coreg_wire.credentials import client_credentials, is_loopback, peer_certificate, server_credentials
 from site_agent.identity import Identity, check_identity, enrol, install

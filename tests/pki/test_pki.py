@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from coordinator.authority.authorised import Authorised, revoke
 from coordinator.authority.pki import (
-    Authorised,
     create_authority,
     days_left,
     expiry_warnings,
     load_server,
     reissue_server,
-    revoke,
     server_names,
     sign_request,
 )
