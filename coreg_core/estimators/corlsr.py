@@ -12,7 +12,9 @@ from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
 from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
-from coreg_core.kernels import Kernel, make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.estimators._views import ViewsRegressor, deal
+from coreg_core.kernels import Kernel, make_kernel
+from coreg_core.loo import kernel_rule
 from coreg_core.objective import (
     ROUNDING,
     Certificate,
@@ -54,7 +56,7 @@ class _Fit(NamedTuple):
     response_error: float
 
 
-class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
     Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/mathematics.md.
@@ -62,8 +64,10 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
     Args:
         form: "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).
         kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper", "median", a positive number, or a sequence of these, one a view.
-        ridge: ν: "paper", a positive number, or a sequence, one a view.
+        views: columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+        bandwidth: σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
+            these, one a view.
+        ridge: ν: "paper", "loo", a positive number, or a sequence, one a view.
         coupling: λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
         solver: "direct" (the closed form that holds for repeated rows too), "stacked" (the paper's own system, which says
             so when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
@@ -96,6 +100,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
     def __init__(
         self,
         *,
+        views: Any = None,
         form: str = "exact",
         kernel: str = "gaussian",
         bandwidth: str | float | Sequence[str | float] = "paper",
@@ -109,25 +114,32 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         offset: float = 1.0,
         rank_tolerance: float = SPAN_TOLERANCE,
     ):
+        self.views = views
         self.form, self.kernel, self.bandwidth, self.ridge = form, kernel, bandwidth, ridge
         self.coupling, self.solver, self.tol, self.prediction_tol = coupling, solver, tol, prediction_tol
         self.max_rounds, self.degree, self.offset = max_rounds, degree, offset
         self.rank_tolerance = rank_tolerance
 
-    def fit(self, X_views: Sequence[Any], y_views: Any, Z_views: Sequence[Any]) -> Self:
-        """Fit every view together.
+    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
+        """Fit every view together, from a list of views or from one table.
 
         Args:
-            X_views: M labelled tables (n_v, d_v).
-            y_views: M target vectors (n_v,), or one (n,) when the same labelled instances stand in each view.
+            X_views: M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) whose columns ``views`` deals out.
+            y: M target vectors (n_v,), or one (n,) when the same labelled instances stand in each view. One table: targets
+                (N,), NaN where missing; those rows are the unlabelled instances.
             Z_views: M tables (m, d_v): the same m unlabelled instances, in the same order.
+            label_mask: one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
 
         Raises:
             BadData: shapes that do not fit, or values that are not finite; says which view.
             UsageError: a parameter out of range, or a rule without a value for these rows.
             SingularSystem: solver="stacked" on data for which the paper's system is singular.
         """
-        data = self._check(X_views, y_views, Z_views)
+        self.one_table_ = Z_views is None
+        if Z_views is None:
+            dealt = deal(self, X_views, y, self.views, label_mask)
+            X_views, y, Z_views = dealt.X, dealt.y, dealt.Z
+        data = self._check(X_views, y, Z_views)
         span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
         views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
         fit = self._solve(data, views)
@@ -146,9 +158,10 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
         self.n_features_in_views_ = [d.X.shape[1] for d in data]
         return self
 
-    def predict_views(self, X_views: Sequence[Any]) -> Any:
+    def predict_views(self, X_views: Any) -> Any:
         """Every view's prediction, (M, n)."""
         check_is_fitted(self)
+        X_views = self._tables(X_views)
         if len(X_views) != self.n_views_:
             raise BadData(f"X_views: {len(X_views)} views, the model was fitted with {self.n_views_}.")
         tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
@@ -159,7 +172,7 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
             raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
         return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
-    def predict(self, X_views: Sequence[Any]) -> Any:
+    def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
 
@@ -199,8 +212,11 @@ class CoRLSR(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no type
                     f"view {v}: {len(Z)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
                 )
         bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
-        self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
-        resolved = [resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)]
+        rules = [
+            kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
+            for X, y, b, r in zip(Xs, ys, bandwidths, ridges, strict=True)
+        ]
+        self.bandwidth_, resolved = np.array([sigma for sigma, _ in rules]), [nu for _, nu in rules]
         kernels = [
             make_kernel(self.kernel, bandwidth=float(b), degree=self.degree, offset=self.offset)
             for b in self.bandwidth_
