@@ -4,6 +4,8 @@ Handlers of a `Reaction`; the table that calls them is in machine.py. Sums are t
 arrival. Knows vectors by shape and finiteness; what they mean is the schedule's business.
 """
 
+import numpy as np
+
 from coordinator import notices
 from coordinator.jobs import asking, delivery, membership
 from coordinator.jobs.phases import Phase, Turn
@@ -87,12 +89,17 @@ def settle(reaction: Reaction) -> None:
 
 def _step(reaction: Reaction) -> None:
     """The sum, what it shows, and what comes next."""
-    live, recorded = reaction.live, reaction.recorded
+    live = reaction.live
     assert live.ask is not None
-    total = live.answers[live.asked[0]].values
-    for site in live.asked[1:]:  # in site order, so that arrival order cannot change a bit
-        total = total + live.answers[site].values
-    ask = live.ask
+    ask, total = live.ask, live.answers[live.asked[0]].values
+    with np.errstate(over="ignore", invalid="ignore"):  # judged below, in words
+        for site in live.asked[1:]:  # in site order, so that arrival order cannot change a bit
+            total = total + live.answers[site].values
+    if not Vector(total).finite:  # finite answers whose sum is none: whoever has the largest cannot be meant
+        worst = max(live.asked, key=lambda site: float(np.abs(live.answers[site].values).max()))
+        reason = f"{worst}: its predictions to question {ask.question} are so large that their sum overflows. Check its features."
+        membership.exclude(reaction, worst, Outcome.SITE_FAULT, reason)
+        return
     reaction.record(StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(live.answers)))
     recorded = reaction.recorded
     shown = notices.QuestionAnswered(reaction.run.name, ask.question, ask.attempt, len(live.answers), recorded.progress)
