@@ -1,0 +1,412 @@
+r"""One site of a training: it answers the coordinator's questions, one after another, and owns a model at the end.
+
+    answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.exchange`)
+
+What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to where it was
+by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site, message or file.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.additive.exchange import (
+    NO_SCALARS,
+    NOTHING,
+    Answer,
+    Ask,
+    Column,
+    Operator,
+    Question,
+    folds_of,
+    probe_signs,
+    split,
+)
+from coreg_core.additive.features import Candidate, Standardiser, candidates
+from coreg_core.additive.model import Expansion, SiteModel, expansion
+from coreg_core.additive.smoother import (
+    Coupling,
+    Grouped,
+    ResidualPolicy,
+    Smoother,
+    choose_smoother,
+    near_groups,
+)
+from coreg_core.additive.terms import BLEND, Additive
+from coreg_core.additive.tuning import NOISE_FLOOR, Traces, next_hyper, traces
+from coreg_core.additive.view import AdditiveView, Hyper
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData, UsageError
+from coreg_core.loo import RIDGES, choose
+
+# With fewer labels there is nothing to leave out: such a site starts where one without labels does.
+LEAST_LABELS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFit:
+    """The site's model alone: ridge regression with a free intercept, width and ridge by leave-one-out on its own labels."""
+
+    candidate: int
+    ridge: float
+    error: float
+    intercept: float
+    w: Float64[Arr, " r"]
+
+    @property
+    def noise(self) -> float:
+        """σ₀²: the leave-one-out error, floored."""
+        return max(self.error, NOISE_FLOOR)
+
+
+@dataclass(eq=False)
+class _Setting:
+    """What the site chose from some of its rows: all of them, or those that a fold keeps."""
+
+    rows: Int64[Ints, " k"]
+    own: OwnFit | None = None
+    smoother: Smoother | None = None
+    view: AdditiveView | None = None
+    start: Hyper = field(default_factory=lambda: Hyper(1.0, 1.0))
+
+
+class AdditiveSite:
+    """A site's half of a training.
+
+    Args:
+        X: labelled rows (n, d), n = 0 allowed.
+        y: labels (n,), in the site's own units.
+        Z: shared instances (m, d), in the federation's order.
+        terms: what the federation agreed on.
+        name: of the site; draws its probes, and stands in errors.
+        positions: where each labelled row stands among the shared instances; needed by common rows.
+        policy: what it allows of its residuals.
+
+    Raises:
+        BadData: shapes that do not fit.
+        Refused: the terms disclose what the policy does not allow.
+    """
+
+    def __init__(
+        self,
+        X: Float64[Arr, "n d"],
+        y: Float64[Arr, " n"],
+        Z: Float64[Arr, "m d"],
+        terms: Additive,
+        *,
+        name: str = "site",
+        positions: Int64[Ints, " n"] | None = None,
+        policy: ResidualPolicy | None = None,
+    ):
+        if len(X) != len(y) or len(X) + len(Z) == 0:
+            raise BadData(
+                f"{name}: {len(X)} labelled rows, {len(y)} labels and {len(Z)} shared rows; a label a row, and a row."
+            )
+        if terms.rows == "common" and len(y) and positions is None:
+            raise UsageError(f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.')
+        (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
+        self.name, self.terms, self._X, self._y = name, terms, X, y
+        self._positions = positions if terms.rows == "common" else None
+        self._standardiser = Standardiser.of(X, Z)
+        rows, shared = self._standardiser(X), self._standardiser(Z)
+        self._candidates = candidates(
+            rows,
+            shared,
+            kernel=terms.kernel,
+            landmarks=terms.landmarks,
+            seed=terms.seed,
+            degree=terms.degree,
+            offset=terms.offset,
+            bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
+        )
+        self._groups: Arr | None = None
+        if terms.residuals == "grouped":
+            self._groups = near_groups(rows, terms.group_size)
+        elif terms.residuals == "open":
+            self._groups = np.eye(len(y))
+        self._n_unlabelled = len(Z)
+        self._units = (0.0, 1.0)
+        self._folds = folds_of(len(y), terms.folds, terms.seed)
+        self._settings: dict[int | None, _Setting] = {}
+        self._left_out: dict[tuple[int, int], AdditiveView] = {}
+        self._hypers: list[Hyper] = []
+        self._traces: list[Traces] = []
+        self._probe_sum: Arr = np.zeros((len(Z), terms.probes))
+        self.model: SiteModel | None = None
+        self.forecast: tuple[float, float, int] | None = None
+        self.joint_errors: Arr = np.zeros(0)
+
+    # --- the door -----------------------------------------------------------------------------------------------------
+
+    def answer(self, question: Question) -> Answer:
+        """The answer to one question; asked again, the same bits."""
+        match question.ask:
+            case Ask.LABELS:
+                return Answer(NOTHING, np.array([float(len(self._y)), float(self._y.sum())]))
+            case Ask.SPREAD:
+                return Answer(NOTHING, np.array([float(np.sum((self._y - question.scalars[0]) ** 2))]))
+            case Ask.SCORE:
+                return self._score(question)
+            case Ask.SMOOTHER:
+                return self._smooth(question)
+            case Ask.FIXED_POINT:
+                return self._fixed_point(question)
+            case Ask.TRACES:
+                return self._trace(question)
+            case Ask.SMOOTHED:
+                view, hyper = self._at(question.columns[0].operator, question.step)
+                norm = view.coupling.norm() / hyper.noise
+                sizes = [norm * view.coupling.norm(), norm * float(np.sqrt(view.n_labelled))]
+                return Answer(view.smoothed(question.targets, hyper), np.array(sizes))
+            case Ask.GRADIENT:
+                return self._gradient(question)
+            case Ask.JOINT:
+                return self._joint(question)
+            case Ask.FORECAST:
+                return self._forecast(question)
+            case Ask.MODEL:
+                self.model = self._model(question)
+                return Answer(NOTHING, NO_SCALARS)
+
+    @property
+    def n_labelled(self) -> int:
+        """n."""
+        return len(self._y)
+
+    @property
+    def hypers(self) -> list[Hyper]:
+        """σ² and τ² of every step so far, in the federation's units; its start first."""
+        return list(self._hypers)
+
+    @property
+    def view(self) -> AdditiveView:
+        """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
+        return self._view_of(None)
+
+    @property
+    def own_fit(self) -> OwnFit | None:
+        """The model alone; None without labels."""
+        return self._settings[None].own if None in self._settings else None
+
+    @property
+    def smoother(self) -> Smoother | None:
+        """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
+        return self._settings[None].smoother if None in self._settings else None
+
+    # --- getting ready ------------------------------------------------------------------------------------------------
+
+    def _labels(self) -> Float64[Arr, " n"]:
+        mean, deviation = self._units
+        return (self._y - mean) / deviation
+
+    def _kept(self, fold: int | None) -> Int64[Ints, " k"]:
+        everything = np.arange(len(self._y))
+        return everything if fold is None else np.setdiff1d(everything, self._folds[fold])
+
+    def _score(self, question: Question) -> Answer:
+        self._units = (question.scalars[0], question.scalars[1])
+        scores, weights = np.zeros((self._n_unlabelled, len(question.columns))), np.zeros(len(question.columns))
+        for j, column in enumerate(question.columns):
+            fold = column.operator.fold
+            setting = _Setting(self._kept(fold))
+            setting.own = self._fit_alone(setting.rows)
+            if setting.own is not None:
+                setting.start = Hyper(setting.own.noise, setting.own.noise / setting.own.ridge)
+                weights[j] = 1.0 / setting.own.noise
+                scores[:, j] = weights[j] * self._alone_on_shared(setting.own)
+            self._settings[fold] = setting
+        return Answer(scores, weights)
+
+    def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
+        if len(rows) < LEAST_LABELS:
+            return None
+        ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
+        y = self._labels()[rows]
+        chosen = choose([c.labelled[rows] for c in self._candidates], y, ridges)
+        Phi = self._candidates[chosen.candidate].labelled[rows]
+        mean = Phi.mean(axis=0)
+        U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
+        w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
+        return OwnFit(chosen.candidate, chosen.ridge, chosen.error, float(y.mean() - mean @ w), w)
+
+    def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
+        scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
+        return scores
+
+    def _smooth(self, question: Question) -> Answer:
+        for j, column in enumerate(question.columns):
+            setting = self._settings[column.operator.fold]
+            others, weight = question.targets[:, j], question.scalars[j]
+            if setting.own is not None:
+                others = others - self._alone_on_shared(setting.own) / setting.own.noise
+                weight -= 1.0 / setting.own.noise
+            heard = weight > 1e-9 * question.scalars[j]
+            last = len(self._candidates) - 1
+            setting.smoother = choose_smoother(self._candidates, others / weight if heard else None, default=last)
+            self._set_view(setting)
+        if question.columns[0].operator.fold is not None:
+            return Answer(NOTHING, NO_SCALARS)
+        self._hypers, self._traces = [self._settings[None].start], []
+        return Answer(self.view.coupling.backward(self._signs()), NO_SCALARS)
+
+    def _set_view(self, setting: _Setting) -> None:
+        assert setting.smoother is not None
+        features = self._features(setting)
+        y = self._labels()[setting.rows]
+        labelled = features.labelled[setting.rows]
+        coupling: Coupling = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
+        if self._groups is not None:
+            # Groups are made once of all rows; a fold leaves whole groups out (`keep`), never some of their members.
+            positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
+            coupling = Grouped(self._groups, positions, self._n_unlabelled)
+            labelled, y = coupling.forward(features.shared), self._groups @ y
+            if self.terms.residuals == "grouped":
+                setting.start = Hyper(setting.start.noise / self.terms.group_size, setting.start.prior)
+        setting.view = AdditiveView(y, labelled, features.shared, coupling)
+
+    def _features(self, setting: _Setting) -> Candidate:
+        return self._candidates[setting.own.candidate if setting.own else len(self._candidates) - 1]
+
+    def _signs(self) -> Float64[Arr, "n p"]:
+        seed = (self.terms.seed, *self.name.encode())
+        return probe_signs(self.view.n_labelled, self.terms.probes, seed)
+
+    # --- the fixed point ----------------------------------------------------------------------------------------------
+
+    def _view_of(self, fold: int | None) -> AdditiveView:
+        view = self._settings[fold].view if fold in self._settings else None
+        if view is None:
+            raise UsageError(f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER.")
+        return view
+
+    def _at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
+        hyper = self._hypers[step]
+        if operator.fold is None:
+            return self.view, hyper.times(operator.noise, operator.prior)
+        if operator.refit:
+            start, first = self._settings[operator.fold].start, self._hypers[0]
+            kept = start.times(hyper.noise / first.noise, hyper.prior / first.prior)
+            return self._view_of(operator.fold), kept.times(operator.noise, operator.prior)
+        key = (operator.fold, step)
+        if key not in self._left_out:
+            rows = np.setdiff1d(np.arange(self.view.n_labelled), self._row_folds()[operator.fold])
+            self._left_out[key] = self.view.keep(rows)
+        return self._left_out[key], hyper.times(operator.noise, operator.prior)
+
+    def _row_folds(self) -> list[Ints]:
+        """Folds of the view's rows: labelled rows, or groups of them."""
+        return folds_of(self.view.n_labelled, self.terms.folds, self.terms.seed)
+
+    def _right(self, columns: tuple[Column, ...], view: AdditiveView) -> Float64[Arr, "n k"]:
+        signs = self._signs() if any(c.kind == "probe" for c in columns) else None
+        right = np.empty((view.n_labelled, len(columns)))
+        for j, column in enumerate(columns):
+            right[:, j] = view.y if signs is None or column.kind == "solution" else signs[:, column.probe]
+        return right
+
+    def _fixed_point(self, question: Question) -> Answer:
+        if question.part == "affine":
+            self._tune_to(question)
+        out = np.empty_like(question.targets)
+        for operator in dict.fromkeys(c.operator for c in question.columns):  # columns of one operator are answered together
+            where = [j for j, c in enumerate(question.columns) if c.operator == operator]
+            view, hyper = self._at(operator, question.step)
+            labels = None
+            if question.part == "affine":
+                labels = self._right(tuple(question.columns[j] for j in where), view)
+            out[:, where] = view.answer(np.ascontiguousarray(question.targets[:, where]), labels, hyper)
+        return Answer(out, NO_SCALARS)
+
+    def _tune_to(self, question: Question) -> None:
+        # A tuning step is made when its first question comes, with the federation's multiplier g.
+        if question.step < len(self._hypers):
+            return
+        if question.step != len(self._hypers) or len(self._traces) < question.step:
+            raise UsageError(
+                f"{self.name}: asked at tuning step {question.step}, and it has made {len(self._hypers) - 1}; "
+                "repeat the questions from the last one it answered."
+            )
+        old = self._hypers[-1]
+        self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], self.view.n_labelled))
+
+    def _trace(self, question: Question) -> Answer:
+        if question.aside is not None:
+            self._probe_sum = question.aside
+        found = traces(
+            self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum
+        )
+        self._traces = [*self._traces[: question.step], found]
+        return Answer(NOTHING, np.array([found.weight / self._hypers[0].prior, found.gamma]))
+
+    def _gradient(self, question: Question) -> Answer:
+        view, hyper = self._at(question.columns[0].operator, question.step)
+        norm = view.gradient_norm(question.targets[:, 0], question.targets[:, 1], hyper, *question.scalars)
+        return Answer(NOTHING, np.array([norm, view.reach(hyper)]))
+
+    # --- what comes of it ---------------------------------------------------------------------------------------------
+
+    def _models(self, x: Float64[Arr, "r 1"], operator: Operator, step: int) -> tuple[Expansion, Expansion, float]:
+        """(joined, part, a) in the federation's units."""
+        setting = self._settings[operator.fold if operator.refit else None]
+        view, hyper = self._at(operator, step)
+        assert setting.smoother is not None
+        s, _, a = split(x)
+        _, w = view.solve(x, view.y[:, None], hyper)
+        features, reading = self._features(setting), self._candidates[setting.smoother.candidate]
+        others = s[:, 0] - view.shared @ w[:, 0]
+        mean = float(others.mean()) if len(others) else 0.0
+        part = expansion(self._standardiser, features.features, w[:, 0])
+        smooth = expansion(self._standardiser, reading.features, setting.smoother.coefficients(reading, others), mean)
+        return part.plus(smooth).scaled(1.0, float(a[0])), part, float(a[0])
+
+    def _alone(self, own: OwnFit) -> Expansion:
+        return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
+
+    def _model(self, question: Question) -> SiteModel:
+        mean, deviation = self._units
+        joined, part, a = self._models(question.targets, question.columns[0].operator, question.step)
+        own_fit = self._settings[None].own
+        alone = None if own_fit is None else self._alone(own_fit)
+        own = joined if alone is None else joined.scaled(BLEND).plus(alone.scaled(1.0 - BLEND))
+        return SiteModel(
+            own.scaled(deviation, mean),
+            joined.scaled(deviation, mean),
+            None if alone is None else alone.scaled(deviation, mean),
+            part.scaled(deviation),
+            mean + deviation * a,
+        )
+
+    def _joint(self, question: Question) -> Answer:
+        """Σ (y − a − s)²/(n σ₀²) over the rows that each column's fold left out: the joint score, read at own labelled rows."""
+        errors = np.zeros(len(question.columns))
+        if self._positions is not None and len(self._y):
+            s, _, a = split(question.targets)
+            for j, column in enumerate(question.columns):
+                rows = self._row_folds()[column.operator.fold or 0]
+                if self._groups is not None:
+                    rows = np.flatnonzero(self._groups[rows].any(axis=0))
+                residual = self._labels()[rows] - a[j] - s[self._positions[rows], j]
+                errors[j] = float(residual @ residual) / (len(self._y) * self._settings[None].start.noise)
+        self.joint_errors = errors
+        return Answer(NOTHING, errors)
+
+    def _forecast(self, question: Question) -> Answer:
+        """(Σe² joined, Σe² alone, rows) over the rows that the folds left out; both chosen again in every fold."""
+        joined_sum = alone_sum = 0.0
+        count = 0
+        for j, column in enumerate(question.columns):
+            fold = column.operator.fold
+            assert fold is not None
+            own, rows = self._settings[fold].own, self._folds[fold]
+            if own is None or len(rows) == 0:
+                continue
+            joined, _, _ = self._models(question.targets[:, j : j + 1], column.operator, question.step)
+            y = self._labels()[rows]
+            alone = self._alone(own).predict(self._X[rows])
+            blended = BLEND * joined.predict(self._X[rows]) + (1.0 - BLEND) * alone
+            joined_sum += float(np.sum((y - blended) ** 2))
+            alone_sum += float(np.sum((y - alone) ** 2))
+            count += len(rows)
+        self.forecast = (joined_sum, alone_sum, count)
+        return Answer(NOTHING, np.array([joined_sum, alone_sum, float(count)]))

@@ -1,0 +1,234 @@
+r"""The operator S_v through which a site's labelled rows see the others' sum: read from Z to own rows, and back.
+
+| rows, residuals | S_v | what Sᵀα tells |
+|---|---|---|
+| private or common, smoothed | Φ'_v (Z'_vᵀZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
+| common, open | the selection of own labelled rows | every label, and which ids are labelled |
+| common, grouped | means over groups of k of these | means over k labels, ids and groups |
+
+Source: design, sections 7.1 and 7.4. Knows one site's features; nothing of targets beyond the label-free score it smooths.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.additive.features import Candidate
+from coreg_core.arrays import Arr, Ints, block_rows
+from coreg_core.errors import Refused, UsageError
+
+ETAS: Arr = np.logspace(-2.0, 3.0, 8)
+# Leverage over Z: with m rows and at most 100 features a row's own share is small; the floor only keeps quotients finite.
+_LEAST_FREEDOM = 1e-3
+
+
+@runtime_checkable
+class Coupling(Protocol):
+    """S_v (n, m), never formed."""
+
+    def forward(self, t: Float64[Arr, "m k"]) -> Float64[Arr, "n k"]:
+        """S t."""
+        ...
+
+    def backward(self, alpha: Float64[Arr, "n k"]) -> Float64[Arr, "m k"]:
+        """Sᵀ α."""
+        ...
+
+    def keep(self, rows: Int64[Ints, " k"]) -> "Coupling":
+        """S with only these rows: the others are left out."""
+        ...
+
+    def norm(self) -> float:
+        """At least ‖S‖₂, for the rounding that a certificate allows for."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m): S 1 = 0, memory O((n + m) d')."""
+
+    left: Float64[Arr, "n d"]
+    shared: Float64[Arr, "m d"]
+
+    def forward(self, t: Float64[Arr, "m k"]) -> Float64[Arr, "n k"]:
+        """S t."""
+        return self.left @ (self.shared.T @ t)
+
+    def backward(self, alpha: Float64[Arr, "n k"]) -> Float64[Arr, "m k"]:
+        """Sᵀ α."""
+        return self.shared @ (self.left.T @ alpha)
+
+    def keep(self, rows: Int64[Ints, " k"]) -> "Smoothed":
+        """Some rows."""
+        return Smoothed(self.left[rows], self.shared)
+
+    def norm(self) -> float:
+        """‖left‖_F ‖shared‖_F."""
+        return float(np.linalg.norm(self.left) * np.linalg.norm(self.shared))
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """C E: means over groups of the labelled rows that stand at ``positions`` among the shared; groups of one are open residuals."""
+
+    averages: Float64[Arr, "g n"]
+    positions: Int64[Ints, " n"]
+    n_unlabelled: int
+
+    def forward(self, t: Float64[Arr, "m k"]) -> Float64[Arr, "g k"]:
+        """C t[positions]."""
+        return self.averages @ t[self.positions]
+
+    def backward(self, alpha: Float64[Arr, "g k"]) -> Float64[Arr, "m k"]:
+        """Eᵀ Cᵀ α: zero off the labelled rows."""
+        out = np.zeros((self.n_unlabelled, alpha.shape[1]))
+        np.add.at(out, self.positions, self.averages.T @ alpha)
+        return out
+
+    def keep(self, rows: Int64[Ints, " k"]) -> "Grouped":
+        """Some groups."""
+        return Grouped(self.averages[rows], self.positions, self.n_unlabelled)
+
+    def norm(self) -> float:
+        """‖C‖_F: a selection of distinct rows has norm 1."""
+        return float(np.linalg.norm(self.averages))
+
+
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """Which features and η read the others' sum, as a function of t: the label-free smoother and its leave-one-out r²."""
+
+    candidate: int
+    eta: float
+    r2: float  # with which this site's columns predict the others' score on Z: the forecast before anything is trained
+    filter: Float64[Arr, "d d"]  # V (Λ + ηI)⁻¹ Vᵀ from the eigenvectors of Z'ᵀZ', whose condition is at most λ_max/η
+
+    def of(self, features: Candidate) -> Smoothed:
+        """S on the labelled rows."""
+        return Smoothed(features.labelled @ self.filter, features.shared)
+
+    def coefficients(self, features: Candidate, t: Float64[Arr, " m"]) -> Float64[Arr, " d"]:
+        """u with smooth(t)(x) = mean t + (φ'(x) − shift')·u."""
+        centred = t - t.mean() if len(t) else t
+        return self.filter @ (features.shared.T @ centred)
+
+
+def choose_smoother(
+    features: list[Candidate],
+    score: Float64[Arr, " m"] | None,
+    etas: Float64[Arr, " g"] = ETAS,
+    *,
+    default: int = 0,
+) -> Smoother:
+    r"""Width and η by closed-form leave-one-out over Z for the others' mean score; O(m d²).
+
+    Args:
+        features: the site's candidates, centred over Z.
+        score: what the others together predict on Z; None where nobody else can say anything: ``default`` and η = 1.
+        etas: the grid.
+        default: which candidate without a score.
+    """
+    if score is None or len(score) == 0:
+        return Smoother(default, 1.0, 0.0, _filter(*_spectrum(features[default]), 1.0))
+    m, t = len(score), score - score.mean()
+    best: tuple[float, int, int] | None = None
+    spectra = [_spectrum(candidate) for candidate in features]
+    for j, (candidate, (values, V)) in enumerate(zip(features, spectra, strict=True)):
+        weights = 1.0 / (values[:, None] + etas)
+        beta = weights * (V.T @ (candidate.shared.T @ t))[:, None]
+        squares = np.zeros(len(etas))
+        step = block_rows(candidate.shared.shape[1])
+        for start in range(0, m, step):
+            rows = candidate.shared[start : start + step] @ V
+            leverage = 1.0 / m + (rows * rows) @ weights
+            errors = (t[start : start + step, None] - rows @ beta) / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
+            squares += (errors * errors).sum(axis=0)
+        i = int(squares.argmin())
+        if best is None or squares[i] < best[0]:
+            best = (float(squares[i]), j, i)
+    assert best is not None
+    total = max(float(t @ t), 1e-12 * m)
+    values, V = spectra[best[1]]
+    return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
+
+
+def _spectrum(candidate: Candidate) -> tuple[Arr, Arr]:
+    values, V = np.linalg.eigh(candidate.shared.T @ candidate.shared)
+    return np.maximum(values, 0.0), V
+
+
+def _filter(values: Arr, V: Arr, eta: float) -> Arr:
+    filtered: Arr = (V / (values + eta)) @ V.T
+    return filtered
+
+
+# --- grouped and open residuals: disclosures, each only where the site's own policy says so ---------------------------
+
+
+@dataclass(frozen=True)
+class ResidualPolicy:
+    """What a site allows of its residuals beyond smoothed ones: nothing, unless it says so in so many words.
+
+    ``grouped_at_least``: groups of at least so many labels may go out as their mean; None: no groups. Never below 3.
+    ``open_residuals``: labels may go out.
+    """
+
+    grouped_at_least: int | None = None
+    open_residuals: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grouped_at_least is not None and self.grouped_at_least < 3:
+            raise UsageError(
+                f"grouped_at_least={self.grouped_at_least}: a mean over fewer than 3 labels hides none of them; give 3 or more."
+            )
+
+    def require(self, residuals: str, group_size: int, site: str) -> None:
+        """Refuse what was not allowed.
+
+        Raises:
+            Refused: grouped or open residuals that this policy does not name, or groups smaller than it asks for.
+        """
+        if residuals == "open" and not self.open_residuals:
+            raise Refused(
+                f'{site}: residuals="open" tells every label of this site, and its policy does not say open_residuals = true.'
+            )
+        if residuals == "grouped":
+            if self.grouped_at_least is None:
+                raise Refused(
+                    f'{site}: residuals="grouped" tells means over groups of labels, and its policy does not say grouped_at_least.'
+                )
+            if group_size < self.grouped_at_least:
+                raise Refused(
+                    f"{site}: groups of {group_size} labels, and its policy says grouped_at_least = {self.grouped_at_least}."
+                )
+
+
+def agreed_group_size(policies: list[ResidualPolicy]) -> int:
+    """k: the largest that a site asks for, at least 3."""
+    return max([3, *(p.grouped_at_least for p in policies if p.grouped_at_least is not None)])
+
+
+def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
+    """C (g, n): means over groups of at least ``size`` rows that lie near each other along the first principal direction.
+
+    A function of the rows (a site's standardised columns) and the size alone, never of labels: two groupings of one data set
+    that differ by one row would give that row's label by a difference, so whoever serves a site remembers the first one.
+
+    Raises:
+        Refused: fewer rows than one group needs.
+    """
+    n = len(rows)
+    if n == 0:
+        return np.zeros((0, 0))
+    if n < size:
+        raise Refused(f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels.")
+    centred = rows - rows.mean(axis=0)
+    direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # LAPACK's sign is an accident; groups are not
+    order = np.argsort(centred @ direction, kind="stable")
+    out = np.zeros((n // size, n))
+    for group, members in enumerate(np.array_split(order, n // size)):
+        out[group, members] = 1.0 / len(members)
+    return out

@@ -1,0 +1,334 @@
+r"""The schedule of a whole training: which question comes next, as a value stepped from outside over a state of arrays.
+
+    state = training.start(m)
+    while not training.finished(state):
+        question = training.query(state)
+        state = training.step_with(state, total)                    # the sum of every site's answer, taken in site order
+
+    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT → MODEL
+
+A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each asks one
+affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label, feature, site,
+message or clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.block_gmres import BlockGmres, GmresState, Space, memory_for
+from coreg_core.additive.certificate import AdditiveCertificate, Residual, certify, gradient_question, residual_of
+from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question
+from coreg_core.additive.lockstep import Lockstep
+from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive
+from coreg_core.arrays import Arr
+from coreg_core.errors import BadData
+from coreg_core.rounds.schedule import Stop
+
+
+class Phase(IntEnum):
+    """Where a training stands."""
+
+    LABELS = 0
+    SPREAD = 1
+    SCORE = 2
+    SMOOTHER = 3
+    SOLVE = 4
+    TRACES = 5
+    GRID = 6
+    JOINT = 7
+    FINAL = 8
+    SMOOTHED = 9
+    GRADIENT = 10
+    MODEL = 11
+    DONE = 12
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """Numbers and arrays; the solver's own states are nested under ``solves``."""
+
+    phase: int
+    step: int  # tuning steps made
+    rounds: int  # exchanges in which vectors were summed
+    exchanges: int  # all of them
+    stop: int  # how the final solve ended: its state's code
+    units: Float64[Arr, " 2"]  # mean, deviation
+    count: Float64[Arr, ""]  # labels of the federation
+    score: Float64[Arr, "m 1"]
+    weight: Float64[Arr, " 1"]
+    probe_sum: Float64[Arr, "m p"]
+    scale: Float64[Arr, " k"]
+    multiplier: Float64[Arr, ""]  # g
+    operator: Float64[Arr, " 2"]  # noise and prior multipliers of the final solve
+    x: Float64[Arr, "r k"]
+    affine: Float64[Arr, " r"]  # T(x₀) of the final solve's first column, and ...
+    rho: Float64[Arr, " r"]  # ... its true residual ρ = T(x) − x, known without another question
+    smoothed: Float64[Arr, " l"]
+    sizes: Float64[Arr, " 2"]
+    joint: Float64[Arr, " j"]  # the grid's errors, one an operator
+    certificate: Float64[Arr, " 3"]
+    U: Float64[Arr, "r n"]  # the space that the last solve leaves to the next
+    C: Float64[Arr, "r n"]
+    solves: tuple[GmresState, ...]
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Flat: the solvers' fields under "solve.0000." and so on."""
+        out: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name != "solves"}
+        for j, solve in enumerate(self.solves):
+            out |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
+        """The inverse of `to_arrays`."""
+        numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
+        own = {n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")}
+        nested: dict[str, dict[str, Any]] = {}
+        for name, value in arrays.items():
+            if name.startswith("solve."):
+                _, position, field = name.split(".", 2)
+                nested.setdefault(position, {})[field] = value
+        return cls(**own, solves=tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested)))
+
+
+@dataclass(frozen=True)
+class Training:
+    """The schedule, frozen. ``forecast`` runs are a schedule of their own (`coreg_core.additive.forecast`)."""
+
+    terms: Additive
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Of a tuning solve: the labels', then the probes'."""
+        return (Column(), *(Column("probe", p) for p in range(self.terms.probes)))
+
+    def start(self, n_unlabelled: int) -> TrainingState:
+        """Before the first question.
+
+        Raises:
+            UsageError: the memory that the terms grant holds too few rounds.
+        """
+        m, k = n_unlabelled, len(self.columns)
+        memory_for(m, k, self.terms.memory)
+        zero, point = np.zeros(2 * m + 1), np.zeros((2 * m + 1, k))
+        return TrainingState(
+            phase=int(Phase.LABELS if self.terms.targets == "federation" else Phase.SCORE),
+            step=0,
+            rounds=0,
+            exchanges=0,
+            stop=0,
+            units=np.array([0.0, 1.0]),
+            count=np.array(0.0),
+            score=np.zeros((m, 1)),
+            weight=np.zeros(1),
+            probe_sum=np.zeros((m, self.terms.probes)),
+            scale=np.zeros(k),
+            multiplier=np.array(1.0),
+            operator=np.ones(2),
+            x=point,
+            affine=zero,
+            rho=zero,
+            smoothed=np.zeros(m + 1),
+            sizes=np.zeros(2),
+            joint=np.zeros(0),
+            certificate=np.full(3, np.inf),
+            U=np.zeros((2 * m + 1, 0)),
+            C=np.zeros((2 * m + 1, 0)),
+            solves=(),
+        )
+
+    def finished(self, state: TrainingState) -> bool:
+        """Every question was asked."""
+        return Phase(state.phase) is Phase.DONE
+
+    def stop(self, state: TrainingState) -> Stop | None:
+        """How the final solve ended; None before."""
+        return (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)[state.stop]
+
+    def certificate(self, state: TrainingState) -> AdditiveCertificate:
+        """The three bounds; infinite before they are known."""
+        return AdditiveCertificate(*state.certificate.tolist())
+
+    # --- the solvers of each phase ------------------------------------------------------------------------------------
+
+    def _solver(self, state: TrainingState, *, final: bool) -> BlockGmres:
+        terms, m = self.terms, len(state.score)
+        tolerance = terms.final_tolerance if final else terms.tolerance
+        operator = Operator(noise=float(state.operator[0]), prior=float(state.operator[1]))
+        columns = tuple(replace(column, operator=operator) for column in self.columns)
+        return BlockGmres(
+            columns,
+            # The probes only widen the final space; nobody reads their solutions.
+            (tolerance,) + (np.inf if final else tolerance,) * terms.probes,
+            terms.intercept_prior,
+            terms.max_rounds,
+            memory_for(m, len(columns), terms.memory).restart,
+            verify=final,
+            step=state.step,
+            scalars=(float(state.multiplier),) if state.step else (),
+        )
+
+    def _grid(self, state: TrainingState) -> Lockstep:
+        terms = self.terms
+        operators = [
+            Operator(fold, False, noise, prior)
+            for noise, prior, fold in product(NOISE_GRID, PRIOR_GRID, range(terms.folds))
+        ]
+        restart = memory_for(len(state.score), len(operators), terms.memory).restart
+        return Lockstep(
+            tuple(
+                BlockGmres(
+                    (Column(operator=operator),),
+                    (terms.tolerance,),
+                    terms.intercept_prior,
+                    terms.max_rounds,
+                    restart,
+                    verify=False,
+                    step=state.step,
+                    scalars=(float(state.multiplier),) if state.step else (),
+                )
+                for operator in operators
+            )
+        )
+
+    # --- a question, and a step ---------------------------------------------------------------------------------------
+
+    def query(self, state: TrainingState) -> Question:
+        """The next question."""
+        m = len(state.score)
+        none = np.zeros((0, 0))
+        mean, deviation = state.units.tolist()
+        column = Column(operator=Operator(noise=float(state.operator[0]), prior=float(state.operator[1])))
+        match Phase(state.phase):
+            case Phase.LABELS:
+                return Question(Ask.LABELS, none)
+            case Phase.SPREAD:
+                return Question(Ask.SPREAD, none, scalars=(mean,))
+            case Phase.SCORE:
+                return Question(Ask.SCORE, none, (Column(),), scalars=(mean, deviation))
+            case Phase.SMOOTHER:
+                return Question(Ask.SMOOTHER, state.score, (Column(),), scalars=(float(state.weight[0]),))
+            case Phase.SOLVE:
+                return self._solver(state, final=False).query(state.solves[0])
+            case Phase.TRACES:
+                aside = state.probe_sum if state.step == 0 else None
+                return Question(Ask.TRACES, state.x, self.columns, "affine", state.step, aside=aside)
+            case Phase.GRID:
+                return self._grid(state).query(state.solves)
+            case Phase.JOINT:
+                grid = self._grid(state)
+                points = np.concatenate([solve.x for solve in state.solves], axis=1)
+                return Question(Ask.JOINT, points, tuple(g.columns[0] for g in grid.members), "affine", state.step)
+            case Phase.FINAL:
+                return self._solver(state, final=True).query(state.solves[0])
+            case Phase.SMOOTHED:
+                rho_s = self._residual(state).rho[:m, None]
+                return Question(Ask.SMOOTHED, rho_s, (column,), step=state.step)
+            case Phase.GRADIENT:
+                targets, rounding = gradient_question(self._residual(state), state.smoothed, float(state.sizes[0]))
+                return Question(Ask.GRADIENT, targets, (column,), step=state.step, scalars=rounding)
+            case Phase.MODEL | Phase.DONE:
+                return Question(Ask.MODEL, state.x[:, :1], (column,), "affine", state.step)
+
+    def _residual(self, state: TrainingState) -> Residual:
+        return residual_of(state.x[:, 0], state.affine, state.rho)
+
+    def step_with(self, state: TrainingState, total: Answer) -> TrainingState:
+        """The state after the sum of the answers.
+
+        Raises:
+            BadData: no site has a label.
+        """
+        phase = Phase(state.phase)
+        vectors = int(total.vectors.size > 0)
+        state = replace(state, exchanges=state.exchanges + 1, rounds=state.rounds + vectors)
+        match phase:
+            case Phase.LABELS:
+                count, summed = total.scalars.tolist()
+                if count < 1:
+                    raise BadData("no site of this federation has a label; somebody has to know some targets.")
+                units = np.array([summed / count, 1.0])
+                return replace(state, phase=int(Phase.SPREAD), count=np.array(count), units=units)
+            case Phase.SPREAD:
+                deviation = float(np.sqrt(total.scalars[0] / float(state.count)))
+                # Labels that do not differ have no scale of their own; rounding of their mean is none either.
+                flat = deviation <= 1e-13 * abs(float(state.units[0]))
+                units = np.array([state.units[0], 1.0 if flat or deviation == 0.0 else deviation])
+                return replace(state, phase=int(Phase.SCORE), units=units)
+            case Phase.SCORE:
+                return replace(state, phase=int(Phase.SMOOTHER), score=total.vectors, weight=total.scalars)
+            case Phase.SMOOTHER:
+                return self._solve_again(replace(state, probe_sum=total.vectors))
+            case Phase.SOLVE:
+                return self._tuning_round(state, total)
+            case Phase.TRACES:
+                ratio, gamma = total.scalars.tolist()
+                return self._solve_again(replace(state, step=state.step + 1, multiplier=np.array(ratio / gamma)))
+            case Phase.GRID:
+                grid = self._grid(state)
+                solves = grid.step_with(state.solves, total)
+                after = Phase.JOINT if grid.finished(solves) else Phase.GRID
+                return replace(state, phase=int(after), solves=solves)
+            case Phase.JOINT:
+                return self._take_best(state, total)
+            case Phase.FINAL:
+                return self._final_round(state, total)
+            case Phase.SMOOTHED:
+                return replace(state, phase=int(Phase.GRADIENT), smoothed=total.vectors[:, 0], sizes=total.scalars)
+            case Phase.GRADIENT:
+                sizes = (float(state.sizes[0]), float(state.sizes[1]))
+                gradients, reach = total.scalars.tolist()
+                found = certify(
+                    self._residual(state), state.smoothed, sizes, gradients, reach, self.terms.intercept_prior
+                )
+                bounds = np.array([found.gap, found.score_bound, found.intercept_bound])
+                return replace(state, phase=int(Phase.MODEL), certificate=bounds)
+            case Phase.MODEL | Phase.DONE:
+                return replace(state, phase=int(Phase.DONE))
+
+    def _solve_again(self, state: TrainingState) -> TrainingState:
+        m = len(state.score)
+        if state.step < self.terms.tuning_steps:
+            solve = self._solver(state, final=False).start(m, state.x, state.scale, Space(state.U, state.C))
+            return replace(state, phase=int(Phase.SOLVE), solves=(solve,))
+        if self.terms.rows == "common" and not len(state.joint):
+            return replace(state, phase=int(Phase.GRID), solves=self._grid(state).start(m))
+        solve = self._solver(state, final=True).start(m, state.x, state.scale, Space(state.U, state.C))
+        return replace(state, phase=int(Phase.FINAL), solves=(solve,))
+
+    def _tuning_round(self, state: TrainingState, total: Answer) -> TrainingState:
+        solver = self._solver(state, final=False)
+        solve = solver.step_with(state.solves[0], total)
+        if not solver.finished(solve):
+            return replace(state, solves=(solve,))
+        state = replace(state, phase=int(Phase.TRACES), x=solve.x, scale=solve.scale, solves=())
+        if not memory_for(len(state.score), len(self.columns), self.terms.memory).recycle:
+            return state
+        space = solver.space(solve)
+        return replace(state, U=space.U, C=space.C)
+
+    def _take_best(self, state: TrainingState, total: Answer) -> TrainingState:
+        errors = total.scalars.reshape(-1, self.terms.folds).sum(axis=1)
+        best = list(product(NOISE_GRID, PRIOR_GRID))[int(errors.argmin())]
+        return self._solve_again(replace(state, joint=errors, operator=np.array(best), solves=()))
+
+    def _final_round(self, state: TrainingState, total: Answer) -> TrainingState:
+        solver = self._solver(state, final=True)
+        solve = solver.step_with(state.solves[0], total)
+        if not solver.finished(solve):
+            return replace(state, solves=(solve,))
+        return replace(
+            state,
+            phase=int(Phase.SMOOTHED),
+            stop=solve.stop,
+            x=solve.x,
+            affine=solve.affine[:, 0],
+            rho=solve.rho[:, 0],
+            solves=(),
+        )

@@ -1,0 +1,126 @@
+"""Problems for the tests of the additive objective: sites of random features and smoothers, and small federations of rows.
+
+`federation` deals columns of one smooth function out among sites. The dense oracle of `coreg_core.additive.oracle` is itself held to
+60-digit values (test_additive_golden.py) and to numerical gradients of J (test_additive_view.py).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from coreg_core.additive.block_gmres import BlockGmres, GmresState
+from coreg_core.additive.exchange import NO_SCALARS, Answer, Question
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.additive.smoother import ResidualPolicy, Smoothed
+from coreg_core.additive.terms import Additive
+from coreg_core.additive.view import AdditiveView, Hyper
+
+EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """Sites below the level of rows: what a training reduces to once features and smoothers are chosen."""
+
+    views: list[AdditiveView]
+    hypers: list[Hyper]
+    intercept_prior: float
+
+    @property
+    def n_unlabelled(self) -> int:
+        return self.views[0].n_unlabelled
+
+    def answer(self, question: Question, labels: list[np.ndarray] | None = None) -> Answer:
+        """The sum of the answers, in site order; ``labels`` stand for y where columns are probes."""
+        total = None
+        right = labels or [view.y[:, None] for view in self.views]
+        for view, hyper, y in zip(self.views, self.hypers, right, strict=True):
+            said = view.answer(question.targets, y if question.part == "affine" else None, hyper)
+            total = said if total is None else total + said
+        return Answer(total, NO_SCALARS)
+
+    def solve(self, solver: BlockGmres, labels: list[np.ndarray] | None = None, **start: Any) -> GmresState:
+        state = solver.start(self.n_unlabelled, **start)
+        while not solver.finished(state):
+            state = solver.step_with(state, self.answer(solver.query(state), labels))
+        return state
+
+    def score(self, w: list[np.ndarray]) -> np.ndarray:
+        """s."""
+        return np.sum([view.shared @ part for view, part in zip(self.views, w, strict=True)], axis=0)
+
+
+def random_view(rng: np.random.Generator, n: int, m: int) -> AdditiveView:
+    """Features centred over Z, and a ridge smoother of some others."""
+    d, other = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+
+    def centred(columns: int) -> tuple[np.ndarray, np.ndarray]:
+        X, Z = rng.normal(size=(n, columns)), rng.normal(size=(m, columns))
+        shift = Z.mean(axis=0) if m else np.zeros(columns)
+        return X - shift, Z - shift
+
+    labelled, shared = centred(d)
+    reading_X, reading_Z = centred(other)
+    eta = float(10 ** rng.uniform(-1, 1))
+    left = reading_X @ np.linalg.inv(reading_Z.T @ reading_Z + eta * np.eye(other))
+    return AdditiveView(rng.normal(size=n), labelled, shared, Smoothed(left, reading_Z))
+
+
+@st.composite
+def algebras(
+    draw: st.DrawFn,
+    *,
+    sites: tuple[int, int] = (1, 4),
+    rows: tuple[int, int] = (0, 9),
+    unlabelled: tuple[int, int] = (0, 12),
+) -> Algebra:
+    """Sites of unequal n_v and d_v, some without labels; noise and priors over two decades."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m = draw(st.integers(*unlabelled))
+    views = [random_view(rng, draw(st.integers(*rows)), m) for _ in range(draw(st.integers(*sites)))]
+    hypers = [Hyper(float(10 ** rng.uniform(-2, 0)), float(10 ** rng.uniform(-1.5, 0.5))) for _ in views]
+    return Algebra(views, hypers, float(rng.choice([0.5, 1.0, 10.0])))
+
+
+def truth(A: np.ndarray) -> np.ndarray:
+    """Parts that add up, and one product that crosses two sites."""
+    return np.sin(2 * A[:, 0]) + 0.5 * A[:, 1] ** 2 + np.cos(A[:, 2]) + 0.7 * A[:, 3] + 0.3 * A[:, 0] * A[:, 2]
+
+
+@dataclass(frozen=True)
+class Federation:
+    sites: list[AdditiveSite]
+    tables: list[tuple[np.ndarray, np.ndarray]]  # test rows of each site's columns, and their targets
+    n_unlabelled: int
+
+
+def federation(
+    terms: Additive,
+    *,
+    n: tuple[int, ...] = (20, 15, 0),
+    m: int = 80,
+    seed: int = 0,
+    mean: float = 3.0,
+    policy: ResidualPolicy = EVERYTHING,
+    labels: Any = None,
+) -> Federation:
+    """Two or more sites with a correlated pair of columns each; ``labels`` changes a site's y before it is used."""
+    rng = np.random.default_rng(seed)
+    p = max(4, 2 * len(n))
+    mix = np.eye(p) + 0.3 * rng.normal(size=(p, p))
+    Z = rng.normal(size=(m, p)) @ mix
+    test = rng.normal(size=(60, p)) @ mix
+    sites, tables = [], []
+    for v, count in enumerate(n):
+        columns = slice(2 * v, 2 * v + 2)
+        positions = rng.choice(m, size=count, replace=False) if terms.rows == "common" else None
+        rows = Z[positions] if positions is not None else rng.normal(size=(count, p)) @ mix
+        y = mean + 2.0 * truth(rows) + 0.1 * rng.normal(size=count)
+        y = y if labels is None else labels(v, y)
+        sites.append(
+            AdditiveSite(rows[:, columns], y, Z[:, columns], terms, name=f"s{v}", positions=positions, policy=policy)
+        )
+        tables.append((test[:, columns], mean + 2.0 * truth(test)))
+    return Federation(sites, tables, m)

@@ -1,0 +1,206 @@
+"""One site's algebra for the additive objective, and the dense oracle: identities, and numerical gradients of J."""
+
+import numpy as np
+import pytest
+from additive_problems import Algebra, algebras, random_view
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sklearn.linear_model import Ridge
+
+from coreg_core.additive.exchange import split, stack
+from coreg_core.additive.oracle import covariance, exact_traces, objective, solve_dense
+from coreg_core.additive.view import AdditiveView, Hyper
+from coreg_core.errors import UsageError
+
+
+def fixed_point(problem, dense):
+    """x at the dense solution."""
+    s = problem.score(dense.w)
+    q, offset = np.zeros_like(s), 0
+    for view in problem.views:
+        alpha = dense.alpha[offset : offset + view.n_labelled]
+        q = q + view.coupling.backward(alpha[:, None])[:, 0]
+        offset += view.n_labelled
+    return stack(s[:, None], q[:, None], np.array([dense.intercept]))
+
+
+def applied(problem, x, part="affine"):
+    total = np.sum(
+        [
+            view.answer(x, view.y[:, None] if part == "affine" else None, hyper)
+            for view, hyper in zip(problem.views, problem.hypers, strict=True)
+        ],
+        axis=0,
+    )
+    total[-1] *= problem.intercept_prior
+    return total
+
+
+@given(algebras())
+def test_the_dense_solution_is_the_fixed_point_of_the_messages(problem):
+    dense = solve_dense(problem.views, problem.hypers, problem.intercept_prior)
+    x = fixed_point(problem, dense)
+    # The sum of the answers cancels: T has a spectral radius of some hundreds, and K a condition number of some thousands.
+    assert_allclose(applied(problem, x), x, atol=1e-9 * (1 + np.abs(x).max()))
+    for view, hyper, w in zip(problem.views, problem.hypers, dense.w, strict=True):
+        _, found = view.solve(x, view.y[:, None], hyper)
+        assert_allclose(found[:, 0], w, atol=1e-9 * (1 + np.abs(x).max()))
+
+
+@given(algebras(rows=(1, 6)), st.integers(0, 2**32 - 1))
+def test_the_dense_solution_minimises_J(problem, seed):
+    """J is quadratic: J(w* + t d) − J* = t² times a positive number, for every direction d."""
+    c = problem.intercept_prior
+    dense = solve_dense(problem.views, problem.hypers, c)
+    best = objective(problem.views, problem.hypers, dense.w, dense.intercept, c)
+    rng = np.random.default_rng(seed)
+    step = [rng.normal(size=w.shape) for w in dense.w]
+    da = float(rng.normal())
+
+    def along(t):
+        moved = [w + t * d for w, d in zip(dense.w, step, strict=True)]
+        return objective(problem.views, problem.hypers, moved, dense.intercept + t * da, c) - best
+
+    curvature = 0.5 * (along(1.0) + along(-1.0))
+    assert curvature > 0
+    # The slope at the optimum is 0: its rounding is that of J's own sums.
+    assert abs(along(1.0) - along(-1.0)) <= 1e-9 * (curvature + best)
+
+
+@given(algebras(rows=(1, 6), unlabelled=(1, 8)), st.integers(0, 2**32 - 1))
+def test_the_certificates_gradient_is_that_of_J(problem, seed):
+    """At any x: g_u = 2(σ⁻²ΨᵀSρ_s − Zᵀδ) and g_a = 2(e − ρ_a/c), against differences of J at (w(x), a)."""
+    rng = np.random.default_rng(seed)
+    c, m = problem.intercept_prior, problem.n_unlabelled
+    x = rng.normal(size=(2 * m + 1, 1))
+    rho = applied(problem, x) - x
+    rho_s, rho_q, rho_a = split(rho)
+    smoothed = np.sum(
+        [view.smoothed(rho_s, hyper) for view, hyper in zip(problem.views, problem.hypers, strict=True)], axis=0
+    )
+    delta, e = (rho_q - smoothed[:-1])[:, 0], smoothed[-1, 0]
+    w = [
+        view.solve(x, view.y[:, None], hyper)[1][:, 0]
+        for view, hyper in zip(problem.views, problem.hypers, strict=True)
+    ]
+    a = float(x[-1, 0])
+
+    def J(parts, intercept):
+        return objective(problem.views, problem.hypers, parts, intercept, c)
+
+    here = J(w, a)
+    # Central differences of a quadratic are exact but for rounding: eps J / step.
+    slack = 1e-9 * (1 + abs(here))
+    assert (J(w, a + 0.5) - J(w, a - 0.5)) == pytest.approx(2 * (e - rho_a[0] / c), abs=slack)
+    for u, (view, hyper) in enumerate(zip(problem.views, problem.hypers, strict=True)):
+        read = view.coupling.forward(rho_s)[:, 0] / hyper.noise
+        g = 2 * (view.psi.T @ read - view.shared.T @ delta)
+        for i in range(len(w[u])):
+            up, down = [part.copy() for part in w], [part.copy() for part in w]
+            up[u][i] += 0.5
+            down[u][i] -= 0.5
+            assert J(up, a) - J(down, a) == pytest.approx(g[i], abs=slack)
+        assert view.gradient_norm(rho_s[:, 0], delta, hyper) >= hyper.prior * float(g @ g) * (1 - 1e-12)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(0, 15))
+def test_one_site_is_ridge_regression(seed, n, m):
+    """Ψw + S Z w = Φw: nobody else is there to be smoothed. The intercept is one feature √c under the same prior."""
+    rng = np.random.default_rng(seed)
+    view, hyper, c = random_view(rng, n, m), Hyper(0.3, 0.7), 2.0
+    dense = solve_dense([view], [hyper], c)
+    rows = np.c_[view.labelled * np.sqrt(hyper.prior), np.full(n, np.sqrt(c))]
+    ridge = Ridge(alpha=hyper.noise, fit_intercept=False, solver="svd").fit(rows, view.y)
+    assert_allclose(dense.w[0], ridge.coef_[:-1] * np.sqrt(hyper.prior), atol=1e-10)
+    assert dense.intercept == pytest.approx(ridge.coef_[-1] * np.sqrt(c), abs=1e-10)
+
+
+@given(algebras(rows=(1, 6), unlabelled=(0, 0)))
+def test_without_shared_instances_the_sites_share_an_intercept_alone(problem):
+    """m = 0: J falls apart but for a, so that the other sites' labels move this one's part only through a."""
+    dense = solve_dense(problem.views, problem.hypers, problem.intercept_prior)
+    for view, hyper, w in zip(problem.views, problem.hypers, dense.w, strict=True):
+        ridge = Ridge(alpha=hyper.noise / hyper.prior, fit_intercept=False, solver="svd")
+        assert_allclose(w, ridge.fit(view.labelled, view.y - dense.intercept).coef_, atol=1e-8)
+
+
+def test_equal_views_learn_equal_parts():
+    view, hyper = random_view(np.random.default_rng(0), 7, 20), Hyper(0.2, 0.5)
+    dense = solve_dense([view, view], [hyper, hyper])
+    assert_allclose(dense.w[0], dense.w[1], atol=1e-12)
+    assert np.abs(dense.w[0]).max() > 0.01
+
+
+def test_a_site_without_labels_learns_from_what_the_others_need():
+    rng = np.random.default_rng(0)
+    with_labels, without = random_view(rng, 9, 20), random_view(rng, 0, 20)
+    problem = Algebra([with_labels, without], [Hyper(0.1, 1.0), Hyper(1.0, 1.0)], 1.0)
+    dense = solve_dense(problem.views, problem.hypers)
+    assert np.abs(dense.w[1]).max() > 1e-3
+    alpha, w = without.solve(fixed_point(problem, dense), np.zeros((0, 1)), problem.hypers[1])
+    assert alpha.shape == (0, 1)
+    assert_allclose(w[:, 0], dense.w[1], atol=1e-10)
+
+
+@given(algebras(), st.integers(0, 2**32 - 1))
+def test_labels_are_in_the_affine_part_alone(problem, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(2 * problem.n_unlabelled + 1, 3))
+    for view, hyper in zip(problem.views, problem.hypers, strict=True):
+        y = np.tile(view.y[:, None], 3)
+        at_zero = view.answer(np.zeros_like(x), y, hyper)
+        linear = view.answer(x, None, hyper)
+        assert_allclose(view.answer(x, y, hyper), at_zero + linear, atol=1e-9 * (1 + np.abs(linear).max()))
+        other = AdditiveView(rng.normal(size=view.n_labelled), view.labelled, view.shared, view.coupling)
+        assert np.array_equal(other.answer(x, None, hyper), linear)
+
+
+@given(algebras(rows=(1, 9)))
+def test_the_factor_solves_what_it_says(problem):
+    """(σ²I + τ²ΨΨᵀ)α = the right-hand side, formed and solved densely."""
+    rng = np.random.default_rng(0)
+    for view, hyper in zip(problem.views, problem.hypers, strict=True):
+        x = rng.normal(size=(2 * problem.n_unlabelled + 1, 2))
+        s, q, a = split(x)
+        y = rng.normal(size=(view.n_labelled, 2))
+        alpha, _ = view.solve(x, y, hyper)
+        K = hyper.noise * np.eye(view.n_labelled) + hyper.prior * view.psi @ view.psi.T
+        right = y - a - view.coupling.forward(s) - hyper.prior * view.psi @ (view.shared.T @ q)
+        assert_allclose(alpha, np.linalg.solve(K, right), rtol=1e-7, atol=1e-9 * (1 + np.abs(right).max()))
+
+
+@given(algebras(rows=(1, 5)))
+def test_traces_are_derivatives_of_the_evidence(problem):
+    """∂ log p(y)/∂ log τ_u² = ½(‖w_u‖²/τ_u² − γ_u) and ∂/∂ log σ_v² = ½(‖r_v‖²/σ_v² − κ_v): MacKay's fixed point is its root."""
+    c = problem.intercept_prior
+    y = np.concatenate([view.y for view in problem.views])
+
+    def evidence(hypers):
+        K = covariance(problem.views, hypers, c)
+        return -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(K)[1])
+
+    dense = solve_dense(problem.views, problem.hypers, c)
+    gamma, kappa = exact_traces(problem.views, problem.hypers, c)
+    offset, h = 0, 1e-5
+    for v, (view, hyper) in enumerate(zip(problem.views, problem.hypers, strict=True)):
+
+        def at(noise, prior, v=v):
+            changed = list(problem.hypers)
+            changed[v] = changed[v].times(noise, prior)
+            return evidence(changed)
+
+        r = hyper.noise * dense.alpha[offset : offset + view.n_labelled]
+        offset += view.n_labelled
+        by_prior = (at(1, np.exp(h)) - at(1, np.exp(-h))) / (2 * h)
+        by_noise = (at(np.exp(h), 1) - at(np.exp(-h), 1)) / (2 * h)
+        # Differences of step 1e-5: truncation h² and rounding eps · evidence / h.
+        slack = 1e-6 * (1 + abs(evidence(problem.hypers)))
+        assert by_prior == pytest.approx(0.5 * (dense.w[v] @ dense.w[v] / hyper.prior - gamma[v]), abs=slack)
+        assert by_noise == pytest.approx(0.5 * (r @ r / hyper.noise - kappa[v]), abs=slack)
+
+
+@pytest.mark.parametrize(("noise", "prior"), [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0), (1.0, float("inf"))])
+def test_noise_and_prior_are_positive(noise, prior):
+    with pytest.raises(UsageError, match="above 0"):
+        Hyper(noise, prior)
