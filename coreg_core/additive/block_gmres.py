@@ -80,8 +80,8 @@ def memory_for(n_unlabelled: int, n_columns: int, most_bytes: int) -> Memory:
 class Space:
     """A_old U = C with orthonormal C: what the last solve leaves to the next."""
 
-    U: Float64[Arr, "r p"]
-    C: Float64[Arr, "r p"]
+    U: Float64[Arr, "r n"]
+    C: Float64[Arr, "r n"]
 
     def direction(self, q: Float64[Arr, "r k"]) -> Float64[Arr, "r k"]:
         """M⁻¹ q."""
@@ -119,8 +119,8 @@ class GmresState:
     verified: Float64[Arr, " k"]  # the last true one
     R: Float64[Arr, "p k"]
     H: Float64[Arr, "rows cols"]
-    U: Float64[Arr, "r p"]  # the recycled space; no columns where there is none
-    C: Float64[Arr, "r p"]
+    U: Float64[Arr, "r n"]  # the recycled space; no columns where there is none
+    C: Float64[Arr, "r n"]
     basis: tuple[Arr, ...]
     directions: tuple[Arr, ...]  # what is asked: the basis itself, or M⁻¹ times it
 
