@@ -126,13 +126,14 @@ class Stalled:
 
 @dataclass(frozen=True)
 class QuestionAnswered:
-    """Everybody who was asked has answered; ``progress`` is what the step showed."""
+    """Everybody who was asked has answered; ``progress`` is what the step showed, ``phase`` what it belonged to, where there are any."""
 
     run: str
     question: int
     attempt: int
     answered: int
     progress: Progress | None
+    phase: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from coreg_core.errors import BadData, UsageError
 from coreg_core.views import Solution
 from site_agent.data.prepare import Prepared
-from site_agent.jobs.training import SiteResult
+from site_agent.jobs.remembered import SiteResult
 from site_agent.model_file import SiteModel, load_model, save_model
 
 

@@ -32,6 +32,7 @@ from coreg_core.additive.smoother import (
     Smoother,
     choose_smoother,
     near_groups,
+    smoother_at,
 )
 from coreg_core.additive.terms import BLEND, Additive
 from coreg_core.additive.tuning import NOISE_FLOOR, Traces, next_hyper, traces
@@ -178,6 +179,31 @@ class AdditiveSite:
     def hypers(self) -> list[Hyper]:
         """σ² and τ² of every step so far, in the federation's units; its start first."""
         return list(self._hypers)
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """The federation's mean and deviation, as SCORE told them."""
+        return self._units
+
+    @property
+    def found(self) -> list[Traces]:
+        """What the evidence showed at each tuning step."""
+        return list(self._traces)
+
+    def take_up(
+        self,
+        units: tuple[float, float],
+        smoother: tuple[int, float, float] | None,
+        hypers: list[Hyper],
+        found: list[Traces],
+    ) -> None:
+        """Be where another process of this site was: it kept its units, (candidate, η, r²), `hypers` and `found`."""
+        self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=units))
+        if smoother is not None:
+            setting = self._settings[None]
+            setting.smoother = smoother_at(self._candidates, *smoother)
+            self._set_view(setting)
+            self._hypers, self._traces = list(hypers), list(found)
 
     @property
     def view(self) -> AdditiveView:

@@ -154,6 +154,11 @@ def choose_smoother(
     return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
 
 
+def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
+    """The smoother that was chosen before, on the same bits."""
+    return Smoother(candidate, eta, r2, _filter(*_spectrum(features[candidate]), eta))
+
+
 def _spectrum(candidate: Candidate) -> tuple[Arr, Arr]:
     values, V = np.linalg.eigh(candidate.shared.T @ candidate.shared)
     return np.maximum(values, 0.0), V
