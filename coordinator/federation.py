@@ -79,7 +79,10 @@ def handle(federation: Federation, event: Event) -> tuple[Federation, list[Actio
 
 def _joined(federation: Federation, hello: Hello) -> tuple[Federation, list[Action]]:
     if reason := _objection(federation, hello):
-        return _reject(_without(federation, hello.site), hello.site, reason)
+        # It replaced whatever session the site had, and cannot stay itself.
+        federation, actions = _ended(federation, hello.site, Happening.LOST, "its session was replaced")
+        told: list[Action] = [Reject(hello.site, reason), Notify(notices.SessionRejected(hello.site, reason))]
+        return federation, [*told, *actions]
     federation = replace(federation, sessions={**federation.sessions, hello.site: hello})
     return _tell(federation, _runs_of(federation, hello.site), Happening.JOINED, hello.site)
 
@@ -122,10 +125,6 @@ def _ended(federation: Federation, site: str, how: Happening, reason: str) -> tu
         return federation, []  # it was rejected or replaced
     federation = _without(federation, site)
     return _tell(federation, _runs_of(federation, site), how, site, reason)
-
-
-def _reject(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:
-    return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason))]
 
 
 def _without(federation: Federation, site: str) -> Federation:

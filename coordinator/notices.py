@@ -126,7 +126,7 @@ class Stalled:
 
 @dataclass(frozen=True)
 class QuestionAnswered:
-    """Everybody who was asked has answered; ``progress`` is what the step showed, ``phase`` what it belonged to, where there are any."""
+    """Everybody who was asked has answered; ``progress`` is what the step showed, and ``phase`` what it belonged to."""
 
     run: str
     question: int

@@ -52,6 +52,9 @@ def most_questions(plan: Plan) -> int:
             return additive_questions.most_questions(plan.objective)
 
 
+NOTHING_MORE = ResidualPolicy()
+
+
 @dataclass(frozen=True)
 class Terms:
     """What the site's operator has said, and what its ledger remembers, as functions.
@@ -74,7 +77,7 @@ class Terms:
     most_questions: Callable[[Plan], int] = most_questions
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
-    residuals: ResidualPolicy = ResidualPolicy()
+    residuals: ResidualPolicy = NOTHING_MORE
 
 
 class Site:
@@ -151,9 +154,13 @@ class Site:
                 residuals = self._terms.residuals
                 return additive.begin(plan, terms, self.name, self._data, pin_threads, remembered, most, residuals)
 
+    @property
+    def _under_way(self) -> list[str]:
+        """Runs whose plan was accepted in this session and that have not ended."""
+        return sorted(run for run in self._in_session if run in self.runs and not self.runs[run].over)
+
     def _objection(self, plan: Plan) -> str | None:
-        busy = sorted(run for run in self._in_session if run in self.runs and not self.runs[run].over)
-        if busy:
+        if busy := self._under_way:
             return f"this site takes part in run {busy[0]}, and in one run at a time."
         if self._begun >= MOST_BEGUN:
             return f"{self._begun} runs were begun here and none was finished. Its operator may start the agent again."
@@ -179,6 +186,8 @@ class Site:
     def _finished(self, finished: Finished) -> list[FromSite]:
         known = self.runs.get(finished.run)
         if known is None:
+            if self._under_way:
+                return []  # the end of a run that this site has nothing to do with
             if finished.targets is not None or finished.outcome is Outcome.CONVERGED:
                 self.breach = f"ended run {finished.run} with a model, whose plan was not accepted."
                 return []

@@ -180,17 +180,19 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
-                asked[entry["question"], entry["attempt"]] = entry["asked"]
+                number = (entry["question"], entry["attempt"])
                 kept = SiteMemory.from_json(entry["kept"])
-                if entry["question_kind"] == "MODEL":
+                if entry["question_kind"] == "MODEL" and number not in asked:
                     verified.append(Verified(entry["target"], ()))
+                asked[number] = entry["asked"]
         elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
-                asked[entry["question"], entry["attempt"]] = f"{entry['part']}:{entry['target']}"
-                if entry["verifies"]:
+                number = (entry["question"], entry["attempt"])
+                if entry["verifies"] and number not in asked:
                     columns = tuple(Column(*column) for column in entry["columns"])
                     verified.append(Verified(entry["target"], columns))
+                asked[number] = f"{entry['part']}:{entry['target']}"
     return Remembered(answered, asked, tuple(verified[-2:]), kept)
 
 

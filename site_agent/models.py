@@ -54,19 +54,23 @@ class Models:
             path = self.output
             if len(couplings) > 1:  # a path of λ: one model for each
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
-            self._save(path, result, solution, coupling, note)
-            paths.append(path)
+            paths.append(self._save(path, result, solution, coupling, note))
         if self.alone is not None and result.alone is not None:
-            self._save(self.alone, result, result.alone, 0.0, note)
-            paths.append(self.alone)
+            paths.append(self._save(self.alone, result, result.alone, 0.0, note))
         return tuple(paths)
 
     def _save(
         self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
-    ) -> None:
+    ) -> Path:
         assert result.plan is not None
-        if (kept := set_aside(path, result.plan.run)) is not None:
-            note(f"{path} was the model of an earlier run; it is kept as {kept}")
+        run = result.plan.run
+        try:
+            if (kept := set_aside(path, run)) is not None:
+                note(f"{path} was the model of an earlier run; it is kept as {kept}")
+        except BadData:  # a path of couplings goes to names that nobody could look at before the plan came
+            elsewhere = free_name(path, run)
+            note(f"{path} is no model of coreg, and stays as it is: the model goes to {elsewhere}")
+            path = elsewhere
         model = SiteModel(
             function=solution.function,
             preprocessing=self.prepared.preprocessing,
@@ -74,12 +78,13 @@ class Models:
             shift=result.shift,
             scale=result.scale,
             site=self.site,
-            run=result.plan.run,
+            run=run,
             stop=result.outcome.name,
             coupling=coupling,
             plan=result.plan.to_dict(),
         )
         save_model(path, model)
+        return path
 
 
 def set_aside(path: Path, run: str) -> Path | None:
@@ -89,13 +94,18 @@ def set_aside(path: Path, run: str) -> Path | None:
     earlier = load_model(path)
     if earlier.run == run:
         return None  # fetched again: the same model once more
-    kept = path.with_name(f"{path.stem}-run-{earlier.run}{path.suffix}")
-    number = 2
-    while kept.exists():
-        kept = path.with_name(f"{path.stem}-run-{earlier.run}-{number}{path.suffix}")
-        number += 1
+    kept = free_name(path, earlier.run)
     path.rename(kept)
     return kept
+
+
+def free_name(path: Path, run: str) -> Path:
+    """A name beside that path which tells the run and which nobody has."""
+    found, number = path.with_name(f"{path.stem}-run-{run}{path.suffix}"), 2
+    while found.exists():
+        found = path.with_name(f"{path.stem}-run-{run}-{number}{path.suffix}")
+        number += 1
+    return found
 
 
 def check_output(path: Path | None) -> None:

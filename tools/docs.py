@@ -15,16 +15,18 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
 import typer.main  # noqa: E402
+from pydantic import BeforeValidator  # noqa: E402
 
 import coordinator.cli  # noqa: E402
 import coreg_sim.cli  # noqa: E402
 import site_agent.cli  # noqa: E402
 from coordinator.config import Configuration  # noqa: E402
-from coordinator.phases import state_diagram  # noqa: E402
+from coordinator.jobs.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
-from coreg_core.rounds.schedule import Stop  # noqa: E402
-from coreg_wire.console import EXIT_CODE_OF_STOP, EXIT_CODES  # noqa: E402
+from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
+from coreg_wire.console import EXIT_CODES  # noqa: E402
 from site_agent.policy import Policy  # noqa: E402
+from site_agent.settings import NOT_IN_FILE, Settings  # noqa: E402
 
 PROGRAMS = {
     "coreg-coordinator": typer.main.get_command(coordinator.cli.app),
@@ -32,6 +34,8 @@ PROGRAMS = {
     "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
 }
 WIDTH = 100
+UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)"}  # defaults that depend on another key
+UNLIMITED = 2**31 - 1  # what fits the wire's integers is no limit that anybody meets
 
 
 def commands() -> Iterator[tuple[str, Any, list[str]]]:
@@ -77,8 +81,15 @@ def messages() -> str:
 
 
 def plain(value: object) -> str:
-    # None is min_sites alone: a default that depends on another key.
-    return "all sites" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    match value:
+        case bool():
+            return str(value).lower()
+        case (single,):
+            return plain(single)
+        case tuple():
+            return ", ".join(map(plain, value))
+        case _:
+            return str(value)
 
 
 def allowed(schema: dict[str, Any]) -> str:
@@ -95,7 +106,7 @@ def allowed(schema: dict[str, Any]) -> str:
         case "string":
             return "path" if schema.get("format") == "path" else "text"
         case kind:
-            if "maximum" in schema:
+            if schema.get("maximum", UNLIMITED) < UNLIMITED:
                 return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
             limits = {"exclusiveMinimum": ">", "minimum": "≥"}
             return " ".join([kind, *(f"{sign} {schema[key]:g}" for key, sign in limits.items() if key in schema)])
@@ -104,8 +115,12 @@ def allowed(schema: dict[str, Any]) -> str:
 def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -> list[str]:
     rows = []
     for name, field in fields.items():
-        default = "required" if field.is_required() else f"`{plain(field.default)}`"
-        rows.append(f"| `{prefix}{name}` | {default} | {allowed(schema['properties'][name])} |")
+        said = UNSAID[name] if field.default is None else plain(field.default)
+        default = "required" if field.is_required() else f"`{said}`"
+        values = allowed(shape := schema["properties"][name])
+        if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # one may stand for a list of one
+            values = f"{allowed(shape['items'])} or {values}"
+        rows.append(f"| `{prefix}{name}` | {default} | {values} |")
     return rows
 
 
@@ -125,14 +140,13 @@ def policy() -> str:
 def agent() -> str:
     options: dict[str, Any] = {opt: param for param in PROGRAMS["coreg-agent"].params for opt in param.opts}
     rows = []
-    for key in site_agent.cli.CONFIG_KEYS:
+    for key, field in Settings.model_fields.items():
+        if key in NOT_IN_FILE:
+            continue
         option = "--no-scale" if key == "scale" else f"--{key}"
         variable = options[option].envvar
-        default = site_agent.cli.DEFAULTS.get(key)
-        rows.append(
-            f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} "
-            f"| {'' if default is None else f'`{plain(default)}`'} |"
-        )
+        default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
+        rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
     return table("| agent.toml | option | environment | default |", rows)
 
 
@@ -141,7 +155,7 @@ def exit_codes() -> str:
 
 
 def stops() -> str:
-    rows = [f"| {stop.name} | {EXIT_CODE_OF_STOP[stop.name]} | {stop.value} |" for stop in Stop]
+    rows = [f"| {o.name} | {exit_code(o)} | {' '.join([o.value, advice(o)]).rstrip()} |" for o in Outcome]
     return table("| stop | exit code | what it says |", rows)
 
 

@@ -1,8 +1,8 @@
 """The additive objective as a run computes it: the schedule of `coreg_core.additive.training` over sums of shares.
 
-Every question goes to every site, and a change of membership begins the training anew: all of it depends on who takes part. No snapshots:
-a solve's basis is a hundred times a sum, so the sums are kept from the attempt's beginning, and taken again when a run is taken up.
-Knows plans, that schedule and messages; nothing of sessions, timers or files.
+Every question goes to every site, and a change of membership begins the training anew: all of it depends on who takes part. No
+snapshots: a solve's basis is a hundred times a sum, so the sums are kept from the attempt's beginning, and taken again when a run
+is taken up. Knows plans, that schedule and messages; nothing of sessions, timers or files.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ class Computation(Protocol):
 
     @property
     def tries_out(self) -> bool:
-        """Whether a site outside the membership can be asked the open question on trial; otherwise to accept the plan is enough."""
+        """Whether a site outside the membership is asked the open question on trial; otherwise its acceptance is enough."""
         ...
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None, rounds: int, known: Vector | None) -> Any:

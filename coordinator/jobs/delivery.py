@@ -8,7 +8,7 @@ from coordinator import notices
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
 from coordinator.records import Closed, Delivered, Ended
-from coreg_core.messages import Finished
+from coreg_core.messages import Dismissed, Finished
 from coreg_core.outcomes import Outcome
 
 # Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
@@ -41,6 +41,8 @@ def deliver(reaction: Reaction, given_up: frozenset[str] = frozenset()) -> None:
     for site in live.receivers:
         if site in told:
             send_end(reaction, site)
+    for site in sorted(live.here - set(live.receivers)):
+        send_end(reaction, site)  # it came late, or was dropped and not taken back: it hears so
     if reaction.run.awaited:
         reaction.deadline(reaction.run.clocks.round)
     else:
@@ -48,12 +50,16 @@ def deliver(reaction: Reaction, given_up: frozenset[str] = frozenset()) -> None:
 
 
 def send_end(reaction: Reaction, site: str) -> None:
-    """`Finished`, with the targets that the site's models answer to, where there are any."""
+    """`Finished`, with the targets that the site's models answer to, where there are any; or that it ended without this site."""
     recorded = reaction.recorded
     assert reaction.live.ending is not None
     outcome, reason = reaction.live.ending
     models = recorded.models
-    if models is None or site not in recorded.participants:
+    if recorded.participants and site not in recorded.participants:
+        why = f"{site}: the run ended ({outcome.name.lower()}) with {', '.join(recorded.participants)}, and without this site."
+        reaction.send(site, Dismissed(reaction.run.name, Outcome.STALLED, why))
+        return
+    if models is None:
         reaction.send(site, Finished(reaction.run.name, outcome, reason))
         return
     assert recorded.computation is not None, "models before any membership"

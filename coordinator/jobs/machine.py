@@ -170,6 +170,9 @@ def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
         return _take_up_delivery(recorded, clocks)
     phase = Phase.ENROLLING if recorded.computation is None else Phase.RETURNING
     reaction = Reaction(Run(recorded, Live(phase), clocks))
+    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
+        delivery.end(reaction, last.outcome, last.reason)
+        return reaction.run, reaction.actions
     name, awaited = recorded.plan.run, reaction.run.awaited
     if phase is Phase.ENROLLING:
         reaction.notify(notices.RunBegan(name, awaited))

@@ -11,6 +11,7 @@ from coordinator.events import Expect
 from coordinator.jobs import asking, delivery
 from coordinator.jobs.computation import computation_of
 from coordinator.jobs.phases import Phase, Turn
+from coordinator.jobs.recorded import Recorded
 from coordinator.jobs.run import Reaction
 from coordinator.records import MembershipChanged, SiteExcluded
 from coreg_core.errors import UsageError
@@ -158,17 +159,24 @@ def exclude(reaction: Reaction, site: str, outcome: Outcome, reason: str) -> Non
         delivery.not_waited_for(reaction, site)
         return
     _put_out(reaction, site, outcome, reason)
-    recorded, plan = reaction.recorded, reaction.plan
-    if recorded.participants and site not in recorded.participants:
+    recorded = reaction.recorded
+    counted = recorded.participants or reaction.plan.sites
+    if site not in counted:
         return  # it came late or came back, and nobody counts on it
-    remaining = [s for s in (recorded.participants or plan.sites) if s not in recorded.excluded]
-    too_few = len(remaining) < plan.membership.min_sites
-    if too_few or (recorded.participants and plan.membership.on_lost == "wait"):
-        delivery.end(reaction, outcome, reason)
+    if (last := cannot_go_on_without(recorded)) is not None:
+        delivery.end(reaction, last.outcome, last.reason)
     elif reaction.live.phase in (Phase.ASKING, Phase.STALLED):
-        regroup(reaction, remaining)
+        regroup(reaction, [s for s in counted if s not in recorded.excluded])
     elif not reaction.run.awaited:
         send_plan(reaction) if reaction.live.phase is Phase.ENROLLING else begin(reaction)
+
+
+def cannot_go_on_without(recorded: Recorded) -> SiteExcluded | None:
+    """The exclusion that ends the run by its plan; None where those who are left may go on."""
+    terms, counted = recorded.plan.membership, recorded.participants or recorded.plan.sites
+    out = [recorded.excluded[s] for s in recorded.excluded if s in counted]
+    too_few = len(counted) - len(out) < terms.min_sites
+    return out[-1] if out and (too_few or (recorded.participants and terms.on_lost == "wait")) else None
 
 
 def _put_out(reaction: Reaction, site: str, outcome: Outcome, reason: str) -> None:

@@ -64,12 +64,12 @@ def go_on(reaction: Reaction) -> None:
     here = [s for s in reaction.recorded.participants if s in live.ready and s not in reaction.run.awaited]
     here += [s for s in sorted(live.proven & live.ready) if s not in here]
     if live.phase is Phase.STALLED and terms.on_lost == "continue" and len(here) >= terms.min_sites:
-        membership.regroup(reaction, here)
+        membership.drop(reaction, here)
 
 
 def settle(reaction: Reaction) -> None:
     """Whatever happened: where everybody who was asked has answered, step; held answers may answer the next question too."""
-    while reaction.live.ask is not None and not reaction.run.awaited:
+    while reaction.live.phase in (Phase.ASKING, Phase.STALLED) and not reaction.run.awaited:
         _step(reaction)
 
 

@@ -1,6 +1,6 @@
-r"""What a site has to remember between questions, in a few numbers: enough to be where it was in another process, on the same bits.
+r"""What a site has to remember between questions: a few numbers, by which another process is where it was, on the same bits.
 
-Everything else of a site (features, factors, its model alone) follows from its data and the terms. These follow from questions, and
+Everything else of a site (features, factors, its model alone) follows from its data and the terms. These follow from questions;
 whoever serves a site writes them down with each answer, so that nobody has to repeat questions, or disclose anything twice, for
 a site that comes back. None of it is sent. Knows one site; no message and no file.
 """
@@ -20,7 +20,7 @@ _BEFORE_SCORE = (Ask.LABELS, Ask.SPREAD)
 
 @dataclass(frozen=True)
 class SiteMemory:
-    """Where the training stands; units of the labels; which smoother (candidate, η, r²); σ² and τ², and what was found, a step."""
+    """Where the training stands; units of labels; the smoother (candidate, η, r²); σ² and τ², and what was found, a step."""
 
     position: Position
     units: tuple[float, float]

@@ -1,7 +1,7 @@
 r"""A site's part in one training of the additive objective: begun by a plan, changed by each question, over with `Finished`.
 
-Held to the plan like the agreement's (jobs/training.py): every question must be what the schedule asks at that place, a repeated one gets
-the same answer, another one under an old number is refused. What the site has to remember between questions are a few numbers
+Held to the plan like the agreement's (jobs/training.py): every question must be what the schedule asks at that place, a repeated
+one gets the same answer, another one under an old number is refused. What the site has to remember between questions are a few numbers
 (`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The engine keeps
 factors and those numbers; everything else is a frozen value.
 """
@@ -78,7 +78,8 @@ class AdditiveTraining:
     def _counted(self, inquiry: Inquiry, question: Question, share: Share) -> tuple["AdditiveTraining", Share]:
         before = self.remembered
         verified = before.verified
-        if inquiry.kind is Ask.MODEL and inquiry.targets is not None:
+        repeated = (inquiry.question, inquiry.attempt) in before.asked
+        if inquiry.kind is Ask.MODEL and inquiry.targets is not None and not repeated:
             verified = (*verified, Verified(inquiry.targets.digest, ()))[-2:]
         asked = {**before.asked, (inquiry.question, inquiry.attempt): inquiry.digest}
         here = position_after(self.terms, question)
@@ -166,7 +167,7 @@ class AdditiveTraining:
             )
         if engine.smoother is not None:
             told.append(
-                f"before anything was trained, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}; "
+                f"before anything was trained, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
                 "below 0.2 little is to be gained, above 0.8 much"
             )
         return tuple(told)

@@ -81,13 +81,14 @@ def begin(
         with np.errstate(all="ignore"):  # what overflows is said below, in words
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
+            alone = view.respond(np.zeros((m, 1)), np.zeros(1))
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
     except CoregError:
         raise
     except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
         raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
-    if not (np.isfinite(bound) and np.isfinite(norm)):
+    if not (np.isfinite(bound) and np.isfinite(norm) and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
     accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
@@ -123,7 +124,7 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
 def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Training, Prediction]:
     before = training.remembered
     verified = before.verified
-    if ask.verifies:
+    if ask.verifies and (ask.question, ask.attempt) not in before.asked:  # repeated, it is one question
         verified = (*verified, Verified(ask.targets.digest, ask.columns))[-2:]
     asked = {**before.asked, (ask.question, ask.attempt): question_digest(ask)}
     remembered = Remembered(before.answered + 1, asked, verified)

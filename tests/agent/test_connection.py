@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from coreg_core.errors import Unreachable
-from site_agent.connection import Dial, take_part
+from site_agent.connection import Dial, Watcher, take_part
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.machine import PrivateData, Site
 
 
 def dial(folder, address, patience):
@@ -21,13 +22,13 @@ def dial(folder, address, patience):
     rng = np.random.default_rng(0)
     data = PrivateData(rng.normal(size=(4, 2)), rng.normal(size=4), rng.normal(size=(5, 2)), "d")
     notes, ledger = [], Ledger(folder / "ledger.jsonl")
+    watcher = Watcher(notes.append, lambda message: None, lambda result: None)
     since = time.monotonic()
     try:
         with pytest.raises(Unreachable) as gave_up:
             asyncio.run(
                 asyncio.wait_for(
-                    take_part(Site("north", data), ledger, Dial(address, None, patience), notes.append, lambda m: None),
-                    timeout=40,
+                    take_part(Site("north", data), ledger, Dial(address, None, patience), watcher), timeout=40
                 )
             )
     finally:

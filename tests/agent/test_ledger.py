@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,17 +13,33 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import Fault, Hello, Leaving, PlanAccepted, PlanRefused, Prediction, Vector
+from coreg_core.messages import (
+    Ask,
+    Fault,
+    Fetched,
+    FromSite,
+    Hello,
+    Leaving,
+    PlanAccepted,
+    PlanRefused,
+    Prediction,
+    Vector,
+)
+from coreg_core.rounds.columns import Column
 from site_agent.cli import app
 from site_agent.ledger import GENESIS, Ledger, read_ledger
 
 EVERYTHING = (
-    Hello("north", 1, 3, "digest of the ids"),
+    Hello("north", 2, "0.2.0"),
     PlanRefused("r", "too many rounds"),
-    PlanAccepted("r", "digest of the plan", "digest of the data", 1.5, 12.25, 1),
+    PlanAccepted("r", "digest of the plan", 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1),
     Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
     Fault("r", 1, 0, "another target under an old number"),
+    Fetched("r"),
     Leaving("over"),
+)
+QUESTION = Ask(
+    "r", 0, 0, "affine", (Column(0.1, 0.6), Column(1.0, 6.0)), True, Vector(np.arange(6.0).reshape(3, 2) / 7.0)
 )
 
 
@@ -30,25 +47,42 @@ def write(path, messages=EVERYTHING):
     ledger = Ledger(path)
     try:
         for message in messages:
-            ledger.record(message)
+            ledger.record(message, QUESTION if isinstance(message, Prediction | Fault) else None)
     finally:
         ledger.close()
     return ledger
 
 
 def test_every_kind_of_message_is_told_with_what_it_disclosed(tmp_path):
+    assert {type(message) for message in EVERYTHING} == set(get_args(FromSite))
     sent = write(tmp_path / "l").sent
     told = list(read_ledger(tmp_path / "l"))
     assert [e["kind"] for e in told] == [type(m).__name__ for m in EVERYTHING]
-    assert told[0]["ids_digest"] == "digest of the ids"
+    assert (told[0]["protocol"], told[0]["release"]) == (2, "0.2.0")
+    assert (told[2]["n_unlabelled"], told[2]["ids_digest"]) == (3, "digest of the ids")
     assert (told[2]["bound"], told[2]["scale"], told[2]["numbers"]) == (1.5, 12.25, 2)  # b_v and the targets' norm
-    assert told[3]["numbers"] == 6
+    assert (told[3]["numbers"], told[3]["sent"]) == (6, "in clear")
     for entry, message in zip(told, EVERYTHING, strict=True):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
     assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
     assert sum(s.numbers for s in sent.values()) == 8
     assert told[0]["previous"] == GENESIS
+
+
+def test_an_answer_is_told_with_the_question_that_it_answers(tmp_path):
+    """What a site remembers over a restart, and what an auditor needs to see what the answers amount to."""
+    write(tmp_path / "l")
+    told = next(e for e in read_ledger(tmp_path / "l") if e["kind"] == "Prediction")
+    assert {name: told[name] for name in ("run", "question", "attempt", "part", "target", "columns", "verifies")} == {
+        "run": "r",
+        "question": 0,
+        "attempt": 0,
+        "part": "affine",
+        "target": QUESTION.targets.digest,
+        "columns": [[0.1, 0.6], [1.0, 6.0]],
+        "verifies": True,
+    }
 
 
 @given(data=st.data())
@@ -172,7 +206,7 @@ def test_what_the_chain_shows_and_what_it_does_not_is_said(tmp_path):
     told = CliRunner().invoke(app, ["ledger", str(tmp_path / "l")])
     assert told.exit_code == 0
     last = told.output.splitlines()[-1]
-    assert last.startswith("6 entries; the chain is whole up to the last line")
+    assert last.startswith("7 entries; the chain is whole up to the last line")
     assert "cut off" in last
     for words in (["ledger", "--help"], ["--help"]):
         page = " ".join(CliRunner().invoke(app, words).output.split())
@@ -189,5 +223,6 @@ def test_no_number_that_left_stands_in_the_ledger(tmp_path):
     write(path, [dataclasses.replace(EVERYTHING[3], values=values)])
     text = path.read_text()
     assert values.digest in text
-    assert "0.123456789" not in text
-    assert "987.654321" not in text
+    assert QUESTION.targets.digest in text
+    for number in ("0.123456789", "987.654321", *(repr(x) for x in QUESTION.targets.values.ravel().tolist()[1:])):
+        assert number not in text

@@ -11,14 +11,15 @@ from safetensors import safe_open
 
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
-from coreg_core.messages import Hello, Leaving, Prediction, Vector
+from coreg_core.messages import Ask, Hello, Leaving, Prediction, Vector
+from coreg_core.rounds.columns import Column
 from coreg_core.views import KernelExpansion
-from site_agent.ledger import Ledger, read_ledger
-from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
-from site_agent.policy import Policy, read_policy
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
+from site_agent.ledger import Ledger, read_ledger
+from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
+from site_agent.policy import Policy, read_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 
@@ -95,9 +96,10 @@ def test_predictions_are_written_with_their_ids(tmp_path, suffix):
 
 def entries(path, count=4):
     ledger = Ledger(path)
-    ledger.record(Hello("north", 1, 3, "d"))
+    ledger.record(Hello("north", 2, "test"))
     for i in range(count - 2):
-        ledger.record(Prediction("r", i, 0, Vector(np.full((3, 1), float(i)))), "affine" if i == 0 else "linear")
+        ask = Ask("r", i, 0, "affine" if i == 0 else "linear", (Column(0.5, 3.0),), i == 0, Vector(np.zeros((3, 1))))
+        ledger.record(Prediction("r", i, 0, Vector(np.full((3, 1), float(i)))), ask)
     ledger.record(Leaving("over"))
     ledger.close()
     return ledger
@@ -109,6 +111,7 @@ def test_the_ledger_tells_what_left(tmp_path):
     told = list(read_ledger(path))
     assert [e["kind"] for e in told] == ["Hello", "Prediction", "Prediction", "Leaving"]
     assert [e.get("part") for e in told] == [None, "affine", "linear", None]
+    assert [e.get("verifies") for e in told] == [None, True, False, None]
     assert told[2]["sha256"] == Vector(np.full((3, 1), 1.0)).digest
     assert ledger.sent["Prediction"].numbers == 6
     assert path.stat().st_mode & 0o777 == 0o600
@@ -150,19 +153,19 @@ def test_a_policy_refuses_by_key(tmp_path):
     plan = make_plan()
     assert Policy().objection(plan) is None
     refusals = {
-        "max_rounds": dataclasses.replace(plan, max_rounds=10**6),
-        "min_sites": dataclasses.replace(plan, min_sites=1),
-        "coupling_max": dataclasses.replace(plan, coupling=(0.1, 1e4)),
-        "most_couplings": dataclasses.replace(plan, coupling=(0.1,) * 65),
-        "most_threads": dataclasses.replace(plan, threads=65),
+        "max_rounds": make_plan(max_rounds=10**6),
+        "min_sites": make_plan(min_sites=1),
+        "coupling_max": make_plan(coupling=(0.1, 1e4)),
+        "most_threads": make_plan(threads=65),
     }
     for key, asked in refusals.items():
         assert key in (Policy().objection(asked) or ""), key
+    assert "most_couplings" in (Policy(most_couplings=63).objection(make_plan(coupling=(0.1,) * 64)) or "")
     secret = Policy(disclose_target_norm=False, disclose_bound="a-priori")
-    said = secret.objection(dataclasses.replace(plan, target="centred", bound="tight")) or ""
+    said = secret.objection(make_plan(target="centred", bound="tight")) or ""
     assert "disclose_target_norm" in said
     assert "disclose_bound" in said
-    assert secret.objection(dataclasses.replace(plan, target="standardised", bound="a-priori")) is None
+    assert secret.objection(make_plan(target="standardised", bound="a-priori")) is None
     path = tmp_path / "policy.toml"
     path.write_text("coupling_maximum = 3\n")
     with pytest.raises(UsageError, match="coupling_maximum"):

@@ -19,10 +19,10 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
 from coreg_core.views import KernelExpansion
 from site_agent import model_file
-from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
+from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z

@@ -1,12 +1,12 @@
 """policy.toml: every key decides something, the border itself is allowed, and a mistake in the file is never a default."""
 
-import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 
 from coreg_core.errors import UsageError
+from coreg_core.rounds.questions import most_questions
 from site_agent.policy import Policy, read_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
@@ -26,28 +26,33 @@ BORDERS = {
 
 
 def test_every_key_has_a_border_here():
-    assert set(BORDERS) == set(Policy.model_fields)
+    assert set(BORDERS) | {"most_questions"} == set(Policy.model_fields)
 
 
 @pytest.mark.parametrize("key", BORDERS)
 def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
-    plan = dataclasses.replace(
-        make_plan(), min_sites=3, coupling=(1.0,), max_rounds=10, threads=1, target="standardised"
-    )
-    plan = dataclasses.replace(plan, bound="a-priori")
+    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "target": "standardised"}
+    terms["bound"] = "a-priori"
     policy = Policy(**{key: value})
-    assert policy.objection(dataclasses.replace(plan, **fits)) is None
-    objection = policy.objection(dataclasses.replace(plan, **beyond))
+    assert policy.objection(make_plan(**(terms | fits))) is None
+    objection = policy.objection(make_plan(**(terms | beyond)))
     assert objection is not None
     assert key in objection
     assert "this site's policy" in objection
 
 
 def test_every_broken_key_is_named_at_once():
-    plan = dataclasses.replace(make_plan(), max_rounds=10**6, threads=65, coupling=(1e9,))
+    plan = make_plan(max_rounds=10**6, threads=65, coupling=(1e9,))
     objection = Policy().objection(plan) or ""
     assert all(key in objection for key in ("max_rounds", "most_threads", "coupling_max"))
+
+
+def test_how_many_questions_is_no_objection_but_a_budget():
+    plan = make_plan(max_rounds=7)
+    assert Policy().questions(plan) == most_questions(7) == 16
+    assert Policy(most_questions=3).questions(plan) == 3
+    assert Policy(most_questions=3).objection(plan) is None, "a run that takes longer than it is said to is held to it"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,7 @@ def test_every_broken_key_is_named_at_once():
         ("max_round = 5", "max_round"),
         ("max_rounds = 0", "max_rounds"),
         ("max_rounds = 1.5", "max_rounds"),
+        ("most_questions = 0", "most_questions"),
         ("coupling_max = nan", "coupling_max"),
         ("coupling_max = -1", "coupling_max"),
         ('disclose_bound = "loose"', "disclose_bound"),

@@ -161,18 +161,18 @@ def test_exit_code_3_when_it_does_not_converge():
     words = ("coreg-sim", "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3)
     code, out, _err = run(*words)
     assert code == 3
-    assert "max_rounds: Reached max_rounds" in out
+    assert "was reached before the tolerances. Raise max_rounds, or use conjugate gradients." in out
 
 
 @pytest.fixture
 def model_of_two_features(tmp_path):
     """a, a number, and c, a text: what they were when the model was made."""
     import numpy as np
-    from site_agent.data.preprocessing import Preprocessing
-    from site_agent.tables import load_site_tables
 
     from coreg_core.kernels import Gaussian
     from coreg_core.views import KernelExpansion
+    from site_agent.data.preprocessing import Preprocessing
+    from site_agent.data.shared_set import load_site_tables
     from site_agent.model_file import SiteModel, save_model
 
     (tmp_path / "t.csv").write_text("id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n")
@@ -217,27 +217,50 @@ def test_a_federations_name_is_one_line_of_text_that_can_be_read(tmp_path, name)
 @pytest.mark.parametrize("name", ["my federation", "Föderation «Süd» 2026", "x" * 200])
 def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
     from coordinator.config import read_configuration
-    from coreg_wire.codec import plan_from_proto, plan_to_proto
+    from coreg_core.plan import Plan
+    from coreg_wire.v1 import federation_pb2 as pb
+    from coreg_wire.values import fill, read
 
     (tmp_path / "federation.toml").write_text(f'[federation]\nname = "{name}"\nsites = ["a"]\n', encoding="utf-8")
     plan = read_configuration(tmp_path / "federation.toml").plan()
-    assert plan_from_proto(plan_to_proto(plan)).digest == plan.digest
+    message = pb.Plan()
+    fill(message, plan)
+    again = read(Plan, message)
+    assert again == plan
+    assert again.digest == plan.digest
 
 
-def test_every_stop_has_a_documented_exit_code():
+def test_every_outcome_has_a_documented_exit_code():
+    from coreg_core.outcomes import Outcome, exit_code
     from coreg_core.rounds.schedule import Stop
-    from coreg_wire.console import EXIT_CODE_OF_STOP, EXIT_CODES
+    from coreg_wire.console import EXIT_CODES
 
-    assert set(EXIT_CODE_OF_STOP) == set(Stop.__members__)
-    assert set(EXIT_CODE_OF_STOP.values()) <= set(EXIT_CODES)
+    assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
+    assert exit_code(Outcome.CONVERGED) == 0
+    assert all(exit_code(outcome) for outcome in Outcome if outcome is not Outcome.CONVERGED)
+    assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
+
+
+def test_every_outcome_says_what_happened_and_what_to_do():
+    from coreg_core.outcomes import Outcome, advice, told
+
+    for outcome in Outcome:
+        assert bool(advice(outcome)) is (outcome is not Outcome.CONVERGED)
+        assert told(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
+        assert told(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
 
 
 def test_the_sample_configurations_are_read(tmp_path):
-    from coordinator.config import SAMPLE, read_configuration
+    from coordinator.config import read_configuration
+    from coordinator.sample import SAMPLE
+    from coreg_core.plan import Agreement, Iteration, Membership, Privacy
     from site_agent.policy import Policy, read_policy
 
     (tmp_path / "federation.toml").write_text(SAMPLE)
-    assert read_configuration(tmp_path / "federation.toml").plan().min_sites == 3
+    plan = read_configuration(tmp_path / "federation.toml").plan()
+    assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
+    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy()), "it shows defaults"
+    assert Policy().objection(plan) is None
     deploy = Path(__file__).resolve().parents[2] / "deploy"
     assert read_policy(deploy / "policy.toml") == Policy()
     code, _out, err = run("coreg-agent", "--config", deploy / "agent.toml")

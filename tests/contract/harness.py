@@ -22,6 +22,7 @@ from coordinator.transports.in_process import InProcess, SiteFunction
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
+    Fetched,
     Finished,
     FromSite,
     Hello,
@@ -37,26 +38,26 @@ from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity import Identity, check_identity
 
 SITES = ("a", "b", "c")
+RUN = "run-1"
 
 
 @dataclass
 class EchoSite:
-    """Answers every question with its own targets, and remembers what it heard."""
+    """Answers every question with its own targets, remembers what it heard, and leaves once it has an end."""
 
     name: str
-    n_unlabelled: int = 1
     heard: list[ToSite] = field(default_factory=list)
 
     def hello(self) -> Hello:
-        return Hello(self.name, PROTOCOL_VERSION, self.n_unlabelled, "ids")
+        return Hello(self.name, PROTOCOL_VERSION, "test")
 
     def handle(self, message: ToSite) -> list[FromSite]:
         self.heard.append(message)
         match message:
-            case Ask(run=run, round=round_, attempt=attempt, targets=targets):
-                return [Prediction(run, round_, attempt, targets)]
-            case Finished():
-                return [Leaving("the run is over")]
+            case Ask(run=run, question=number, attempt=attempt, targets=targets):
+                return [Prediction(run, number, attempt, targets)]
+            case Finished(run=run):
+                return [Fetched(run), Leaving("the run is over")]
             case _:
                 return []
 
@@ -82,12 +83,14 @@ class Events:
 class Client:
     """One session with a coordinator, frame by frame."""
 
-    def __init__(self, channel: grpc.aio.Channel, max_rows: int = 1 << 24):
+    def __init__(self, channel: grpc.aio.Channel, room: tuple[int, int] = (1 << 24, 64), *runs: str):
         self.channel = channel
         self.call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
             JOIN_PATH, request_serializer=None, response_deserializer=None
         )()
-        self.assembler = Assembler(max_rows)
+        self.assembler = Assembler()
+        for run in runs or (RUN, "run-2"):
+            self.assembler.expect(run, *room)
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
         for frame in frames:
@@ -108,11 +111,14 @@ class Client:
         return None
 
     async def serve(self, site: SiteFunction) -> None:
-        """What an agent does: it leaves once, and then only waits for the stream to end."""
+        """What an agent does: once the run is over it leaves, and then only waits for the stream to end."""
         await self.send(site.hello())
         left = False
         while (message := await self.receive()) is not None:
-            for answer in [] if left else await asyncio.to_thread(site.handle, message):
+            answers = [] if left else list(await asyncio.to_thread(site.handle, message))
+            if isinstance(message, Finished) and answers and not isinstance(answers[-1], Leaving):
+                answers.append(Leaving("the run is over"))
+            for answer in answers:
                 try:
                     await self.send(answer)
                 except asyncio.InvalidStateError:  # what grpc.aio raises when the coordinator closed meanwhile
@@ -140,7 +146,6 @@ class Home:
             "127.0.0.1:0",
             credentials,
             Authorised(self.authority).check,
-            n_columns=int(options.pop("n_columns", 1)),
             **options,
         )
 
@@ -189,6 +194,9 @@ class Dialled:
 
     async def reject(self, site: str, reason: str) -> None:
         await self.server.reject(site, reason)
+
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        self.server.expect(run, rows, columns)
 
     async def close(self) -> None:
         await self.server.close()

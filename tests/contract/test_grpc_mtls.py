@@ -4,18 +4,26 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from harness import Client, EchoSite, Events, Home
+from harness import RUN, Client, EchoSite, Events, Home
+from machine.tiny import CLOCKS, acceptance, make_plan
 
 from coordinator.authority.authorised import authorise, revoke
-from coordinator.events import Received, SiteJoined, SiteLost
+from coordinator.driver import Lap, NoMemory, drive
+from coordinator.events import Breached, Interrupted, Received, SiteJoined, SiteLost, TurnedAway
+from coordinator.federation import begin
+from coordinator.jobs.recorded import Recorded
+from coordinator.notices import Notice, SessionTurnedAway
 from coordinator.transports.grpc_mtls import MAX_UNLABELLED, GrpcServer, _Session
+from coordinator.wording import worded
 from coreg_core.errors import UsageError
 from coreg_core.messages import PROTOCOL_VERSION, Ask, Hello, Leaving, Prediction, Rejected, Vector
+from coreg_core.rounds.columns import Column
 from coreg_wire.codec import CHUNK_BYTES, Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
@@ -32,30 +40,32 @@ def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(home: Home, **options: float) -> AsyncIterator[tuple[GrpcServer, Events]]:
+    rows = int(options.pop("rows", 3))
     server, events = home.server(**options), Events()
     await server.start(events.emit)
+    server.expect(RUN, rows, 1)  # as the machine says once a site has accepted the plan
     try:
         yield server, events
     finally:
         await server.close()
 
 
-def hello(site: str = "a", n_unlabelled: int = 3) -> Hello:
-    return Hello(site, PROTOCOL_VERSION, n_unlabelled, "ids")
+def hello(site: str = "a", release: str = "test") -> Hello:
+    return Hello(site, PROTOCOL_VERSION, release)
 
 
 def ask(rows: int = 3) -> Ask:
-    return Ask("run-1", 0, 0, "affine", (0.5,), Vector(np.ones((rows, 1))))
+    return Ask(RUN, 0, 0, "affine", (Column(0.25, 0.5),), True, Vector(np.ones((rows, 1))))
 
 
-def head(rows: int, data: bytes, columns: int = 1) -> pb.SiteFrame:
+def head(rows: int, data: bytes, columns: int = 1, run: str = RUN) -> pb.SiteFrame:
     """A prediction whose vector announces so many rows, with these bytes."""
     vector = pb.Vector(rows=rows, columns=columns, data=data)
-    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="run-1", values=vector)))
+    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run=run, values=vector)))
 
 
 def chunk(data: bytes) -> pb.SiteFrame:
-    return pb.SiteFrame(chunk=pb.Chunk(data=data))
+    return pb.SiteFrame(chunk=pb.Chunk(run=RUN, data=data))
 
 
 async def rejection(client: Client) -> str:
@@ -114,10 +124,9 @@ def test_a_site_may_not_call_itself_by_another_name(home: Home) -> None:
         async with serving(home) as (server, events):
             async with home.dial(server.port, "b") as client:
                 await client.send(hello("a"))
-                assert "says it is 'a', but its certificate is 'b''s" in (await rejection(client)).replace(
-                    "b's", "b''s"
-                )
-            assert events.seen == []
+                reason = await rejection(client)
+                assert "says it is 'a', but its certificate is 'b''s" in reason
+            assert events.seen == [TurnedAway("a", reason)]
 
     within(30, main())
 
@@ -130,8 +139,9 @@ def test_the_allow_list_is_asked_at_every_join(home: Home) -> None:
             revoke(home.authority, "c")
             async with home.dial(server.port, "c") as client:
                 await client.send(hello("c"))
-                assert "never signed here, or was revoked" in await rejection(client)
-            assert events.seen == []
+                reason = await rejection(client)
+                assert "never signed here, or was revoked" in reason
+            assert await events.next() == TurnedAway("c", reason), "its operator is not the only one who should know"
             authorise(home.authority, "c", mark)
             async with home.dial(server.port, "c") as client:
                 await client.send(hello("c"))
@@ -140,15 +150,60 @@ def test_the_allow_list_is_asked_at_every_join(home: Home) -> None:
     within(30, main())
 
 
+def test_a_certificate_that_is_not_the_one_on_the_list_is_turned_away(home: Home) -> None:
+    async def main() -> None:
+        async with serving(home) as (server, events):
+            path = home.authority / "authorised-sites"
+            listed = path.read_text()
+            authorise(home.authority, "c", 64 * "0")
+            try:
+                async with home.dial(server.port, "c") as client:
+                    await client.send(hello("c"))
+                    reason = await rejection(client)
+                    assert "the one shown was revoked or replaced" in reason
+                assert events.seen == [TurnedAway("c", reason)]
+            finally:
+                path.write_text(listed)
+
+    within(30, main())
+
+
+def test_the_coordinators_operator_is_told_whom_the_door_turned_away(home: Home) -> None:
+    class Watching:
+        def __init__(self) -> None:
+            self.heard: asyncio.Queue[Notice] = asyncio.Queue()
+
+        def notice(self, notice: Notice, measured: Lap) -> None:
+            self.heard.put_nowait(notice)
+
+    async def main() -> None:
+        server, watching, emits = home.server(), Watching(), []
+        begun = begin(Recorded(make_plan()), replace(CLOCKS, join=30.0))
+        run = asyncio.create_task(drive(begun, server, NoMemory(), watching, on_start=emits.append))
+        while not emits:
+            await asyncio.sleep(0.01)
+        async with home.dial(server.port, "b") as client:
+            await client.send(hello("a"))
+            reason = await rejection(client)
+        while not isinstance(heard := await watching.heard.get(), SessionTurnedAway):
+            pass
+        assert heard == SessionTurnedAway("a", reason)
+        assert worded(heard) == f"turned away: a: {reason}"
+        emits[0](Interrupted())
+        await run
+
+    within(30, main())
+
+
 def test_insecure_is_for_loopback_alone() -> None:
     with pytest.raises(UsageError, match="--insecure is for loopback addresses"):
-        GrpcServer("0.0.0.0:0", None, lambda name, pem: None, n_columns=1)
+        GrpcServer("0.0.0.0:0", None, lambda name, pem: None)
 
 
 def test_an_address_that_is_taken_is_a_usage_error(home: Home) -> None:
     async def main() -> None:
         async with serving(home) as (server, _):
-            other = GrpcServer(f"127.0.0.1:{server.port}", None, lambda name, pem: None, n_columns=1)
+            other = GrpcServer(f"127.0.0.1:{server.port}", None, lambda name, pem: None)
             with pytest.raises(UsageError, match="cannot listen on"):
                 await other.start(lambda event: None)
 
@@ -162,13 +217,12 @@ def test_an_address_that_is_taken_is_a_usage_error(home: Home) -> None:
     ("frames", "words"),
     [
         (list(site_message_to_frames(Leaving("hello?"))), "open with Hello"),
-        ([head(3, struct.pack("<3d", 1, 2, 3))], "at most 0 x 1 fit"),
+        ([head(3, struct.pack("<3d", 1, 2, 3))], "whose plan nobody has accepted here"),
         ([chunk(b"12345678")], "a chunk that belongs to no vector"),
         ([pb.SiteFrame()], "an empty frame"),
         ([pb.SiteFrame(message=pb.FromSite())], "of a kind that this version does not know"),
         ([b"\xff\xff\xff garbage"], "no protobuf message"),
         ([b""], "an empty frame"),
-        (list(site_message_to_frames(hello(n_unlabelled=MAX_UNLABELLED + 1))), f"at most {MAX_UNLABELLED} fit"),
         (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
     ],
 )
@@ -177,8 +231,9 @@ def test_a_session_opens_with_hello_or_is_told_so(home: Home, frames: list[Any],
         async with serving(home) as (server, events):
             async with home.dial(server.port, "a") as client:
                 await client.write(*frames)
-                assert words in await rejection(client)
-            assert events.seen == []
+                reason = await rejection(client)
+                assert words in reason
+            assert events.seen == [TurnedAway("", reason)]
 
     within(30, main())
 
@@ -190,19 +245,21 @@ def test_a_session_that_says_nothing_is_told_so(home: Home) -> None:
             home.dial(server.port, "a") as client,
         ):
             await client.call.wait_for_connection()
-            assert "nothing came" in await rejection(client)
-            assert events.seen == []
+            reason = await rejection(client)
+            assert "nothing came" in reason
+            assert events.seen == [TurnedAway("", reason)]
 
     within(30, main())
 
 
-def test_a_session_that_ends_before_hello_is_no_event(home: Home) -> None:
+def test_a_session_that_ends_before_hello_is_turned_away(home: Home) -> None:
     async def main() -> None:
         async with serving(home) as (server, events):
             async with home.dial(server.port, "a") as client:
                 await client.call.done_writing()
-                assert "nothing came" in await rejection(client)
-            assert events.seen == []
+                reason = await rejection(client)
+            assert "nothing came" in reason
+            assert events.seen == [TurnedAway("", reason)]
 
     within(30, main())
 
@@ -226,24 +283,31 @@ ONE_MIB = b"\0" * CHUNK_BYTES
         (3, [head(3, struct.pack("<3d", 1, 2, 3)), chunk(b"12345678")], "belongs to no vector"),
         (3, [b"\x0a\xff"], "no protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
-        (2 * MIB, [head(2 * MIB, ONE_MIB), head(2 * MIB, ONE_MIB)], "before the last one's vector was complete"),
+        (2 * MIB, [head(2 * MIB, ONE_MIB), head(2 * MIB, ONE_MIB)], "before its last one's vector was complete"),
         (2 * MIB, [head(2 * MIB, ONE_MIB), chunk(ONE_MIB[:-8])], "a piece of 1048568 bytes at 1048576"),
         (2 * MIB, [head(2 * MIB, ONE_MIB[:-8])], "a piece of 1048568 bytes at 0"),
         (2 * MIB, [head(2 * MIB, b"")], "a piece of 0 bytes at 0"),
+        (3, [head(3, struct.pack("<3d", 1, 2, 3), run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
+        (
+            3,
+            list(site_message_to_frames(acceptance("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
+            f"at most {MAX_UNLABELLED} fit",
+        ),
     ],
 )
 def test_whoever_breaks_the_protocol_is_told_why_and_lost(home: Home, rows: int, frames: list[Any], words: str) -> None:
     async def main() -> None:
-        async with serving(home) as (server, events), home.dial(server.port, "a") as client:
-            await client.send(hello(n_unlabelled=rows))
-            assert await events.next() == SiteJoined(hello(n_unlabelled=rows))
+        async with serving(home, rows=rows) as (server, events), home.dial(server.port, "a") as client:
+            await client.send(hello())
+            assert await events.next() == SiteJoined(hello())
             await client.write(*frames)
-            assert words in await rejection(client)
+            reason = await rejection(client)
+            assert words in reason
             known = [e for e in events.seen[1:] if not isinstance(e, Received)]
-            assert [type(e) for e in known] == [SiteLost]
+            assert [type(e) for e in known] == [Breached]
             assert words in known[0].reason  # type: ignore[union-attr]
             async with home.dial(server.port, "a") as again:  # and may come back
-                await again.send(hello(n_unlabelled=rows))
+                await again.send(hello())
                 while not isinstance(await events.next(), SiteJoined):
                     pass
 
@@ -255,10 +319,11 @@ def test_what_was_whole_before_the_fault_still_counts(home: Home) -> None:
         async with serving(home) as (server, events), home.dial(server.port, "a") as client:
             await client.send(hello())
             await client.write(head(3, struct.pack("<3d", 1, 2, 3)), b"garbage")
-            joined, received, lost = await events.take(3)
+            joined, received, breached = await events.take(3)
             assert joined == SiteJoined(hello())
-            assert received == Received("a", Prediction("run-1", 0, 0, Vector(np.array([[1.0], [2.0], [3.0]]))))
-            assert isinstance(lost, SiteLost)
+            assert received == Received("a", Prediction(RUN, 0, 0, Vector(np.array([[1.0], [2.0], [3.0]]))))
+            assert isinstance(breached, Breached)
+            assert "no protobuf message" in breached.reason
 
     within(30, main())
 
@@ -310,8 +375,8 @@ def test_a_site_that_rejoins_replaces_its_old_session_without_an_event(home: Hom
         ):
             await old.send(hello())
             await events.next()
-            await new.send(hello(n_unlabelled=4))
-            assert await events.next() == SiteJoined(hello(n_unlabelled=4))
+            await new.send(hello(release="newer"))
+            assert await events.next() == SiteJoined(hello(release="newer"))
             assert await old.receive() is None
             await server.send("a", ask(4))
             assert await new.receive() == ask(4)
@@ -335,11 +400,11 @@ def test_a_replaced_session_that_still_speaks_is_not_heard(home: Home, last_word
             home.dial(server.port, "a") as old,
             home.dial(server.port, "a") as new,
         ):
-            await old.send(hello(n_unlabelled=rows))
+            await old.send(hello())
             await events.next()
             for _ in range(4):
                 await server.send("a", ask(rows))
-            await new.send(hello(n_unlabelled=rows))
+            await new.send(hello())
             await events.next()
             await old.write(last_words)
             await new.send(Leaving("new"))
@@ -352,14 +417,14 @@ def test_a_replaced_session_that_still_speaks_is_not_heard(home: Home, last_word
 def test_the_reader_of_a_replaced_session_emits_nothing(home: Home) -> None:
     async def main() -> None:
         async with serving(home) as (server, events):
-            server._sessions["a"] = _Session("a")
+            server._sessions["a"] = _Session("a", Assembler())
 
             async def frames() -> AsyncIterator[bytes]:
                 for frame in site_message_to_frames(Leaving("old")):
                     yield frame.SerializeToString()
                 yield b"garbage"
 
-            await server._read(frames(), Assembler(3), _Session("a"))
+            await server._read(frames(), Assembler(), _Session("a", Assembler()))
             assert events.seen == []
 
     within(30, main())
@@ -386,7 +451,7 @@ async def ended(client: Client) -> None:
 def test_traffic_counts_what_crossed(home: Home) -> None:
     async def main() -> None:
         async with serving(home) as (server, events), home.dial(server.port, "a") as client:
-            site, rows = EchoSite("a", 10_000), 10_000
+            site, rows = EchoSite("a"), 10_000
             frames = list(site_message_to_frames(site.hello()))
             await client.write(*frames)
             await events.next()

@@ -2,20 +2,26 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import pytest
-from coordinator.machine import Coordinator
-from harness import SITES, EchoSite, Events, Wire
-from machine.tiny import SCHEDULES, TIMEOUTS, make_plan, make_sites, undisturbed
+from harness import RUN, SITES, EchoSite, Events, Wire
+from machine.tiny import CLOCKS, SCHEDULES, make_plan, make_site, make_sites, undisturbed
 
-from coordinator.driver import NoMemory, drive
-from coordinator.events import Finish, Received, SiteJoined, StepTaken
-from coordinator.store import Measured
+from coordinator.driver import Lap, Memory, NoMemory, drive
+from coordinator.events import Finish, Received, SiteJoined
+from coordinator.federation import begin
+from coordinator.jobs.recorded import Recorded
+from coordinator.notices import Notice, QuestionAnswered
+from coordinator.records import Record, StepTaken
 from coordinator.transports import Transport
-from coreg_core.messages import Ask, Finished, Leaving, Prediction, Rejected, ToSite, Vector
-from coreg_core.rounds.schedule import Stop
+from coreg_core.messages import Ask, Dismissed, Fetched, Finished, Leaving, Prediction, Rejected, ToSite, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from coreg_core.rounds.schedule import Progress
 
 T = TypeVar("T")
 MIB = (1 << 20) // 8  # numbers in a chunk
@@ -31,8 +37,9 @@ def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(bounded())
 
 
-def ask(targets: Vector, round_: int = 0) -> Ask:
-    return Ask("run-1", round_, 0, "affine", (0.5,), targets)
+def ask(targets: Vector, number: int = 0, run: str = RUN) -> Ask:
+    columns = tuple(Column(0.25 * j, 0.5 * j) for j in range(targets.shape[1]))
+    return Ask(run, number, 0, "affine", columns, True, targets)
 
 
 def numbers(rows: int, columns: int = 1) -> Vector:
@@ -40,16 +47,27 @@ def numbers(rows: int, columns: int = 1) -> Vector:
     return Vector(np.random.default_rng(rows).normal(size=(rows, columns)))
 
 
-class Quiet:
-    """A reporter that keeps the steps."""
+class Watching:
+    """An observer that keeps what it is told, and how long each question took."""
 
     def __init__(self) -> None:
-        self.steps: list[StepTaken] = []
+        self.notices: list[Notice] = []
+        self.laps: list[Lap] = []
 
-    def note(self, text: str) -> None: ...
+    def notice(self, notice: Notice, measured: Lap) -> None:
+        self.notices.append(notice)
+        if isinstance(notice, QuestionAnswered):
+            self.laps.append(measured)
 
-    def step(self, step: StepTaken, measured: Measured) -> None:
-        self.steps.append(step)
+
+class Kept:
+    """A memory that is a list."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+        self.records.append(record)
 
 
 def test_sites_join_before_anything_else_and_in_the_order_in_which_they_come(wire: Wire) -> None:
@@ -67,13 +85,14 @@ def test_sites_join_before_anything_else_and_in_the_order_in_which_they_come(wir
 @pytest.mark.parametrize("rows", [1, MIB - 1, MIB, MIB + 1, 2 * MIB, 5 * MIB])
 def test_what_is_sent_arrives_and_comes_back_to_the_bit(wire: Wire, rows: int) -> None:
     async def main() -> None:
-        site = EchoSite("a", rows)
+        site = EchoSite("a")
         transport, events = wire({"a": site}), Events()
         await transport.start(events.emit)
         assert await events.next() == SiteJoined(site.hello())
+        transport.expect(RUN, rows, 1)
         question = ask(numbers(rows))
         await transport.send("a", question)
-        assert await events.next() == Received("a", Prediction("run-1", 0, 0, question.targets))
+        assert await events.next() == Received("a", Prediction(RUN, 0, 0, question.targets))
         assert site.heard == [question]
         assert transport.traffic.sent >= 8 * rows
         assert transport.traffic.received >= 8 * rows
@@ -84,14 +103,35 @@ def test_what_is_sent_arrives_and_comes_back_to_the_bit(wire: Wire, rows: int) -
 
 def test_several_columns_keep_their_shape(wire: Wire) -> None:
     async def main() -> None:
-        site = EchoSite("a", 1000)
-        transport, events = wire({"a": site}, n_columns=7), Events()
+        site = EchoSite("a")
+        transport, events = wire({"a": site}), Events()
+        transport.expect(RUN, 1000, 7)
         await transport.start(events.emit)
         await events.next()
-        question = Ask("run-1", 0, 0, "linear", tuple(map(float, range(7))), numbers(1000, 7))
+        question = replace(ask(numbers(1000, 7)), part="linear", verifies=False)
         await transport.send("a", question)
-        assert await events.next() == Received("a", Prediction("run-1", 0, 0, question.targets))
+        assert await events.next() == Received("a", Prediction(RUN, 0, 0, question.targets))
         assert site.heard == [question]
+        await transport.close()
+
+    within(30, main())
+
+
+def test_vectors_of_two_runs_share_a_session(wire: Wire) -> None:
+    async def main() -> None:
+        site = EchoSite("a")
+        transport, events = wire({"a": site}), Events()
+        await transport.start(events.emit)
+        await events.next()
+        rooms = {RUN: numbers(2 * MIB + 5), "run-2": numbers(7, 3)}
+        for run, vector in rooms.items():
+            transport.expect(run, *vector.shape)
+        questions = [ask(rooms[run], number, run) for number in range(3) for run in rooms]
+        for question in questions:
+            await transport.send("a", question)
+        expected = [Received("a", Prediction(q.run, q.question, 0, q.targets)) for q in questions]
+        assert await events.take(6) == expected
+        assert site.heard == questions
         await transport.close()
 
     within(30, main())
@@ -99,20 +139,24 @@ def test_several_columns_keep_their_shape(wire: Wire) -> None:
 
 def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
     async def main() -> None:
-        site = EchoSite("a", 3)
+        site = EchoSite("a")
         transport, events = wire({"a": site}), Events()
+        transport.expect(RUN, 3, 1)
         await transport.start(events.emit)
         await events.next()
         sent: list[ToSite] = [
             make_plan(),
             make_plan(bandwidth="paper", ridge="paper"),
             ask(numbers(3)),
-            Finished("run-1", Stop.CONVERGED, "", (0.5,), numbers(3)),
+            Dismissed("run-9", Outcome.REFUSED, "not this one"),
+            Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(3)),
         ]
+        assert {type(message) for message in sent} == set(get_args(ToSite)) - {Rejected}, "which has a test of its own"
         for message in sent:
             await transport.send("a", message)
-        assert await events.take(2) == [
-            Received("a", Prediction("run-1", 0, 0, numbers(3))),
+        assert await events.take(3) == [
+            Received("a", Prediction(RUN, 0, 0, numbers(3))),
+            Received("a", Fetched(RUN)),
             Received("a", Leaving("the run is over")),
         ]
         await transport.close()
@@ -123,17 +167,18 @@ def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
 
 def test_each_sites_messages_come_in_their_order(wire: Wire) -> None:
     async def main() -> None:
-        sites = {name: EchoSite(name, 4) for name in SITES}
+        sites = {name: EchoSite(name) for name in SITES}
         transport, events = wire(sites), Events()
+        transport.expect(RUN, 4, 1)
         await transport.start(events.emit)
         await events.take(3)
-        for round_ in range(20):
+        for number in range(20):
             for name in SITES:
-                await transport.send(name, ask(numbers(4), round_))
+                await transport.send(name, ask(numbers(4), number))
         received = await events.take(60)
         for name in SITES:
             mine = [e.message for e in received if isinstance(e, Received) and e.site == name]
-            assert [m.round for m in mine if isinstance(m, Prediction)] == list(range(20))
+            assert [m.question for m in mine if isinstance(m, Prediction)] == list(range(20))
         await transport.close()
 
     within(30, main())
@@ -143,13 +188,14 @@ def test_a_rejected_site_hears_why_and_nothing_more(wire: Wire) -> None:
     async def main() -> None:
         sites = {name: EchoSite(name) for name in ("a", "b")}
         transport, events = wire(sites), Events()
+        transport.expect(RUN, 1, 1)
         await transport.start(events.emit)
         await events.take(2)
         await transport.reject("a", "its list differs")
         await transport.send("a", ask(numbers(1)))
         await transport.reject("a", "once more")
         await transport.send("b", ask(numbers(1)))
-        assert await events.next() == Received("b", Prediction("run-1", 0, 0, numbers(1)))
+        assert await events.next() == Received("b", Prediction(RUN, 0, 0, numbers(1)))
         await transport.close()
         assert sites["a"].heard == [Rejected("its list differs")]
         assert len(events.seen) == 3, "the end of a rejected session is no event"
@@ -172,11 +218,11 @@ def test_a_message_for_nobody_is_no_error(wire: Wire) -> None:
 
 def test_close_delivers_what_is_queued_in_process_and_on_the_wire(wire: Wire) -> None:
     async def main() -> None:
-        sites = {name: EchoSite(name, 2 * MIB) for name in SITES}
+        sites = {name: EchoSite(name) for name in SITES}
         transport, events = wire(sites), Events()
         await transport.start(events.emit)
         await events.take(3)
-        end = Finished("run-1", Stop.CONVERGED, "", (0.5,), numbers(2 * MIB))
+        end = Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(2 * MIB))
         for name in SITES:
             await transport.send(name, end)
         await transport.close()
@@ -188,10 +234,11 @@ def test_close_delivers_what_is_queued_in_process_and_on_the_wire(wire: Wire) ->
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
-async def driven(transport: Transport, schedule: str) -> tuple[Finish, Quiet]:
-    reporter = Quiet()
-    plan = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
-    return await drive(Coordinator(plan, TIMEOUTS), transport, NoMemory(), reporter), reporter
+async def driven(transport: Transport, plan: Plan, memory: Memory | None = None) -> tuple[Finish, Watching]:
+    watching = Watching()
+    ends = await drive(begin(Recorded(plan), CLOCKS), transport, memory or NoMemory(), watching)
+    assert list(ends) == [plan.run]
+    return ends[plan.run], watching
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -199,11 +246,14 @@ async def driven(transport: Transport, schedule: str) -> tuple[Finish, Quiet]:
 def test_a_whole_run_ends_on_the_same_bits_on_every_transport_in_every_order(
     wire: Wire, schedule: str, order: str
 ) -> None:
-    expected = undisturbed(make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1))
-    sites = make_sites(order)
-    end, reporter = within(60, driven(wire(sites, n_columns=2), schedule))
-    assert end == expected.end == Finish(Stop.CONVERGED, "")
-    assert [s.total for s in reporter.steps] == [r.total for r in expected.records if isinstance(r, StepTaken)]
+    plan = make_plan(schedule=schedule, tolerance=1e-6, prediction_tolerance=1e-1)
+    expected, sites, kept = undisturbed(plan), make_sites(order), Kept()
+    end, watching = within(60, driven(wire(sites), plan, kept))
+    assert end == expected.end == Finish(plan.run, Outcome.CONVERGED, "")
+    totals = [r.total for r in expected.records if isinstance(r, StepTaken)]
+    assert [r.total for r in kept.records if isinstance(r, StepTaken)] == totals
+    assert len(watching.laps) == len(totals)
+    assert all(lap.seconds > 0 and lap.bytes_sent > 0 and lap.bytes_received > 0 for lap in watching.laps)
     for name, site in sites.items():
         theirs = expected.sites[name].result
         assert site.result is not None
@@ -215,9 +265,8 @@ def test_a_whole_run_ends_on_the_same_bits_on_every_transport_in_every_order(
 
 def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> None:
     sites = make_sites("abc")
-    sites["b"]._objection = lambda plan: "max_rounds is above mine"
-    plan = make_plan(min_sites=3)
-    end = within(30, drive(Coordinator(plan, TIMEOUTS), wire(sites, n_columns=2), NoMemory(), Quiet()))
-    assert end == Finish(Stop.REFUSED, "b refused the plan: max_rounds is above mine")
+    sites["b"] = make_site("b", objection=lambda plan: "max_rounds is above mine")
+    end, _ = within(30, driven(wire(sites), make_plan(min_sites=3)))
+    assert end == Finish(RUN, Outcome.REFUSED, "b refused the plan: max_rounds is above mine")
     assert sites["a"].result is not None
-    assert sites["a"].result.stop is Stop.REFUSED
+    assert sites["a"].result.outcome is Outcome.REFUSED

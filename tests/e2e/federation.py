@@ -122,12 +122,12 @@ class Federation:
         self.processes.append(process)
         return process
 
-    def coordinator(self, *arguments, listen="127.0.0.1:0", store="runs.sqlite"):
+    def coordinator(self, *arguments, listen="127.0.0.1:0", store="runs.sqlite", as_json=True):
         port = self.folder / "port"
         port.unlink(missing_ok=True)
         process = self.start(
             "coordinator", "coreg-coordinator", "run", "co/federation.toml", "--listen", listen, "--store", store,
-            "--port-file", port, "--json", *arguments,
+            "--port-file", port, *(["--json"] if as_json else []), *arguments,
         )  # fmt: skip
         until(lambda: process.poll() is not None or (port.exists() and port.read_text().endswith("\n")))
         assert process.poll() is None, self.said("coordinator")
@@ -139,6 +139,16 @@ class Federation:
             f"{site}{tag}", "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
             "--coordinator", self.address, "--output", f"{site}{tag}.model", "--patience", 40, *arguments,
         )  # fmt: skip
+
+    def events(self, name="coordinator"):
+        """What a process told machines so far, line by line; the last line may still be on its way."""
+        lines = (self.folder / f"{name}.out").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def runs(self, store="runs.sqlite"):
+        """What `coreg-coordinator runs` lists."""
+        told = well("coreg-coordinator", "runs", "--store", store, "--json", cwd=self.folder)
+        return [json.loads(line) for line in told.splitlines()]
 
     def said(self, name):
         return "".join((self.folder / f"{name}.{kind}").read_text() for kind in ("out", "err"))

@@ -6,10 +6,10 @@ import signal
 import numpy as np
 import pytest
 from federation import SITES, ends, federation, run, until, well
-from site_agent.data.prepare import Inputs, prepare
-from site_agent.data.tables import read_table
 
 from coreg_core.estimators import CoRLSR
+from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.tables import read_table
 from site_agent.model_file import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -62,11 +62,14 @@ def test_three_sites_reach_the_closed_form(tmp_path):
         shown = json.loads(well("coreg-coordinator", "show", runs[0]["run"][:6], "--json", cwd=tmp_path))
         assert shown["stop"] == "CONVERGED"
         assert len(shown["rounds"]) == runs[0]["questions"] == fed.rounds()
+        assert runs[0]["rounds"] == said[-1]["rounds"] == shown["rounds"][-1]["round"]
+        assert runs[0]["closed"] is not None
         ledger = [
             json.loads(x)
             for x in well("coreg-agent", "ledger", "north/ledger.jsonl", "--json", cwd=tmp_path).splitlines()
         ]
-        assert [e["kind"] for e in ledger if e["kind"] != "Prediction"] == ["Hello", "PlanAccepted", "Leaving"]
+        kinds = [e["kind"] for e in ledger]
+        assert [kind for kind in kinds if kind != "Prediction"] == ["Hello", "PlanAccepted", "Fetched", "Leaving"]
         # Labels leave once: one affine answer, and linear ones from then on.
         parts = [e["part"] for e in ledger if e["kind"] == "Prediction"]
         assert parts == ["affine"] + ["linear"] * (len(parts) - 1)
@@ -134,7 +137,7 @@ def test_an_agent_that_comes_back_with_other_data_is_refused(tmp_path):
         assert ends(fed.agent("west", tag="-again")) == 4
         assert "came back with another data" in fed.said("west-again")
         coordinator.send_signal(signal.SIGINT)
-        assert ends(coordinator) == 130
+        assert ends(coordinator) == 130, fed.said("coordinator")
         agents["north"].send_signal(signal.SIGINT)
         assert ends(agents["north"]) == 130
 
@@ -147,6 +150,9 @@ def test_who_may_not_join(tmp_path):
         (tmp_path / "policy.toml").write_text("coupling_max = 0.05\n")
         assert ends(fed.agent("west")) == 4  # revoked: no restart was needed
         assert "is not in" in fed.said("west")
+        [told] = [event for event in fed.events() if event["event"] == "session_turned_away"]
+        assert told["name"] == "west"
+        assert "never signed here, or was revoked" in told["text"]
         code, _out, err = run(
             "coreg-agent", "--data", "north.csv", "--target", "y", "--id", "id", "--identity", "stranger", "--coordinator",
             fed.address, cwd=tmp_path,

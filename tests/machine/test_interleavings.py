@@ -7,34 +7,36 @@ come twice or late, when time runs out, when the coordinator or an agent is kill
 
 from collections import deque
 from functools import cache
-from typing import Any
 
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tiny import SCHEDULES, TIMEOUTS, make_plan, make_site, resumption_of, undisturbed
+from tiny import SCHEDULES, Machine, make_plan, make_site, restarted, undisturbed
 
 from coordinator.events import (
+    Action,
     DeadlinePassed,
     Event,
+    Expect,
     Finish,
-    Membership,
     Persist,
     Received,
-    Record,
     Reject,
     Send,
     SetDeadline,
     SiteJoined,
     SiteLost,
-    StepTaken,
 )
-from coordinator.machine import Coordinator
-from coordinator.phases import TRANSITIONS, Phase
-from coreg_core.messages import Ask, Finished, FromSite, Leaving, Plan, Prediction, Rejected, ToSite
-from coreg_core.rounds.schedule import Stop
-from site_agent.machine import Site
+from coordinator.jobs.phases import TRANSITIONS, Phase
+from coordinator.jobs.recorded import resume
+from coordinator.records import MembershipChanged, Record, StepTaken
+from coreg_core.arrays import Arr
+from coreg_core.messages import Ask, Dismissed, Finished, FromSite, Leaving, Prediction, Rejected, ToSite
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from site_agent.federation import Site
 
 NAMES = ("a", "b", "c", "d")
 TOLERANCE = 1e-4  # of the predictions, certified: what two converged runs may differ by, twice
@@ -66,31 +68,40 @@ class Network(RuleBasedStateMachine):
         self.sent: dict[str, list[Prediction]] = {name: [] for name in self.sites}
         self.records: list[Record] = []
         self.models: dict[str, Finished] = {}
-        self.labels: dict[tuple[str, int], set[tuple[int, str]]] = {}
+        self.labels: set[tuple[str, tuple[Column, ...]]] = set()  # label-bearing answers that this coordinator has
         self.end: Finish | None = None
         self.boot()
 
     def boot(self) -> None:
         self.token = 0
-        self.machine = Coordinator(self.plan, TIMEOUTS, resumption_of(self.records))
+        self.expected = False
+        self.labels.clear()
+        self.machine = Machine(self.plan, records=self.records)
         self.carry_out(self.machine.start())
 
     # --- the driver -----------------------------------------------------------------------------------------------
 
-    def carry_out(self, actions: list[Any]) -> None:
+    def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             assert self.end is None, f"{action} after the end"
             match action:
                 case Send(site, message):
+                    if isinstance(message, Ask | Finished) and message.targets is not None:
+                        assert self.expected, "a vector of which nobody has said how many rows it has"
+                    if isinstance(message, Ask) and self.bears_labels(message):
+                        assert (site, message.columns) not in self.labels, "labels are asked of a site once"
                     if site in self.down:
                         self.down[site].append(message)
                 case Reject(site, reason):
                     if site in self.down:
                         self.sites[site].handle(Rejected(reason))
                         self.close(site)
-                case Persist(record):
+                case Expect(_, rows, columns):
+                    assert (rows, columns) == (6, 1)
+                    self.expected = True
+                case Persist(_, record):
                     self.records.append(record)
-                case SetDeadline(token, _):
+                case SetDeadline(_, token, _):
                     assert token > self.token
                     self.token = token
                 case Finish():
@@ -98,8 +109,20 @@ class Network(RuleBasedStateMachine):
 
     def take(self, event: Event) -> None:
         before = self.machine.phase
-        self.carry_out(self.machine.handle(event))
-        assert self.machine.phase in TRANSITIONS[before][type(event)] | {before}
+        open_before = self.machine.run.live
+        actions = self.machine.handle(event)
+        match event:  # an answer that was waited for is known from here on
+            case Received(site, Prediction(question=question, attempt=attempt)) if site in open_before.ready:
+                for asked in (open_before.ask, open_before.trials.get(site)):
+                    if asked is None or (asked.question, asked.attempt) != (question, attempt):
+                        continue
+                    if self.bears_labels(asked):
+                        self.labels.add((site, asked.columns))
+        self.carry_out(actions)
+        assert self.machine.phase in reachable(before) | {before}
+
+    def bears_labels(self, ask: Ask) -> bool:
+        return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients"
 
     def close(self, site: str) -> None:
         self.down.pop(site, None)
@@ -134,7 +157,7 @@ class Network(RuleBasedStateMachine):
         name = names[pick % len(names)]
         message = self.down[name].popleft()
         answers = self.sites[name].handle(message)
-        self.watch(name, message, answers)
+        self.watch(name, message)
         self.up[name].extend(answers)
 
     @precondition(lambda self: any(self.up.values()))
@@ -166,11 +189,21 @@ class Network(RuleBasedStateMachine):
         self.close(name)
         self.events.append(SiteLost(name, "its stream ended"))
 
+    @precondition(lambda self: self.down)
+    @rule(pick=pick)
+    def leave(self, pick: int) -> None:
+        """Its operator stops it, and it says so; whatever it had on its way arrives."""
+        name = self.open(pick)
+        assert name is not None
+        self.events.extend(Received(name, message) for message in self.up[name])
+        self.close(name)
+        self.events.append(Received(name, Leaving("stopped by its operator")))
+
     @rule(pick=pick)
     def restart_an_agent(self, pick: int) -> None:
-        """Killed and started again on the same data; it has not dialled yet."""
+        """Killed and started again on the same data, with its ledger; it has not dialled yet."""
         name = self.plan.sites[pick % len(self.plan.sites)]
-        self.sites[name] = make_site(name)
+        self.sites[name] = restarted(self.sites[name])
         if name in self.down:
             self.close(name)
             self.events.append(SiteLost(name, "its stream ended"))
@@ -178,19 +211,30 @@ class Network(RuleBasedStateMachine):
     @precondition(lambda self: self.end is None)
     @rule()
     def deadline(self) -> None:
-        self.take(DeadlinePassed(self.token))
+        self.take(DeadlinePassed(self.plan.run, self.token))
 
     @precondition(lambda self: self.end is None)
     @rule(ago=st.integers(1, 3))
     def dropped_timer(self, ago: int) -> None:
         phase = self.machine.phase
-        self.take(DeadlinePassed(self.token - ago))
+        self.take(DeadlinePassed(self.plan.run, self.token - ago))
         assert self.machine.phase is phase
 
     @precondition(lambda self: self.end is None)
     @rule()
     def kill_the_coordinator(self) -> None:
         """What was persisted is all that is left; every session ends with it."""
+        self.die()
+
+    @precondition(lambda self: self.end is None and self.events)
+    @rule(actions=st.integers(0, 5))
+    def kill_the_coordinator_in_the_middle(self, actions: int) -> None:
+        """Of what an event made it do, so many actions are done."""
+        self.carry_out(self.machine.handle(self.events.popleft())[:actions])
+        if self.end is None:
+            self.die()
+
+    def die(self) -> None:
         for name in tuple(self.down):
             self.close(name)
         self.events.clear()
@@ -217,27 +261,49 @@ class Network(RuleBasedStateMachine):
             return False
         return True
 
-    def watch(self, name: str, message: ToSite, answers: list[FromSite]) -> None:
+    def watch(self, name: str, message: ToSite) -> None:
         match message:
-            case Ask(attempt=attempt, round=round_, part="affine") if isinstance(answers[0], Prediction):
-                asked = self.labels.setdefault((name, attempt), set())
-                asked.add((round_, message.targets.digest))
-                if self.plan.schedule == "conjugate-gradients":
-                    assert len(asked) == 1, "labels leave a site once an attempt"
             case Finished():
                 self.models[name] = message
+            case Dismissed(outcome=outcome):
+                assert outcome is Outcome.STALLED, (
+                    "an honest site is sent away for being late too often, and for nothing else"
+                )
 
     @invariant()
     def only_the_network_is_at_fault(self) -> None:
-        """Every site is honest and unchanged here: none is ever blamed."""
+        """Every site is honest and unchanged here: none is ever blamed, and none has anything to blame."""
         if hasattr(self, "machine"):
-            assert not self.machine._excluded
-            assert self.end is None or self.end.stop not in (Stop.SITE_FAULT, Stop.REFUSED, Stop.INTERRUPTED)
+            excluded = self.machine.run.recorded.excluded.values()
+            assert {e.outcome for e in excluded} <= {Outcome.STALLED}
+            assert not any(site.breach for site in self.sites.values())
+            blamed = (Outcome.SITE_FAULT, Outcome.REFUSED, Outcome.INTERRUPTED)
+            assert self.end is None or self.end.outcome not in blamed
 
     @invariant()
     def an_answered_question_is_never_counted_twice(self) -> None:
-        taken = [r.round for r in getattr(self, "records", []) if isinstance(r, StepTaken)]
+        taken = [r.question for r in getattr(self, "records", []) if isinstance(r, StepTaken)]
         assert taken == list(range(len(taken)))
+
+    @invariant()
+    def a_sum_of_labels_that_is_known_is_never_taken_again(self) -> None:
+        if not hasattr(self, "machine") or self.plan.iteration.name != "conjugate-gradients":
+            return
+        summed, members = [], ()
+        for record in self.records:
+            match record:
+                case MembershipChanged(participants=participants):
+                    members = participants
+                case StepTaken(part="affine"):
+                    summed.append(members)
+        assert len(summed) == len(set(summed))
+
+    @invariant()
+    def what_is_remembered_is_what_is_on_record(self) -> None:
+        if hasattr(self, "machine"):
+            mine, theirs = self.machine.run.recorded, resume(self.plan, self.records)
+            for name in ("accepted", "excluded", "participants", "returns", "dropped", "attempt", "question", "affine"):
+                assert getattr(mine, name) == getattr(theirs, name), name
 
     def teardown(self) -> None:
         """Left in peace, with every site dialling in, the run ends; and where it converged, it did so rightly."""
@@ -247,36 +313,48 @@ class Network(RuleBasedStateMachine):
             if self.end is not None:
                 break
             if not self.advance():
-                away = [n for n in self.plan.sites if n not in self.down and n not in self.machine._fetched]
+                away = [n for n in self.awaited_later() if n not in self.down]
                 if away:
                     self.join(self.plan.sites.index(away[0]))
                 else:
                     self.deadline()
         assert self.end is not None, f"still {self.machine.phase}"
         assert self.machine.phase is Phase.DONE
-        if self.end.stop is Stop.CONVERGED:
+        if self.end.outcome is Outcome.CONVERGED:
             self.models_are_right()
 
+    def awaited_later(self) -> list[str]:
+        run = self.machine.run
+        has_it = run.live.fetched | run.recorded.fetched | run.recorded.excluded.keys()
+        return [n for n in self.plan.sites if n not in has_it]
+
     def models_are_right(self) -> None:
-        memberships = [r for r in self.records if isinstance(r, Membership)]
-        participants = tuple(sorted(memberships[-1].participants))
-        expected = reference(self.plan.schedule, participants)
+        memberships = [r for r in self.records if isinstance(r, MembershipChanged)]
+        participants = memberships[-1].participants
+        expected = reference(self.plan.iteration.name, participants)
         undisturbed_throughout = len(memberships) == 1
         for name in participants:
             if name not in self.models or self.models[name].targets is None:
                 continue
             mine, theirs = self.models[name], expected[name]
             if undisturbed_throughout:
-                assert (mine.weights, mine.targets) == (theirs.weights, theirs.targets)
+                assert (mine.columns, mine.targets) == (theirs.columns, theirs.targets)
                 continue
-            site = make_site(name)
-            site.handle(self.plan)
-            predictions = []
-            for model in (mine, theirs):
-                assert model.targets is not None
-                assert site.view is not None
-                predictions.append(site.view.respond(model.targets.values, np.array(model.weights), "affine"))
-            assert np.linalg.norm(predictions[0] - predictions[1]) <= 2 * TOLERANCE
+            difference = self.predictions(name, mine) - self.predictions(name, theirs)
+            assert np.linalg.norm(difference) <= 2 * TOLERANCE
+
+    def predictions(self, name: str, model: Finished) -> Arr:
+        site = make_site(name)
+        site.handle(self.plan)
+        assert model.targets is not None
+        assert site.view is not None
+        return site.view.respond(model.targets.values, np.array([c.weight for c in model.columns]), "affine")
+
+
+def reachable(phase: Phase) -> set[Phase]:
+    """By one event, which may take several turns: the last answer ends a run whose sites have all gone."""
+    after = set(TRANSITIONS[phase].values())
+    return after | {target for middle in after for target in TRANSITIONS[middle].values()}
 
 
 TestNetwork = Network.TestCase

@@ -511,8 +511,7 @@ def test_the_end_is_taken_once_and_confirmed_as_often_as_it_comes() -> None:
     assert site.result is result
 
 
-# XXX boss: the end of a run that this site has nothing to do with ends its session, and the run that it takes part in.
-@pytest.mark.parametrize("outcome", [Outcome.CONVERGED, pytest.param(Outcome.STALLED, marks=pytest.mark.xfail)])
+@pytest.mark.parametrize("outcome", [Outcome.CONVERGED, Outcome.STALLED])
 def test_the_end_of_another_run_is_not_ours(outcome: Outcome) -> None:
     site = taking_part()
     assert site.handle(Finished("run-9", outcome, "")) == []

@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,7 +14,17 @@ from coordinator.jobs.phases import Clocks, Phase
 from coordinator.jobs.recorded import Recorded, resume
 from coordinator.jobs.run import Run
 from coordinator.records import Record, StepTaken
-from coreg_core.messages import PROTOCOL_VERSION, Finished, Hello, PlanAccepted, Rejected, Vector
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Finished,
+    FromSite,
+    Hello,
+    PlanAccepted,
+    Rejected,
+    ToSite,
+    Vector,
+)
 from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
@@ -208,3 +218,31 @@ class Pump:
 def undisturbed(plan: Plan, names: Iterable[str] | None = None) -> Pump:
     """The run in which nothing goes wrong."""
     return Pump(plan, make_sites(names or plan.sites)).join().run()
+
+
+class Watched(Site):
+    """A site that counts what it is asked, and answers only ``when`` it likes; what it did not say it says ``late``."""
+
+    def __init__(self, site: Site, when: Callable[[Ask], bool] = lambda ask: True):
+        self.__dict__.update(site.__dict__)
+        self.when, self.late = when, list[FromSite]()
+        self.asked: list[Ask] = []
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        answers = super().handle(message)
+        if not isinstance(message, Ask):
+            return answers
+        self.asked.append(message)
+        if self.when(message):
+            return answers
+        self.late += answers
+        return []
+
+    @property
+    def label_bearing(self) -> int:
+        """How often labels left it, to conjugate gradients."""
+        return sum(ask.part == "affine" for ask in self.asked)
+
+
+def watched(plan: Plan, names: Iterable[str] | None = None) -> dict[str, Watched]:
+    return {name: Watched(site) for name, site in make_sites(names or plan.sites).items()}

@@ -5,10 +5,10 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -16,48 +16,62 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coreg_core.kernels import KernelName
 from coreg_core.messages import (
     Ask,
+    Dismissed,
     Fault,
+    Fetched,
     Finished,
-    Form,
     FromSite,
     Hello,
     Leaving,
-    LostPolicy,
-    Plan,
     PlanAccepted,
     PlanRefused,
     Prediction,
     Rejected,
-    TargetScale,
     ToSite,
     Vector,
 )
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import (
+    MOST_COLUMNS,
+    Agreement,
+    Form,
+    Iteration,
+    LostPolicy,
+    Membership,
+    Plan,
+    Privacy,
+    TargetUnits,
+)
 from coreg_core.rounds import SCHEDULE_NAMES
-from coreg_core.rounds.schedule import Stop
+from coreg_core.rounds.columns import Column
 from coreg_core.views import BoundRule, Part
 from coreg_wire.codec import (
     CHUNK_BYTES,
     MAX_FRAME_BYTES,
-    MAX_TEXT,
     Assembler,
-    ProtocolError,
     coordinator_message_to_frames,
-    plan_from_proto,
-    plan_to_proto,
     site_message_to_frames,
 )
 from coreg_wire.v1 import federation_pb2 as pb
+from coreg_wire.values import MAX_TEXT, ProtocolError, fill, read, snake
 
 REPOSITORY = Path(__file__).parents[2]
 MIB = CHUNK_BYTES // 8
 Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
+# Runs that the assemblers of these tests expect; other vectors are refused, which has tests of its own.
+RUNS = ("r", "run-2", "another run")
+runs = st.sampled_from(RUNS)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-uint32, uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-numbers = st.lists(finite, min_size=1, max_size=4).map(tuple)
+not_negative = st.floats(0.0, allow_infinity=False, allow_nan=False).map(abs)  # -0.0 is at least 0, and another number
+positive = st.floats(0.0, exclude_min=True, allow_infinity=False, allow_nan=False)
+uint31, uint32, uint64 = st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+counts = st.integers(1, 2**31 - 1)
+columns = st.lists(st.builds(Column, not_negative, not_negative), max_size=4).map(tuple)
 
 
 def made_later(message: type, *args: Any, **kwargs: Any) -> st.SearchStrategy[Any]:
@@ -73,55 +87,77 @@ def vectors(draw: st.DrawFn) -> Vector:
     return Vector(np.array(flat).reshape(m, k))
 
 
-plans = made_later(
-    Plan,
-    run=texts,
-    federation=texts,
-    sites=st.lists(texts, max_size=4).map(tuple),
-    min_sites=uint32,
-    on_lost=st.sampled_from(get_args(LostPolicy)),
+agreements = made_later(
+    Agreement,
     form=st.sampled_from(get_args(Form)),
-    kernel=texts,
-    bandwidth=texts | finite,
-    ridge=texts | finite,
-    degree=uint32,
-    offset=finite,
-    landmarks=uint64,
-    seed=uint64,
-    coupling=numbers,
-    schedule=st.sampled_from(SCHEDULE_NAMES),
-    tolerance=finite,
-    prediction_tolerance=finite,
-    max_rounds=uint64,
-    target=st.sampled_from(get_args(TargetScale)),
-    bound=st.sampled_from(get_args(BoundRule)),
-    threads=uint32,
+    kernel=st.sampled_from(get_args(KernelName)),
+    bandwidth=st.sampled_from(["paper", "median"]) | positive,
+    ridge=st.just("paper") | positive,
+    degree=counts,
+    offset=not_negative,
+    landmarks=counts,
+    seed=uint31,
+    coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
+    target=st.sampled_from(get_args(TargetUnits)),
+)
+iterations = st.builds(
+    Iteration,
+    name=st.sampled_from(SCHEDULE_NAMES),
+    tolerance=not_negative,
+    prediction_tolerance=not_negative,
+    max_rounds=counts,
+    threads=st.integers(1, 1024),
+)
+memberships = made_later(
+    Membership,
+    sites=st.lists(texts, min_size=1, max_size=4).map(tuple),
+    min_sites=counts,
+    on_lost=st.sampled_from(get_args(LostPolicy)),
+    most_returns=uint31,
+)
+
+
+def plan(run: str, federation: str, membership: Made, objective: Made, iteration: Iteration, bound: Any) -> Plan:
+    return Plan(run, federation, membership(), objective(), iteration, Privacy(bound))
+
+
+plans = st.builds(
+    partial, st.just(plan), runs, texts, memberships, agreements, iterations, st.sampled_from(get_args(BoundRule))
 )
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
-    Hello: made_later(Hello, texts, uint32, uint64, texts),
-    PlanAccepted: made_later(PlanAccepted, texts, texts, texts, finite, finite, uint32),
-    PlanRefused: made_later(PlanRefused, texts, texts),
-    Prediction: made_later(Prediction, texts, uint64, uint32, vectors()),
-    Fault: made_later(Fault, texts, uint64, uint32, texts),
+    Hello: made_later(Hello, texts, uint31, texts),
+    PlanAccepted: made_later(PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31),
+    PlanRefused: made_later(PlanRefused, runs, texts),
+    Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
+    Fault: made_later(Fault, runs, uint64, uint31, texts),
+    Fetched: made_later(Fetched, runs),
     Leaving: made_later(Leaving, texts),
 }
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
     Plan: plans,
-    Ask: made_later(Ask, texts, uint64, uint32, st.sampled_from(get_args(Part)), numbers, vectors()),
-    Finished: made_later(Finished, texts, st.sampled_from(Stop), texts, numbers, st.none() | vectors()),
+    Ask: made_later(Ask, runs, uint64, uint31, st.sampled_from(get_args(Part)), columns, st.booleans(), vectors()),
+    Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors()),
+    Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
     Rejected: made_later(Rejected, texts),
 }
 from_site, to_site = st.one_of(FROM_SITE.values()), st.one_of(TO_SITE.values())
 
 
+def expecting(rows: int, columns: int, *expected: str) -> Assembler:
+    assembler = Assembler()
+    for run in expected or RUNS:
+        assembler.expect(run, rows, columns)
+    return assembler
+
+
 def from_site_frames(frames: Iterable[bytes], max_rows: int = 10, max_columns: int = 4) -> list[FromSite]:
-    assembler = Assembler(max_rows, max_columns)
+    assembler = expecting(max_rows, max_columns)
     whole = [assembler.feed_site(pb.SiteFrame.FromString(data)) for data in frames]
     return [message for message in whole if message is not None]
 
 
 def to_site_frames(frames: Iterable[bytes], max_rows: int = 10, max_columns: int = 4) -> list[ToSite]:
-    assembler = Assembler(max_rows, max_columns)
+    assembler = expecting(max_rows, max_columns)
     whole = [assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data)) for data in frames]
     return [message for message in whole if message is not None]
 
@@ -149,7 +185,20 @@ def test_the_wire_carries_these_messages_and_nothing_else(wire: Any, messages: A
     assert [field.name for field in wire.DESCRIPTOR.fields] == [field.name for field in oneof], "nothing beside it"
     for field in oneof:
         assert field.message_type.name == camel(field.name)
-        assert [f.name for f in field.message_type.fields] == [f.name for f in fields(kinds[camel(field.name)])]
+        mirrors(field.message_type, kinds[camel(field.name)])
+
+
+def mirrors(wire: Any, kind: Any) -> None:
+    """Field for field, parts of parts included: a term that is added to one of the two lists alone is found here."""
+    one_ofs = {field.name: one for one in wire.oneofs for field in one.fields}
+    names = {one_ofs[field.name].name if field.name in one_ofs else field.name for field in wire.fields}
+    hints = get_type_hints(kind)
+    assert names == {f.name for f in fields(kind)}, wire.name
+    for name, hint in hints.items():
+        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part) and part is not Vector]
+        for part in parts:
+            field = wire.fields_by_name[snake(part.__name__) if name in wire.oneofs_by_name else name]
+            mirrors(field.message_type, part)
 
 
 def test_every_message_has_its_strategy_here() -> None:
@@ -192,9 +241,12 @@ def test_what_the_coordinator_sends_is_what_a_site_reads(made: list[Made]) -> No
 @given(plans)
 def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -> None:
     plan = made()
-    again = plan_from_proto(plan_to_proto(plan))
+    message = pb.Plan()
+    fill(message, plan)
+    again = read(Plan, pb.Plan.FromString(message.SerializeToString()))
     assert again == plan
     assert again.digest == plan.digest == replace(plan, run="another").digest
+    assert plan.digest != replace(plan, federation=plan.federation + "!").digest
 
 
 @pytest.mark.parametrize("rows", [1, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1])
@@ -224,13 +276,13 @@ def test_what_was_read_cannot_be_written_to() -> None:
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-def prediction(rows: int, data: bytes, columns: int = 1) -> bytes:
+def prediction(rows: int, data: bytes, columns: int = 1, run: str = "r") -> bytes:
     vector = pb.Vector(rows=rows, columns=columns, data=data)
-    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(values=vector))).SerializeToString()
+    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run=run, values=vector))).SerializeToString()
 
 
-def chunk(data: bytes) -> bytes:
-    return pb.SiteFrame(chunk=pb.Chunk(data=data)).SerializeToString()
+def chunk(data: bytes, run: str = "r") -> bytes:
+    return pb.SiteFrame(chunk=pb.Chunk(run=run, data=data)).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -276,13 +328,20 @@ ONE_MIB = b"\0" * CHUNK_BYTES
         ([prediction(2 * MIB, ONE_MIB), chunk(b"")], "a piece of 0 bytes at 1048576"),
         ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB + b"\0" * 8)], "a piece of 1048584 bytes"),
         ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB), chunk(b"\0" * 8)], "belongs to no vector"),
-        ([prediction(2 * MIB, ONE_MIB), prediction(1, b"\0" * 8)], "before the last one's vector was complete"),
-        ([prediction(2 * MIB, ONE_MIB), *of_site(Leaving(""))], "before the last one's vector was complete"),
+        ([prediction(2 * MIB, ONE_MIB), prediction(1, b"\0" * 8)], "before its last one's vector was complete"),
+        ([prediction(2 * MIB, ONE_MIB), *of_site(Fault("r", 0, 0, ""))], "before its last one's vector was complete"),
+        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB, "run-2")], "belongs to no vector"),
+        ([prediction(3, b"\0" * 24, run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
+        ([prediction(3, b"\0" * 24, run="")], "run '', whose plan nobody has accepted here"),
         ([prediction(3, struct.pack("<3d", 0, float("nan"), 0))], "holds NaN or infinity"),
         ([prediction(3, struct.pack("<3d", 0, float("inf"), float("-inf")))], "holds NaN or infinity"),
         ([pb.SiteFrame().SerializeToString()], "an empty frame"),
         ([pb.SiteFrame(message=pb.FromSite()).SerializeToString()], "a kind that this version does not know"),
-        ([pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction())).SerializeToString()], "0 x 0 numbers"),
+        (
+            [pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="r"))).SerializeToString()],
+            "without its vector",
+        ),
+        ([prediction(0, b"", 0)], "0 x 0 numbers"),
     ],
 )
 def test_malformed_vectors_and_frames_are_refused(frames: list[bytes], words: str) -> None:
@@ -295,45 +354,91 @@ def test_a_vector_that_never_ends_makes_no_message() -> None:
     assert from_site_frames(frames[:-1], max_rows=3 * MIB) == []
 
 
+# --- runs that share a stream --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_vectors_of_different_runs_may_interleave_in_any_way(data: st.DataObject) -> None:
+    sent = [Prediction(run, n, 0, Vector(np.full((rows, 1), float(n)))) for n, (run, rows) in enumerate(SHARED)]
+    under_way = [of_site(message) for message in sent]
+    frames: list[bytes] = []
+    while any(under_way):
+        frames.append(data.draw(st.sampled_from([pieces for pieces in under_way if pieces])).pop(0))
+    got = from_site_frames(frames, max_rows=3 * MIB)
+    assert sorted(got, key=lambda m: m.question) == sent  # type: ignore[union-attr]
+
+
+SHARED = (("r", 2 * MIB + 3), ("run-2", 1), ("another run", 2 * MIB))
+
+
+def test_a_sessions_own_messages_do_not_wait_for_a_vector() -> None:
+    message = Prediction("r", 0, 0, Vector(np.ones((MIB + 1, 1))))
+    first, last = of_site(message)
+    assert from_site_frames([first, *of_site(Leaving("over")), last], max_rows=2 * MIB) == [Leaving("over"), message]
+
+
+def test_each_run_has_the_room_that_its_plan_gives_it() -> None:
+    assembler = expecting(3, 1, "r")
+    assembler.expect("run-2", 5, 1)
+    for run, rows in (("r", 3), ("run-2", 5)):
+        assert assembler.feed_site(pb.SiteFrame.FromString(prediction(rows, bytes(8 * rows), run=run))) is not None
+        with pytest.raises(ProtocolError, match=f"at most {rows} x 1 fit"):
+            assembler.feed_site(pb.SiteFrame.FromString(prediction(rows + 1, bytes(8 * rows + 8), run=run)))
+
+
+def test_nothing_is_taken_for_a_run_that_is_over() -> None:
+    assembler = expecting(2 * MIB, 1)
+    assembler.feed_site(pb.SiteFrame.FromString(prediction(2 * MIB, ONE_MIB)))
+    assembler.forget("r")
+    for frame in (chunk(ONE_MIB), prediction(1, bytes(8))):
+        with pytest.raises(ProtocolError):
+            assembler.feed_site(pb.SiteFrame.FromString(frame))
+
+
+@pytest.mark.parametrize("rows", [1, 20_000 * 4096])
+def test_no_vector_is_taken_before_its_run_is_expected_and_no_memory_either(rows: int) -> None:
+    vector = pb.Vector(rows=rows, columns=1, data=bytes(min(8 * rows, CHUNK_BYTES)))
+    ask = pb.Ask(run="r", part="affine", columns=[pb.Column(coupling=1.0, weight=1.0)], targets=vector)
+    finished = pb.Finished(run="r", outcome="CONVERGED", targets=vector)
+    for body in (pb.ToSite(ask=ask), pb.ToSite(finished=finished)):
+        frame = pb.CoordinatorFrame(message=body)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ProtocolError, match="run 'r', whose plan nobody has accepted here"):
+                Assembler().feed_coordinator(frame)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
 # --- words, numbers and texts -------------------------------------------------------------------------------------
 
 
 def asked(**changes: Any) -> bytes:
     vector = pb.Vector(rows=1, columns=1, data=struct.pack("<d", 1.0))
-    values: dict[str, Any] = {"run": "r", "part": "affine", "weights": [1.0], "targets": vector} | changes
+    column = pb.Column(coupling=1.0, weight=1.0)
+    values: dict[str, Any] = {"run": "r", "part": "affine", "columns": [column], "targets": vector} | changes
     return pb.CoordinatorFrame(message=pb.ToSite(ask=pb.Ask(**values))).SerializeToString()
 
 
-def planned(**changes: Any) -> bytes:
-    from_defaults = plan_to_proto(
-        Plan(
-            run="r",
-            federation="f",
-            sites=("a",),
-            min_sites=1,
-            on_lost="wait",
-            form="exact",
-            kernel="gaussian",
-            bandwidth="paper",
-            ridge=1.0,
-            degree=3,
-            offset=1.0,
-            landmarks=0,
-            seed=0,
-            coupling=(1.0,),
-            schedule="consensus",
-            tolerance=0.0,
-            prediction_tolerance=0.0,
-            max_rounds=1,
-            target="raw",
-            bound="tight",
-            threads=1,
-        )
-    )
+def ended(**changes: Any) -> bytes:
+    values: dict[str, Any] = {"run": "r", "outcome": "CONVERGED"} | changes
+    return pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(**values))).SerializeToString()
+
+
+def planned(part: str = "", **changes: Any) -> bytes:
+    """A good plan but for some fields of one of its parts (None: that part, or that field, is missing)."""
+    message = pb.Plan()
+    fill(message, Plan("r", "f", Membership(("a",), 1), Agreement(bandwidth=2.0, ridge=1.0)))
+    if part and not changes:
+        message.ClearField(part)  # type: ignore[arg-type]
+    mended = getattr(message, part) if part else message
     for name, value in changes.items():
-        from_defaults.ClearField(name)  # type: ignore[arg-type]
-        from_defaults.MergeFrom(pb.Plan(**{name: value}))
-    return pb.CoordinatorFrame(message=pb.ToSite(plan=from_defaults)).SerializeToString()
+        mended.ClearField(name)
+        if value is not None:
+            mended.MergeFrom(type(mended)(**{name: value}))
+    return pb.CoordinatorFrame(message=pb.ToSite(plan=message)).SerializeToString()
 
 
 NAN = float("nan")
@@ -344,23 +449,48 @@ NAN = float("nan")
     [
         (asked(part="quadratic"), "part is 'quadratic'"),
         (asked(part=""), "part is ''"),
-        (asked(weights=[NAN]), "weight is nan"),
+        (asked(columns=[pb.Column(coupling=1.0, weight=NAN)]), "Column.weight is nan"),
+        (asked(columns=[pb.Column(coupling=1.0, weight=-1.0)]), "Column.weight is -1"),
+        (asked(columns=[pb.Column(coupling=-0.5, weight=1.0)]), "Column.coupling is -0.5"),
+        (asked(columns=[pb.Column(coupling=float("inf"), weight=1.0)]), "Column.coupling is inf"),
+        (asked(targets=None), "targets is missing: a message without its vector"),
+        (asked(attempt=2**31), "attempt is 2147483648; at most"),
         (asked(run="r" * (MAX_TEXT + 1)), f"{MAX_TEXT + 1} characters"),
-        (planned(on_lost="panic"), "on_lost is 'panic'"),
-        (planned(form="Exact"), "form is 'Exact'"),
-        (planned(schedule="newton"), "schedule is 'newton'"),
-        (planned(target="log"), "target is 'log'"),
-        (planned(bound="loose"), "bound is 'loose'"),
-        (planned(coupling=[1.0, float("inf")]), "coupling is inf"),
-        (planned(tolerance=NAN), "tolerance is nan"),
-        (planned(prediction_tolerance=NAN), "prediction_tolerance is nan"),
-        (planned(offset=NAN), "offset is nan"),
-        (planned(bandwidth=pb.RuleOrValue()), "bandwidth is missing"),
-        (planned(ridge=pb.RuleOrValue(value=NAN)), "ridge is nan"),
-        (
-            pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(stop="VICTORY"))).SerializeToString(),
-            "unknown stop 'VICTORY'",
-        ),
+        (planned("membership"), "membership is missing"),
+        (planned("agreement"), "objective is of a kind that this version does not know"),
+        (planned("iteration"), "iteration is missing"),
+        (planned("privacy"), "privacy is missing"),
+        (planned("membership", on_lost="panic"), "on_lost is 'panic'"),
+        (planned("membership", sites=None), "sites has 0 entries"),
+        (planned("membership", min_sites=None), "min_sites is 0; at least 1"),
+        (planned("agreement", form="Exact"), "form is 'Exact'"),
+        (planned("agreement", kernel="rbf"), "kernel is 'rbf'"),
+        (planned("iteration", name="newton"), "name is 'newton'"),
+        (planned("agreement", target="log"), "target is 'log'"),
+        (planned("privacy", bound="loose"), "bound is 'loose'"),
+        (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
+        (planned("agreement", coupling=65 * [1.0]), "coupling has 65 entries"),
+        (planned("agreement", coupling=[1.0, float("inf")]), "coupling is inf"),
+        (planned("agreement", coupling=[-1.0]), "coupling is -1"),
+        (planned("iteration", tolerance=NAN), "tolerance is nan"),
+        (planned("iteration", prediction_tolerance=NAN), "prediction_tolerance is nan"),
+        (planned("iteration", tolerance=-1e-9), "tolerance is -1e-09; at least 0"),
+        (planned("iteration", max_rounds=None), "max_rounds is 0; at least 1"),
+        (planned("iteration", max_rounds=2**40), "max_rounds is 1099511627776; at most"),
+        (planned("iteration", threads=5000), "threads is 5000; at most 1024"),
+        (planned("agreement", degree=None), "degree is 0; at least 1"),
+        (planned("agreement", offset=NAN), "offset is nan"),
+        (planned("agreement", offset=-1.0), "offset is -1"),
+        (planned("agreement", bandwidth=None), "bandwidth is missing"),
+        (planned("agreement", bandwidth=pb.RuleOrValue()), "bandwidth is missing"),
+        (planned("agreement", bandwidth=pb.RuleOrValue(rule="silverman")), "bandwidth is 'silverman'"),
+        (planned("agreement", bandwidth=pb.RuleOrValue(value=0.0)), "bandwidth is 0.0; only more than 0"),
+        (planned("agreement", ridge=pb.RuleOrValue(rule="median")), "ridge is 'median'"),
+        (planned("agreement", ridge=pb.RuleOrValue(value=NAN)), "ridge is nan"),
+        (planned("agreement", ridge=pb.RuleOrValue(value=-1.0)), "ridge is -1"),
+        (ended(outcome="VICTORY"), "outcome is 'VICTORY'"),
+        (ended(outcome=""), "outcome is ''"),
+        (ended(columns=[pb.Column(coupling=1.0, weight=NAN)]), "Column.weight is nan"),
         (pb.CoordinatorFrame(message=pb.ToSite()).SerializeToString(), "does not know"),
     ],
 )
@@ -370,9 +500,9 @@ def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bound", "scale"])
-@pytest.mark.parametrize("value", [NAN, float("inf"), float("-inf")])
+@pytest.mark.parametrize("value", [NAN, float("inf"), float("-inf"), -1.0])
 def test_an_acceptance_holds_finite_numbers(name: str, value: float) -> None:
-    body = pb.FromSite(plan_accepted=pb.PlanAccepted(**{name: value}))  # type: ignore[arg-type]
+    body = pb.FromSite(plan_accepted=pb.PlanAccepted(run="r", **{name: value}))  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match=f"{name} is"):
         from_site_frames([pb.SiteFrame(message=body).SerializeToString()])
 
@@ -398,7 +528,14 @@ def test_a_long_reason_is_cut_when_it_is_sent(message: FromSite) -> None:
     assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("message", [Rejected("x" * 20_000), Finished("r", Stop.STALLED, "x" * 20_000)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Rejected("x" * 20_000),
+        Finished("r", Outcome.STALLED, "x" * 20_000),
+        Dismissed("r", Outcome.REFUSED, "x" * 20_000),
+    ],
+)
 def test_a_long_reason_of_the_coordinator_is_cut_too(message: ToSite) -> None:
     [back] = to_site_frames(of_coordinator(message))
     assert back.reason == MAX_TEXT * "x"  # type: ignore[union-attr]

@@ -1,0 +1,44 @@
+"""What is said of every notice: one line for a person, which names who and what."""
+
+from typing import get_args
+
+import pytest
+from stepwise import RUN
+
+from coordinator import notices as n
+from coordinator.wording import worded
+from coreg_core.outcomes import Outcome
+
+SAID: dict[n.Notice, str] = {
+    n.RunBegan(RUN, ("a", "b")): "run run-1: waiting for a, b",
+    n.RunTakenUp(RUN, 7, ("a",)): "taking up run run-1 at question 7: waiting for a",
+    n.DeliveryTakenUp(RUN, ()): "taking up run run-1, which is over",
+    n.DeliveryTakenUp(RUN, ("b",)): "taking up run run-1, which is over: waiting for b to fetch models",
+    n.Joined(RUN, "a", 1, 3): "a joined (1 of 3)",
+    n.Left(RUN, "a", "its stream ended", lost=True): "a lost: its stream ended",
+    n.Left(RUN, "a", "stopped", lost=False): "a left: stopped",
+    n.PlanSent(RUN, ("a", "b")): "plan sent to a, b",
+    n.PlanAcceptedBy(RUN, "a"): "a accepted the plan",
+    n.SiteDismissed(RUN, "a", "a: NaN", excluded=True): "a: NaN",
+    n.SessionRejected("z", "z: unknown"): "z: unknown",
+    n.SessionTurnedAway("z", "revoked"): "turned away: z: revoked",
+    n.SessionTurnedAway("", "no certificate"): "turned away: somebody: no certificate",
+    n.GoingOnWithout(RUN, ("b", "c"), "join in time"): "going on without b, c, who did not join in time",
+    n.MembersAre(RUN, 1, ("a", "b")): "2 sites: a, b",
+    n.Stalled(RUN, ("b",), 600.0): "stalled: waiting for b, 600 s at most",
+    n.Stalled(RUN, (), 4.0): "stalled: waiting for enough sites, 4 s at most",
+    n.QuestionAnswered(RUN, 0, 0, 3, None): "",
+    n.NotFetched(RUN, ("a", "b")): "a, b did not fetch the run's end in time; ",
+    n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): "stalled: b did not come back within 4 s. ",
+}
+
+
+@pytest.mark.parametrize(("notice", "words"), SAID.items(), ids=lambda value: type(value).__name__)
+def test_a_notice_is_said_in_one_line(notice: n.Notice, words: str) -> None:
+    said = worded(notice)
+    assert said == words or (words.endswith(" ") and said.startswith(words))
+    assert "\n" not in said
+
+
+def test_every_notice_has_its_words() -> None:
+    assert {type(notice) for notice in SAID} == set(get_args(n.Notice))
