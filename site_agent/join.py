@@ -39,6 +39,7 @@ class Joined:
     result: SiteResult
     models: tuple[Path, ...]
     sent: dict[str, Disclosed]
+    label_bearing: Disclosed
     ledger: Path
 
 
@@ -55,6 +56,7 @@ def inputs_of(settings: Settings) -> Inputs:
         settings.categorical,
         settings.drop,
         settings.scale,
+        settings.labels,
     )
 
 
@@ -129,7 +131,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         result = asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
     finally:
         ledger.close()
-    return Joined(name, result, tuple(written), ledger.sent, ledger.path)
+    return Joined(name, result, tuple(written), ledger.sent, ledger.label_bearing, ledger.path)
 
 
 def _dial(settings: Settings, identity: Identity | None) -> Dial:

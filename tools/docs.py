@@ -143,7 +143,7 @@ def agent() -> str:
     for key, field in Settings.model_fields.items():
         if key in NOT_IN_FILE:
             continue
-        option = "--no-scale" if key == "scale" else f"--{key}"
+        option = f"--no-{key}" if key in ("scale", "labels") else f"--{key}"
         variable = options[option].envvar
         default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
