@@ -44,7 +44,8 @@ class Happening(Enum):
     BREACHED = "a site broke the protocol"
     PLAN_ACCEPTED = "PlanAccepted"
     PLAN_REFUSED = "PlanRefused"
-    ANSWER = "Prediction or Share"
+    PREDICTION = "Prediction"
+    SHARE = "Share"
     FAULT = "Fault"
     FETCHED = "Fetched"
     DEADLINE = "the run's deadline passed"
@@ -58,8 +59,10 @@ def happened(message: FromSite) -> Happening | None:
             return Happening.PLAN_ACCEPTED
         case PlanRefused():
             return Happening.PLAN_REFUSED
-        case Prediction() | Share():
-            return Happening.ANSWER
+        case Prediction():
+            return Happening.PREDICTION
+        case Share():
+            return Happening.SHARE
         case Fault():
             return Happening.FAULT
         case Fetched():
@@ -141,7 +144,8 @@ _ROWS: Mapping[Happening, tuple[Handler, ...]] = {
     Happening.BREACHED: (_lost, _breached, _breached, _breached, _breached, _breached, nothing),
     Happening.PLAN_ACCEPTED: (nothing, accepted, accepted, accepted, accepted, accepted, nothing),
     Happening.PLAN_REFUSED: (nothing, refused, refused, refused, refused, refused, nothing),
-    Happening.ANSWER: (nothing, nothing, nothing, answered, answered, nothing, nothing),
+    Happening.PREDICTION: (nothing, nothing, nothing, answered, answered, nothing, nothing),
+    Happening.SHARE: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.FAULT: (nothing, nothing, nothing, faulted, faulted, nothing, nothing),
     Happening.FETCHED: (nothing, nothing, nothing, nothing, nothing, fetched, nothing),
     Happening.DEADLINE: (

@@ -81,8 +81,8 @@ class Plain:
         if not last["verified"]:
             return f"nothing is certified before the final solve; {self._rounds} rounds"
         return (
-            f"{certified}J - J* <= {gap:.2e}, the sum of the sites' parts within {bound:.2e} (2-norm, in deviations of labels) of "
-            f"the optimum, after {self._rounds} rounds"
+            f"{certified}J - J* <= {gap:.2e}, the sum of the sites' parts within {bound:.2e} (2-norm, in deviations of labels) "
+            f"of the optimum, after {self._rounds} rounds"
         )
 
     def close(self) -> None:
