@@ -16,6 +16,7 @@ from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Form, Iteration
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
+from coreg_sim import additive
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Simulated, Steps, closed_form, held_out_errors, plan_for, simulate
@@ -48,8 +49,12 @@ Data = Annotated[Path | None, typer.Option("--data", help="A CSV or Parquet tabl
 Drop = Annotated[list[str] | None, typer.Option("--drop", help="A column of it to leave out, as an id; repeatable.")]
 Target = Annotated[str | None, typer.Option("--target", help="Its target column.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+ObjectiveOption = Annotated[
+    str, typer.Option("--objective", help="agreement (the paper's), or additive: sites learn parts that add up.")
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 
+OBJECTIVES = ("agreement", "additive")
 FORMS: tuple[str, ...] = get_args(Form)
 DEFAULT_COUPLING = Agreement().coupling[0]
 
@@ -114,12 +119,19 @@ def run(
     drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
+    objective_name: ObjectiveOption = "agreement",
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate one federation and watch it converge; exit code 3 when it does not."""
+    """Simulate one federation and watch it converge; exit code 3 when it does not.
+
+    Under --objective additive the options of the agreement (coupling, schedule, form, tolerances, rounds) have no meaning.
+    """
     _check("schedule", schedule, SCHEDULE_NAMES)
     _check("form", form, FORMS)
+    _check("objective", objective_name, OBJECTIVES)
     problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
+    if objective_name == "additive":
+        raise typer.Exit(additive.run(problem, _Printing(as_json=as_json), threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
     plan = plan_for(problem, objective, Iteration(name, tolerance, prediction_tolerance, max_rounds, threads))
@@ -164,11 +176,18 @@ def compare(
     drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
+    objective_name: ObjectiveOption = "agreement",
     as_json: JsonOption = False,
 ) -> None:
-    """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge."""
+    """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge.
+
+    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10.
+    """
     _check("form", form, FORMS)
+    _check("objective", objective_name, OBJECTIVES)
     problem = _problem(data, target, drop or [], sites, labelled, unlabelled, views, seed)
+    if objective_name == "additive":
+        raise typer.Exit(additive.compare(problem, threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     iterations = [
         Iteration(cast(ScheduleName, name), tolerance, prediction_tolerance, max_rounds, threads)

@@ -17,6 +17,7 @@ from coordinator.jobs.recorded import Recorded
 from coordinator.notices import Notice, QuestionAnswered
 from coordinator.transports.in_process import InProcess
 from coordinator.wording import worded
+from coreg_core.additive.terms import Additive
 from coreg_core.arrays import Arr
 from coreg_core.closed_form import consensus_closed_form
 from coreg_core.errors import Refused
@@ -64,7 +65,10 @@ class Simulated:
 
 
 def plan_for(
-    problem: Problem, objective: Agreement | None = None, iteration: Iteration | None = None, run: str = "simulation"
+    problem: Problem,
+    objective: Agreement | Additive | None = None,
+    iteration: Iteration | None = None,
+    run: str = "simulation",
 ) -> Plan:
     """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds."""
     names = tuple(sorted(problem.sites))
