@@ -125,7 +125,7 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
             instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
             digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
-            return {"kind": kind, "run": message.run, "numbers": 2, **told, **instances, **digests}
+            return {"kind": kind, "run": message.run, "numbers": 2 if message.bound or message.scale else 0, **told, **instances, **digests}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():

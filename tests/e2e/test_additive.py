@@ -54,12 +54,12 @@ def test_both_sides_are_killed_and_the_bits_are_the_same(tmp_path):
 
         coordinator = fed.coordinator()
         agents = {site: fed.agent(site, "--policy", "policy.toml") for site in SITES}
-        until(lambda: fed.rounds() >= 25)
+        until(lambda: fed.rounds() >= 25, 120)
         agents["south"].send_signal(signal.SIGKILL)
         ends(agents["south"])
         stopped_at = fed.rounds()
         agents["south"] = fed.agent("south", "--policy", "policy.toml")
-        until(lambda: fed.rounds() >= stopped_at + 20)
+        until(lambda: fed.rounds() >= stopped_at + 20, 120)
         port = fed.address
         coordinator.send_signal(signal.SIGKILL)
         ends(coordinator)
