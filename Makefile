@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint proto bench lock docs clean
+.PHONY: help setup demo test lint proto bench certify lock docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   the whole test suite"
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
+	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make setup | proto | docs | lock | clean"
 
 setup: $(STAMP)
@@ -48,6 +49,13 @@ bench: setup
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/xnv.py
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
+
+# Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.
+SEEDS ?= 1000
+FIRST ?= 0
+certify: setup
+	$(BIN)/python benchmarks/certify.py --seeds $(SEEDS) --first $(FIRST) --write
 
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:

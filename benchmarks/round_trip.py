@@ -21,35 +21,42 @@ import grpc
 import grpc.aio
 import numpy as np
 
+from coordinator.authority.authorised import Authorised
+from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.driver import drive, utc_now
-from coordinator.machine import Coordinator
-from coordinator.phases import Timeouts
-from coordinator.pki import Authorised, create_authority, load_server, sign_request
+from coordinator.federation import begin
+from coordinator.jobs.phases import Clocks
+from coordinator.jobs.recorded import Recorded
+from coordinator.notices import QuestionAnswered
 from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
+from coreg_core.plan import Agreement, Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import Steps, plan_for
 from coreg_wire.codec import CHUNK_BYTES
 from coreg_wire.credentials import client_credentials, server_credentials
 from coreg_wire.service import channel_options
-from site_agent.connection import Dial, take_part
+from site_agent.connection import Dial, Watcher, take_part
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site
 from site_agent.identity import check_identity, enrol, install
 from site_agent.ledger import Ledger
-from site_agent.machine import PrivateData, Site
 
 SITES = 4
 
 
 class Timed(Steps):
-    """Keeps each step's seconds."""
+    """Keeps each question's seconds."""
 
     def __init__(self):
         super().__init__()
         self.seconds = []
 
-    def step(self, step, measured):
-        self.seconds.append(measured.seconds)
+    def notice(self, notice, measured):
+        super().notice(notice, measured)
+        if isinstance(notice, QuestionAnswered):
+            self.seconds.append(measured.seconds)
 
 
 def identities(folder: Path) -> None:
@@ -163,7 +170,7 @@ async def agents(folder: Path, port: int, m: int) -> None:
         site = Site(f"site-{v}", problem_of(m).sites[f"site-{v}"])
         ledger = Ledger(folder / f"ledger-{m}-{v}.jsonl")
         dial = Dial(f"localhost:{port}", credentials_of(folder, v), 30)
-        await take_part(site, ledger, dial, lambda _text: None, lambda _message: None)
+        await take_part(site, ledger, dial, Watcher(lambda _text: None, lambda _message: None, lambda _result: None))
 
     await asyncio.gather(*(one(v) for v in range(SITES)))
 
@@ -180,13 +187,13 @@ def coreg(folder: Path, m: int, rounds: int) -> float:
         "localhost:0",
         server_credentials(files.key_pem, files.certificate_pem, files.ca_pem),
         Authorised(folder / "co").check,
-        n_columns=1,
     )
     # Tolerances of 0: it goes on to max_rounds. A fresh sum is written to SQLite before every question.
     plan = plan_for(
-        problem_of(1), form="linear", ridge=1.0, coupling=(0.001,), tolerance=0.0, prediction_tolerance=0.0,
-        max_rounds=rounds, schedule="consensus",
-    )  # fmt: skip
+        problem_of(1),
+        Agreement(form="linear", ridge=1.0, coupling=(0.001,)),
+        Iteration("consensus", tolerance=0.0, prediction_tolerance=0.0, max_rounds=rounds),
+    )
     store = RunStore(folder / f"runs-{m}.sqlite")
     store.begin(plan, utc_now())
     timed = Timed()
@@ -197,7 +204,7 @@ def coreg(folder: Path, m: int, rounds: int) -> float:
         process.start()
         processes.append(process)
 
-    asyncio.run(drive(Coordinator(plan, Timeouts()), transport, store, timed, on_start=start))
+    asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, store, timed, on_start=start))
     store.close()
     for process in processes:
         process.join(20)

@@ -8,7 +8,7 @@ import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
 from coreg_core.errors import UsageError
-from coreg_wire import console
+from coreg_wire import command_line, output
 
 if TYPE_CHECKING:
     from coordinator.store import RunStore
@@ -139,7 +139,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     """List every run in the store, the latest first."""
     for summary in _open(store).runs():
         if as_json:
-            console.print_json(dataclasses.asdict(summary))
+            output.print_json(dataclasses.asdict(summary))
         else:
             stop = summary.stop or "unfinished"
             typer.echo(
@@ -158,7 +158,7 @@ def show(
 
     summary, rounds = _open(store).show(run)
     if as_json:
-        console.print_json({**dataclasses.asdict(summary), "rounds": rounds})
+        output.print_json({**dataclasses.asdict(summary), "rounds": rounds})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
@@ -190,4 +190,4 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """The console script."""
-    raise SystemExit(console.run(app, "coreg-coordinator"))
+    raise SystemExit(command_line.run(app, "coreg-coordinator"))

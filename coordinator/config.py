@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,8 +26,8 @@ from pydantic import (
 from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
 from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
-from coreg_wire.console import read_toml
 from coreg_wire.names import check_site_name
+from coreg_wire.toml_file import read_toml
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Seconds = Annotated[float, Field(gt=0)]
@@ -54,9 +55,17 @@ if TYPE_CHECKING:
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
-    _coupling = get_type_hints(Agreement, include_extras=True)["coupling"]
+    _hints = get_type_hints(Agreement, include_extras=True)
+    _coupling, _label_units = _hints["coupling"], _hints["label_units"]
     _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
-    AgreementSection = _section(Agreement, objective=(Literal["agreement"], "agreement"), coupling=_couplings)
+    # Release 0.1 called the label column's units "target".
+    _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
+    AgreementSection = _section(
+        Agreement,
+        objective=(Literal["agreement"], "agreement"),
+        coupling=_couplings,
+        label_units=(_label_units, _units),
+    )
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
     # Which keys the section has is its objective's business; the paper's is the default.
     ModelSection = Annotated[

@@ -20,7 +20,7 @@ kernel = "gaussian"
 # λ: choose it, never assume it. 0 trains every site alone; a list, as in [0.0, 0.001, 0.01], trains a path at once.
 coupling = 0.01
 # Each site centres its targets by its own mean. "standardised" divides by its own deviation too; "raw" does neither.
-target = "centred"
+label_units = "centred"
 
 [schedule]
 name = "conjugate-gradients"

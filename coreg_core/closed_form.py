@@ -6,8 +6,9 @@ matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2, and the two-view pa
 inside G_v, are singular when rows repeat, and then say so. Knows views and matrices; no rounds, no messages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -19,41 +20,110 @@ from coreg_core.kernels import Kernel
 from coreg_core.objective import consensus_weight
 from coreg_core.views import FunctionSpaceView, SpectralView, View
 
+T = TypeVar("T")
+
 
 def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
     """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
 
-    Exact views: O(M m³), M + 1 Cholesky factors of (m, m). Finite spans: one of (Σ r_v, Σ r_v), O(m (Σ r_v)²).
+    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
     A mixture of both is solved by conjugate gradients only.
     """
-    exact = [view for view in views if isinstance(view, FunctionSpaceView)]
-    if len(exact) == len(views):
-        return _precision_weighted_mean(exact, coupling)
     spectral = [view for view in views if isinstance(view, SpectralView)]
     if len(spectral) == len(views):
         return _reduced_stacked_system(spectral, coupling)
-    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
+    known = [
+        view
+        for view in views
+        if isinstance(view, FunctionSpaceView) or (isinstance(view, SpectralView) and view.exact_span)
+    ]
+    if len(known) < len(views):
+        raise UsageError(
+            "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
+        )
+    return _precision_weighted_mean(known, coupling)
 
 
-def _precision_weighted_mean(views: Sequence[FunctionSpaceView], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ, by potri (docs/mathematics.md)."""
+def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
-    means = np.array([view.posterior_mean for view in views])
     if weight == 0.0 or m == 0:
-        mean: Arr = means.mean(axis=0)
+        nought, none = np.zeros((m, 1)), np.zeros(1)
+        mean: Arr = np.mean([view.respond(nought, none)[:, 0] for view in views], axis=0)
         return mean
-    precision = np.zeros((m, m), order="F")
-    right = np.zeros(m)
-    for view, m0 in zip(views, means, strict=True):
-        factor, _ = view.factor(weight)
-        inverse, info = lapack.dpotri(factor, lower=1)  # the lower triangle of B⁻¹
-        if info != 0:
-            raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
-        precision += inverse
-        right += view.solve_B(weight, m0[:, None])[:, 0]
-    z: Arr = cho_solve(cho_factor(precision, lower=True, check_finite=False), right, check_finite=False)
+    total = pairwise_sum((information(view, weight) for view in views), add_information)
+    return precision_weighted_mean(total, weight)
+
+
+Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
+
+
+def information(view: FunctionSpaceView | SpectralView, weight: float) -> Information:
+    r"""What one site brings to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
+
+    Raises
+    ------
+    SingularSystem
+        B cannot be inverted in floating point.
+    """
+    answer = view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))
+    return _precision(view, weight), answer[:, 0]
+
+
+def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
+    """The lower triangle of B⁻¹: by potri, and for a finite span I − C diag(μ/(1 + μs²)) Cᵀ."""
+    if isinstance(view, SpectralView):
+        scaled = view.prediction_map * np.sqrt(weight / (1.0 + weight * view.spectrum))
+        precision: Arr = np.eye(view.n_unlabelled) - scaled @ scaled.T
+        return precision
+    inverse, info = lapack.dpotri(view.factor(weight)[0], lower=1)
+    if info != 0:
+        raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
+    triangle: Arr = inverse
+    return triangle
+
+
+def add_information(left: Information, right: Information) -> Information:
+    """The sum; the first one's memory is used for it where it may be written."""
+    writeable = left[0].flags.writeable
+    return np.add(left[0], right[0], out=left[0] if writeable else None), left[1] + right[1]
+
+
+def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
+    """z* from the sum over all sites.
+
+    Raises
+    ------
+    SingularSystem
+        The sum is not positive definite in floating point.
+    """
+    try:
+        factor = cho_factor(total[0], lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(
+            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
+            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
+        ) from None
+    z: Arr = cho_solve(factor, total[1], check_finite=False)
     return z
+
+
+def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
+    """The sum by a binary tree over the order given: whoever adds up an aligned 2ʲ of the parts adds up one of its nodes.
+
+    So sums that are made in several places end on the bits of a sum that is made in one. Keeps log₂ of the parts at a time.
+    """
+    nodes: list[tuple[int, T]] = []
+    for part in parts:
+        size, node = 1, part
+        while nodes and nodes[-1][0] == size:
+            node, size = add(nodes.pop()[1], node), 2 * size
+        nodes.append((size, node))
+    _, total = nodes.pop()
+    while nodes:
+        total = add(nodes.pop()[1], total)
+    return total
 
 
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
@@ -61,16 +131,27 @@ def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> F
 
     Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, whatever the rows.
     """
-    M = len(views)
     maps = [view.prediction_map for view in views]
+    rows = [reduced_rows(v, maps, coupling) for v in range(len(maps))]
+    return solve_reduced(rows, [view.label_coordinates for view in views], maps)
+
+
+def reduced_rows(v: int, maps: Sequence[Arr], coupling: float) -> Float64[Arr, "r p"]:
+    """Site v's rows of that matrix, up to its own diagonal block; without the I."""
+    M = len(maps)
+    factors = [-2.0 * coupling] * v + [2.0 * coupling * (M - 1)]
+    return np.concatenate([factor * (maps[v].T @ C) for factor, C in zip(factors, maps[: v + 1], strict=True)], axis=1)
+
+
+def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
+    """z* from every site's rows, β_v and C_v."""
+    M = len(maps)
     ends = np.cumsum([0] + [C.shape[1] for C in maps])
     N = np.eye(ends[-1])
     for v in range(M):
-        for u in range(v + 1):
-            factor = 2.0 * coupling * (M - 1) if u == v else -2.0 * coupling
-            N[ends[v] : ends[v + 1], ends[u] : ends[u + 1]] += factor * (maps[v].T @ maps[u])
-    a = cho_solve(cho_factor(N, lower=True, check_finite=False), np.concatenate([v.label_coordinates for v in views]))
-    total = np.zeros(views[0].n_unlabelled)
+        N[ends[v] : ends[v + 1], : ends[v + 1]] += rows[v]
+    a = cho_solve(cho_factor(N, lower=True, check_finite=False), np.concatenate(coordinates))
+    total = np.zeros(maps[0].shape[0])
     for v in range(M):
         total += maps[v] @ a[ends[v] : ends[v + 1]]
     return total / M

@@ -88,7 +88,8 @@ class Hello:
 class PlanAccepted:
     """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
-    ``bound`` is b_v and ``scale`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
+    ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
+    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for.
     ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
     when an agent comes back, and nothing else.
     """
@@ -99,8 +100,9 @@ class PlanAccepted:
     ids_digest: str
     data_digest: str
     bound: NotNegative
-    scale: NotNegative
+    squared_norm: NotNegative
     threads: Natural
+    rounding: NotNegative = 0.0
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,45 @@ def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Ce
     return Certificate(gap, float(np.sqrt(bounds.max() * gap)))
 
 
-def consensus_certificate(residual_norm: float, scale: float, weight: float, bounds: Float64[Arr, " M"]) -> Certificate:
-    """The same for answers at a common z: gap = μ² ‖r‖² Σ_v b_v, r = mean answer − z.
+def consensus_certificate(
+    residual_norm: float,
+    scale: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    response_error: float = 0.0,
+    shift: float = 0.0,
+) -> Certificate:
+    """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
 
     Args:
         residual_norm: ‖r‖₂ as computed.
         scale: ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
         weight: μ = 2λM.
         bounds: b_v (M,).
+        response_error: ρ, the largest of the views' `response_error`.
+        shift: at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
     """
     noise = ROUNDING * scale
-    gap = (weight * (residual_norm + noise)) ** 2 * float(bounds.sum())
-    return Certificate(gap, float(np.sqrt(bounds.max() * gap)) + noise)
+    root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
+    return with_response_error(root, noise, bounds, response_error, shift)
+
+
+def with_response_error(
+    root: float, noise: float, bounds: Float64[Arr, " M"], response_error: float, shift: float
+) -> Certificate:
+    r"""From √gap of the views as they were computed to certificates of the views as they are.
+
+    Computed answers are exact for a problem that rounding, and a cut of the span, have moved. Its optimum is within
+    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there (docs/mathematics.md), and that
+    norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
+    view's predictions are √b_v times as far from the optimum's.
+
+    Args:
+        root: √gap by the computed answers.
+        noise: rounding of the predictions themselves, ‖·‖₂.
+        bounds: b_v (M,).
+        response_error: ρ.
+        shift: √Σ ρ_v² F_v, or more.
+    """
+    root = (1.0 + 4.0 * response_error) * root + 2.0 * shift
+    return Certificate(root * root, float(np.sqrt(bounds.max())) * root + noise)

@@ -11,7 +11,7 @@ class Outcome(Enum):
     """How a run ended; the text says what happened, and `advice` what to do next."""
 
     CONVERGED = "Both certificates fell below the tolerances."
-    MAX_ROUNDS = "Max_rounds was reached before the tolerances."
+    MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: arithmetic has given what it can."
     REFUSED = "A site refused the plan."
     TOO_FEW_SITES = "Too few sites joined in time."

@@ -20,7 +20,7 @@ from coreg_core.rounds import ScheduleName
 from coreg_core.views import BoundRule
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
-TargetUnits: TypeAlias = Literal["centred", "raw", "standardised"]
+LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 LostPolicy: TypeAlias = Literal["wait", "continue"]
 
 MOST_COLUMNS = 64
@@ -37,7 +37,7 @@ class Agreement:
 
     ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
     rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
-    ``coupling`` is λ, one for each column; ``target`` how each site transforms its label column before it trains.
+    ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label column before it trains.
     """
 
     form: Form = "exact"
@@ -49,7 +49,7 @@ class Agreement:
     landmarks: Count = 100
     seed: Natural = 0
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
-    target: TargetUnits = "centred"
+    label_units: LabelUnits = "centred"
 
 
 # Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/terms.py.

@@ -27,7 +27,7 @@ from coreg_core.plan import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import Steps, plan_for, rmse
-from coreg_wire import console
+from coreg_wire.output import print_json
 from site_agent.federation import Site
 from site_agent.jobs.additive import AdditiveTraining
 
@@ -153,7 +153,7 @@ def run(problem: Problem, printing: Steps, threads: int, *, as_json: bool) -> in
     result = simulate(problem, Additive(), printing, threads)
     errors, alone = held_out(problem, result.own), held_out(problem, result.alone)
     if as_json:
-        console.print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})
+        print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})
     else:
         typer.echo(told(result.outcome, result.reason))
         typer.echo(
@@ -174,7 +174,7 @@ def compare(problem: Problem, threads: int, *, as_json: bool) -> int:
     }
     if as_json:
         rows = [{"final_tolerance": tolerance, **_plain(result)} for tolerance, result in results.items()]
-        console.print_json({"additive": rows})
+        print_json({"additive": rows})
     else:
         for tolerance, result in results.items():
             typer.echo(

@@ -27,7 +27,7 @@ from coreg_core.estimators import CoRLSR
 from coreg_core.threads import pin_threads
 from coreg_sim.diabetes import ID, TARGET, Dealt, deal
 from coreg_sim.simulate import rmse
-from coreg_wire.console import human_bytes
+from coreg_wire.output import human_bytes
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
@@ -45,7 +45,7 @@ sites = {sites}
 [model]
 form = "exact"
 coupling = {coupling}
-target = "centred"
+label_units = "centred"
 
 [schedule]
 name = "conjugate-gradients"

@@ -3,7 +3,7 @@
 Knows arrays and, for a table, the agent's own reading and preprocessing; no machine and no schedule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +42,10 @@ def generated(
     total = n_sites * n_labelled + n_unlabelled + n_held_out
     hidden = rng.normal(size=(total, 3))
     y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
-    views = [
+    views = (
         hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
-    ]
-    return _deal(views, y, n_labelled, n_unlabelled)
+    )
+    return _deal(views, n_sites, y, n_labelled, n_unlabelled)
 
 
 def from_table(
@@ -83,23 +83,18 @@ def from_table(
         raise BadData(
             f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {m} unlabelled and 1 held out."
         )
-    views = []
-    for v in range(n_sites):
-        features = table.select(columns[v::n_sites])
-        views.append(Preprocessing.fit_columns(features).transform(features)[order])
-    return _deal(views, y[order], n_labelled, m)
+    dealt = (table.select(columns[v::n_sites]) for v in range(n_sites))
+    views = (Preprocessing.fit_columns(features).transform(features)[order] for features in dealt)
+    return _deal(views, n_sites, y[order], n_labelled, m)
 
 
-def _deal(views: list[Arr], y: Arr, n: int, m: int) -> Problem:
-    """Rows in order: m unlabelled, n labelled for each site, the rest held out."""
-    M = len(views)
-    sites = {}
-    width = len(str(M - 1))
+def _deal(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time: they may be many."""
+    sites, held_out = {}, []
+    rest = slice(m + n_sites * n, None)
+    width = len(str(n_sites - 1))
     for v, X in enumerate(views):
         own = slice(m + v * n, m + (v + 1) * n)
-        name = f"site-{v:0{width}d}"
-        sites[name] = PrivateData(
-            np.ascontiguousarray(X[own]), np.ascontiguousarray(y[own]), np.ascontiguousarray(X[:m]), "simulated"
-        )
-    rest = slice(m + M * n, None)
-    return Problem(sites, tuple(np.ascontiguousarray(X[rest]) for X in views), y[rest])
+        sites[f"site-{v:0{width}d}"] = PrivateData(X[own].copy(), y[own].copy(), X[:m].copy(), "simulated")
+        held_out.append(X[rest].copy())
+    return Problem(sites, tuple(held_out), y[rest])

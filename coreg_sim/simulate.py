@@ -1,12 +1,15 @@
-"""A federation in one process, through the real machines, and beside the closed form.
+"""A simulated federation, through the real machines, and beside the closed form.
 
-Knows both machines and the in-process transport; prints nothing.
+Knows both machines; prints nothing. Where the sites are is a `Carry`: in this very process, or in Ray's
+(`coreg_sim.over_ray`), which ends on the same bits.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from coordinator.federation import begin
 from coordinator.jobs.phases import Clocks
 from coordinator.jobs.recorded import Recorded
 from coordinator.notices import Notice, QuestionAnswered
+from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coordinator.wording import worded
 from coreg_core.additive.terms import Additive
@@ -25,10 +29,13 @@ from coreg_core.messages import PlanRefused
 from coreg_core.objective import consensus_weight, disagreement, objective
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Iteration, Membership, Plan
+from coreg_core.rounds.schedule import Progress
 from coreg_core.threads import pin_threads
 from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
+from site_agent.data.private import PrivateData
 from site_agent.federation import Site
+from site_agent.jobs.remembered import SiteResult
 
 
 @dataclass
@@ -44,6 +51,40 @@ class Steps:
             self.taken.append(notice)
         else:
             self.notes.append(worded(notice))
+
+
+# A simulation is given the time that it takes: a site that factors an exact view of 10⁴ instances is not lost. What is
+# lost is noticed by whoever carries the sites.
+PATIENT = Clocks(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Where the sites of one run are.
+
+    Parameters
+    ----------
+    transport
+        Not started yet.
+    result
+        What a site has once the run is over: a `SiteResult`, or None.
+    failure
+        Why the sites could not be carried on, where that is so; the run was interrupted then.
+    """
+
+    transport: Transport
+    result: Callable[[str], Any]
+    failure: Callable[[], Exception | None] = lambda: None
+
+
+Carry: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Carried]]
+
+
+@contextmanager
+def in_process(data: Mapping[str, PrivateData]) -> Iterator[Carried]:
+    """Every site in this process, one after another."""
+    sites = {name: Site(name, private) for name, private in data.items()}
+    yield Carried(InProcess(sites), lambda name: sites[name].result)
 
 
 @dataclass(frozen=True)
@@ -76,38 +117,71 @@ def plan_for(
     return Plan(run, "simulation", Membership(names, len(names)), objective or Agreement(), rounds)
 
 
-def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None) -> Simulated:
+@dataclass(frozen=True)
+class Federated:
+    """A whole run: every site's result in site order, with one solution for each coupling of the plan."""
+
+    outcome: Outcome
+    results: tuple[SiteResult, ...]
+    last: Progress  # of the last verified round
+    numbers_sent: int
+    seconds: float
+
+
+def federate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Federated:
     """Run the federation to its end.
 
-    Raises:
-        Refused: a site refused the plan; the message says why.
+    Raises
+    ------
+    Refused
+        A site refused the plan; the message says why.
+    Unreachable
+        The sites could not be carried on.
     """
     pin_threads(plan.iteration.threads)
-    sites = {name: Site(name, data) for name, data in problem.sites.items()}
-    transport, steps = InProcess(sites), reporter or Steps()
+    steps = reporter or Steps()
     started = time.perf_counter()
-    end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
+    with carry(problem.sites) as carried:
+        transport = carried.transport
+        end = asyncio.run(drive(begin(Recorded(plan), PATIENT), transport, NoMemory(), steps))[plan.run]
+        if (failure := carried.failure()) is not None:
+            raise failure
+        results: list[SiteResult | None] = [carried.result(name) for name in sorted(problem.sites)]
     seconds = time.perf_counter() - started
-    results = [sites[name].result for name in sorted(sites)]
     if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
         raise Refused(told(end.outcome, end.reason))
-    solutions = tuple(r.solutions[0] for r in results if r is not None)
-    alone = tuple(r.alone for r in results if r is not None and r.alone is not None)
-    predictions = np.array([s.prediction for s in solutions])
     last = next(s.progress for s in reversed(steps.taken) if s.progress is not None and s.progress.verified)
+    numbers = (transport.traffic.sent + transport.traffic.received) // 8
+    return Federated(end.outcome, tuple(r for r in results if r is not None), last, numbers, seconds)
+
+
+def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
+    """Run the federation to its end, and tell what its first coupling came to.
+
+    Raises
+    ------
+    Refused
+        A site refused the plan; the message says why.
+    Unreachable
+        The sites could not be carried on.
+    """
+    steps = reporter or Steps()
+    run = federate(problem, plan, steps, carry)
+    solutions = tuple(r.solutions[0] for r in run.results)
+    predictions = np.array([s.prediction for s in solutions])
     return Simulated(
         schedule=plan.iteration.name,
-        outcome=end.outcome,
-        rounds=last.round,
+        outcome=run.outcome,
+        rounds=run.last.round,
         steps_in_series=len(steps.taken),
-        numbers_sent=(transport.traffic.sent + transport.traffic.received) // 8,
-        seconds=seconds,
-        certified_gap=float(last.gap.max()),
-        certified_prediction_bound=float(last.prediction_bound.max()),
+        numbers_sent=run.numbers_sent,
+        seconds=run.seconds,
+        certified_gap=float(run.last.gap.max()),
+        certified_prediction_bound=float(run.last.prediction_bound.max()),
         objective=objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
         predictions=predictions,
         solutions=solutions,
-        alone=alone,
+        alone=tuple(r.alone for r in run.results if r.alone is not None),
     )
 
 
@@ -124,21 +198,39 @@ class ClosedForm:
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
     """Factor every site's data as the sites do, and solve for all of them at once.
 
-    Raises:
-        Refused: a site would refuse the plan.
+    Raises
+    ------
+    Refused
+        A site would refuse the plan.
     """
     pin_threads(plan.iteration.threads)
     started = time.perf_counter()
+    views = factored(problem.sites, plan)
+    z = consensus_closed_form(views, plan.couplings[0])
+    weight = consensus_weight(plan.couplings[0], len(views))
+    return solved([view.solve(z, weight) for view in views], plan, started)
+
+
+def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
+    """The sites' views under a plan, in site order, as the sites themselves make them.
+
+    Raises
+    ------
+    Refused
+        A site would refuse the plan.
+    """
     views: list[View] = []
-    for name in sorted(problem.sites):
-        site = Site(name, problem.sites[name])
+    for name in sorted(data):
+        site = Site(name, data[name])
         [answer] = site.handle(plan)
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")
         views.append(site.view)
-    z = consensus_closed_form(views, plan.couplings[0])
-    weight = consensus_weight(plan.couplings[0], len(views))
-    solutions = [view.solve(z, weight) for view in views]
+    return views
+
+
+def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
+    """What the sites' solutions, in site order, come to."""
     predictions = np.array([s.prediction for s in solutions])
     return ClosedForm(
         time.perf_counter() - started,

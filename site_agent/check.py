@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import metadata
 
 from coreg_core.errors import CoregError
-from coreg_wire.console import human_bytes
+from coreg_wire.output import human_bytes
 from coreg_wire.release import release
 from site_agent.data.prepare import prepare
 from site_agent.join import host_and_port, inputs_of, who_am_i

@@ -11,7 +11,8 @@ from rich.status import Status
 from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
-from coreg_wire import console
+from coreg_wire import command_line
+from coreg_wire.output import print_json
 from site_agent.identity import check_identity, enrol, install
 from site_agent.settings import read_settings, with_settings
 
@@ -40,7 +41,7 @@ class _Watcher:
 
     def note(self, text: str) -> None:
         if self._as_json:
-            console.print_json({"event": "note", "text": text})
+            print_json({"event": "note", "text": text})
         else:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -48,7 +49,7 @@ class _Watcher:
         if isinstance(message, Ask | Inquiry):
             if self._as_json:
                 kind = {"kind": message.kind.name} if isinstance(message, Inquiry) else {}
-                console.print_json({"event": "asked", "question": message.question, "part": message.part, **kind})
+                print_json({"event": "asked", "question": message.question, "part": message.part, **kind})
             elif sys.stderr.isatty():
                 if self._status is None:
                     self._status = self._console.status("")
@@ -98,7 +99,7 @@ def root(
     sent = {kind: {"messages": s.messages, "numbers": s.numbers} for kind, s in sorted(joined.sent.items())}
     outcome = joined.result.outcome
     if as_json:
-        console.print_json(
+        print_json(
             {
                 "event": "finished",
                 "site": joined.site,
@@ -134,7 +135,7 @@ def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
 
     def show(text: str, good: bool) -> None:
         if as_json:
-            console.print_json({"event": "check", "ok": good, "text": text})
+            print_json({"event": "check", "ok": good, "text": text})
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
@@ -195,7 +196,7 @@ def predict(
     notes = loaded.preprocessing.notes_on(table)
     if as_json:
         told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
-        console.print_json(told)
+        print_json(told)
     else:
         for text in notes:
             typer.echo(text, err=True)
@@ -218,7 +219,7 @@ def ledger_command(
     for entry in read_ledger(path):
         count += 1
         if as_json:
-            console.print_json(entry)
+            print_json(entry)
         else:
             detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
             typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
@@ -228,4 +229,4 @@ def ledger_command(
 
 def main() -> None:
     """The console script."""
-    raise SystemExit(console.run(app, "coreg-agent"))
+    raise SystemExit(command_line.run(app, "coreg-agent"))

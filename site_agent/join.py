@@ -16,7 +16,7 @@ from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
 from coreg_core.plan import Additive, Agreement, Plan
 from coreg_core.threads import pin_threads
-from coreg_wire.console import OperatorInterrupt
+from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part
@@ -125,8 +125,14 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
         policy.residuals,
     )
-    watcher = Watcher(note, progress, lambda result: written.extend(models.write(result, note)))
     site = Site(name, d, terms, release())
+
+    def deliver(result: SiteResult) -> None:
+        written.extend(models.write(result, note))
+        if (view := site.view) is not None and view.rank < view.n_basis:
+            note(f"model and certificates are over the span in use, rank {view.rank} of {view.n_basis}")
+
+    watcher = Watcher(note, progress, deliver)
     try:
         result = asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
     finally:

@@ -122,10 +122,16 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
         case Hello():
             return {"kind": kind, "protocol": message.protocol, "release": message.release}
         case PlanAccepted():
-            told = {"bound": message.bound, "scale": message.scale, "threads": message.threads}
+            told = {
+                "bound": message.bound,
+                "squared_norm": message.squared_norm,
+                "rounding": message.rounding,
+                "threads": message.threads,
+            }
             instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
             digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
-            return {"kind": kind, "run": message.run, "numbers": 2 if message.bound or message.scale else 0, **told, **instances, **digests}
+            numbers = 3 if message.bound or message.squared_norm or message.rounding else 0
+            return {"kind": kind, "run": message.run, "numbers": numbers, **told, **instances, **digests}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():

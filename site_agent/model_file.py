@@ -4,8 +4,8 @@ It holds the function, the preprocessing, the target's transformation and the pl
 points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The file
 is mode 0600, and says what it holds. Knows files; no socket.
 
-Format coreg-model/1 is one kernel expansion (the agreement), coreg-model/2 a sum of several in standard units, plus a constant
-(the additive objective). Both are read.
+Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units, plus
+a constant (the additive objective). All are read.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ from coreg_wire.files import write_whole
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT = "coreg-model/1"
-FORMAT_OF_SUMS = "coreg-model/2"
+FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
+FORMAT_OF_SUMS = "coreg-model/3"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -51,7 +51,7 @@ class SiteModel:
     preprocessing: Preprocessing
     target: str
     shift: float
-    scale: float
+    divisor: float
     site: str
     run: str
     stop: str
@@ -64,14 +64,14 @@ class SiteModel:
         return "additive" if isinstance(self.function, Expansion) else "agreement"
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · scale + shift, in the target's own units, (n,).
+        """f(x) · divisor + shift, in the target's own units, (n,).
 
         Raises
         ------
         BadData
             the table lacks a column, by name, or holds a cell that is no number.
         """
-        return self.function.predict(self.preprocessing.transform(table)) * self.scale + self.shift
+        return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
 
 
 def save_model(path: Path, model: SiteModel) -> None:
@@ -88,13 +88,15 @@ def save_model(path: Path, model: SiteModel) -> None:
     else:
         function = model.function
         arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
+        if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
+            arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
         form, shape = FORMAT, {"kernel": _kernel_to_json(function.kernel)}
     meta = {
         **shape,
         "preprocessing": model.preprocessing.to_json(),
         "target": model.target,
         "shift": model.shift,
-        "scale": model.scale,
+        "scale": model.divisor,
         "site": model.site,
         "run": model.run,
         "stop": model.stop,
@@ -127,7 +129,7 @@ def _shape_of(function: Expansion) -> dict[str, Any]:
 
 def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
     if "kernels" not in meta:
-        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"])
+        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low"))
     parts = tuple(
         KernelExpansion(make_kernel(**kernel), arrays[f"points.{j}"], arrays[f"coef.{j}"])
         for j, kernel in enumerate(meta["kernels"])
@@ -161,11 +163,12 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    if header.get("format") not in (FORMAT, FORMAT_OF_SUMS):
-        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {FORMAT!r} and {FORMAT_OF_SUMS!r}.")
+    readable = (*READABLE, FORMAT_OF_SUMS)
+    if header.get("format") not in readable:
+        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
     text = header.get("model", "")
-    alone = header["format"] == FORMAT
-    if (alone and set(arrays) != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
+    alone = header["format"] in READABLE
+    if (alone and set(arrays) - {"coef_low"} != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
         )
@@ -174,7 +177,8 @@ def load_model(path: Path) -> SiteModel:
         return SiteModel(
             function=_function_of(meta, arrays),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
-            **{name: meta[name] for name in ("target", "shift", "scale", "site", "run", "stop", "coupling", "plan")},
+            divisor=meta["scale"],
+            **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
         raise BadData(

@@ -95,7 +95,7 @@ class Models:
             preprocessing=self.prepared.preprocessing,
             target=self.target,
             shift=result.shift,
-            scale=result.scale,
+            divisor=result.divisor,
             site=self.site,
             run=run,
             stop=result.outcome.name,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.errors import UsageError
 from coreg_core.plan import Additive, Agreement, Plan
-from coreg_wire.console import read_toml
+from coreg_wire.toml_file import read_toml
 from site_agent.federation import most_questions
 
 
@@ -115,8 +115,8 @@ class Policy(BaseModel):
                 f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
             ),
             (
-                not self.disclose_target_norm and objective.target != "standardised",
-                f"target={objective.target!r} would disclose the norm of the targets (disclose_target_norm=false); "
+                not self.disclose_target_norm and objective.label_units != "standardised",
+                f"label_units={objective.label_units!r} would disclose the norm of the targets (disclose_target_norm=false); "
                 "use 'standardised'",
             ),
             (

@@ -13,7 +13,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from coreg_core.errors import UsageError
-from coreg_wire import console
+from coreg_wire import toml_file
 from coreg_wire.names import check_site_name
 
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
@@ -101,7 +101,7 @@ def _from_file(config: Path | None) -> dict[str, Any]:
     if config is None:
         return {}
     found: dict[str, Any] = {}
-    for key, value in console.read_toml(config).items():
+    for key, value in toml_file.read_toml(config).items():
         field = Settings.model_fields.get(key)
         if field is None or key in NOT_IN_FILE:
             keys = sorted(Settings.model_fields.keys() - NOT_IN_FILE)

@@ -1,20 +1,23 @@
 """Problems for the tests of the additive objective: sites of random features and smoothers, and small federations of rows.
 
-`federation` deals columns of one smooth function out among sites. The dense oracle of `coreg_core.additive.oracle` is itself held to
-60-digit values (test_additive_golden.py) and to numerical gradients of J (test_additive_view.py).
+`federation` deals columns of one smooth function out among sites. The dense oracle of `coreg_core.additive.oracle` is itself
+held to 60-digit values (test_additive_golden.py) and to numerical gradients of J (test_additive_view.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from coreg_core.additive.block_gmres import BlockGmres, GmresState
+from coreg_core.additive.drivers import run_in_memory
 from coreg_core.additive.exchange import NO_SCALARS, Answer, Question
+from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.smoother import ResidualPolicy, Smoothed
 from coreg_core.additive.terms import Additive
+from coreg_core.additive.training import Training
 from coreg_core.additive.view import AdditiveView, Hyper
 
 EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
@@ -124,3 +127,21 @@ def federation(
         )
         tables.append((test[:, columns], mean + 2.0 * truth(test)))
     return Federation(sites, tables, m)
+
+
+QUICK = Additive(landmarks=25, tuning_steps=2, probes=4)
+TIGHT = replace(QUICK, final_tolerance=1e-13)
+
+
+def train(made, terms, on_step=lambda _state: None):
+    training = Training(terms)
+    return training, run_in_memory(training, training.start(made.n_unlabelled), made.sites, on_step)
+
+
+def oracle(made, terms, state):
+    """(s, a, hypers) of the dense solution at the noise and the priors that the sites ended with."""
+    noise, prior = state.operator.tolist()
+    hypers = [site.hypers[state.step].times(noise, prior) for site in made.sites]
+    dense = solve_dense([site.view for site in made.sites], hypers, terms.intercept_prior)
+    s = np.sum([site.view.shared @ w for site, w in zip(made.sites, dense.w, strict=True)], axis=0)
+    return s, dense.intercept, dense

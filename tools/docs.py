@@ -24,7 +24,7 @@ from coordinator.config import AdditiveSection, AgreementSection, Configuration 
 from coordinator.jobs.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
-from coreg_wire.console import EXIT_CODES  # noqa: E402
+from coreg_wire.command_line import EXIT_CODES  # noqa: E402
 from site_agent.policy import Policy  # noqa: E402
 from site_agent.settings import NOT_IN_FILE, Settings  # noqa: E402
 
@@ -34,7 +34,8 @@ PROGRAMS = {
     "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
 }
 WIDTH = 100
-UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)", "grouped_at_least": "none"}  # defaults that depend on another key
+# Defaults that depend on another key.
+UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)", "grouped_at_least": "none"}
 UNLIMITED = 2**31 - 1  # what fits the wire's integers is no limit that anybody meets
 
 
@@ -130,7 +131,9 @@ def settings() -> str:
     for section, field in Configuration.model_fields.items():
         model: Any = AgreementSection if section == "model" else field.annotation
         rows += key_rows(sections[model.__name__], model.model_fields, f"[{section}] ")
-        rows = [row.replace("| `agreement` | `agreement` |", "| `agreement` | `agreement`, `additive` |") for row in rows]
+        rows = [
+            row.replace("| `agreement` | `agreement` |", "| `agreement` | `agreement`, `additive` |") for row in rows
+        ]
     return table("| key | default | values |", rows)
 
 

@@ -24,10 +24,11 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
     return Terms(
         coupling=plan.couplings,
         bounds=tuple(a.bound for a in agreed),
-        scale=sum(a.scale for a in agreed),
+        initial_objective=sum(a.squared_norm for a in agreed),
         tolerance=plan.iteration.tolerance,
         prediction_tolerance=plan.iteration.prediction_tolerance,
         max_rounds=plan.iteration.max_rounds,
+        roundings=tuple(a.rounding for a in agreed),
     )
 
 

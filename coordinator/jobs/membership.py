@@ -94,8 +94,10 @@ def _agrees(reaction: Reaction, site: str, acceptance: PlanAccepted) -> bool:
     if acceptance.plan_digest != reaction.plan.digest:
         exclude(reaction, site, Outcome.SITE_FAULT, f"{site} accepted another plan than the one it was sent.")
         return False
-    if not (0 <= acceptance.bound < math.inf and 0 <= acceptance.scale < math.inf):
-        exclude(reaction, site, Outcome.SITE_FAULT, f"{site}: bound and scale are finite numbers of at least 0.")
+    stated = (acceptance.bound, acceptance.squared_norm, acceptance.rounding)
+    if not all(0 <= number < math.inf for number in stated):
+        told = f"{site}: bound, squared norm and rounding are finite numbers of at least 0."
+        exclude(reaction, site, Outcome.SITE_FAULT, told)
         return False
     if (reason := _unlike_before(reaction, site, acceptance) or _unlike_others(reaction, site, acceptance)) is not None:
         dismiss(reaction, site, Outcome.REFUSED, reason)

@@ -88,6 +88,11 @@ class Run:
             case Phase.DONE:
                 return ()
 
+    @property
+    def complete(self) -> bool:
+        """Everybody who was asked has answered. Counted, since it is looked at after every answer: sites are many."""
+        return len(self.live.answers) == len(self.live.asked)
+
 
 class Reaction:
     """What one event makes of a run. Handlers change it through these methods; `run` and `actions` are the result."""

@@ -31,7 +31,7 @@ def answered(reaction: Reaction, site: str, answer: Prediction | Share) -> None:
     if number == (ask.question, ask.attempt) and site in live.asked and site not in live.answers:
         if _usable(reaction, site, answer, ask):
             reaction.change(answers={**live.answers, site: answer})
-            if reaction.run.awaited:
+            if not reaction.run.complete:
                 go_on(reaction)
     elif trial is not None and number == (trial.question, trial.attempt) and _usable(reaction, site, answer, trial):
         if asking.asked_once(reaction, trial):
@@ -61,15 +61,22 @@ def faulted(reaction: Reaction, site: str, fault: Fault) -> None:
 def go_on(reaction: Reaction) -> None:
     """A run that stalled goes on once enough have answered, where the plan can do without the others."""
     live, terms = reaction.live, reaction.plan.membership
-    here = [s for s in reaction.recorded.participants if s in live.ready and s not in reaction.run.awaited]
+    if live.phase is not Phase.STALLED or terms.on_lost != "continue":
+        return  # asked after every answer: what follows looks at every site
+    here = _not_awaited(reaction)
     here += [s for s in sorted(live.proven & live.ready) if s not in here]
-    if live.phase is Phase.STALLED and terms.on_lost == "continue" and len(here) >= terms.min_sites:
+    if len(here) >= terms.min_sites:
         membership.drop(reaction, here)
+
+
+def _not_awaited(reaction: Reaction) -> list[str]:
+    awaited = frozenset(reaction.run.awaited)
+    return [s for s in reaction.recorded.participants if s in reaction.live.ready and s not in awaited]
 
 
 def settle(reaction: Reaction) -> None:
     """Whatever happened: where everybody who was asked has answered, step; held answers may answer the next question too."""
-    while reaction.live.phase in (Phase.ASKING, Phase.STALLED) and not reaction.run.awaited:
+    while reaction.live.phase in (Phase.ASKING, Phase.STALLED) and reaction.run.complete:
         _step(reaction)
 
 
@@ -111,8 +118,7 @@ def _step(reaction: Reaction) -> None:
 
 def out_of_time(reaction: Reaction) -> None:
     """Not everybody answered within the round's time: go on without, or wait."""
-    live, terms = reaction.live, reaction.plan.membership
-    here = [s for s in reaction.recorded.participants if s in live.ready and s not in reaction.run.awaited]
+    terms, here = reaction.plan.membership, _not_awaited(reaction)
     if terms.on_lost == "continue" and len(here) >= terms.min_sites:
         membership.drop(reaction, here)
         return

@@ -12,7 +12,7 @@ from coordinator.events import Finish
 from coordinator.notices import Notice, QuestionAnswered
 from coordinator.observers.rows import Phases, row
 from coordinator.wording import worded
-from coreg_wire.console import print_json
+from coreg_wire.output import print_json
 from coreg_wire.values import snake
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from coordinator.driver import Lap
 from coordinator.notices import QuestionAnswered
-from coreg_wire.console import human_bytes
+from coreg_wire.output import human_bytes
 
 HEADINGS = ("question", "round", "sites", "residual", "certified gap", "prediction bound", "seconds", "bytes")
 PLAIN = "{:>8} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"

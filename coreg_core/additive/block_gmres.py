@@ -2,21 +2,22 @@ r"""Block GMRES at the coordinator: x = T(x) for several columns at once, over s
 
     (I − T_lin)(x − x₀) = T(x₀) − x₀ = r₀            all columns share the space  K = span{r₀, A r₀, A² r₀, …},  A = I − T_lin
 
-T must never be iterated (its spectral radius is 450 to 800); I − T_lin is nonsingular and has at most 2N + 1 eigenvalues off 1, N all
-labels, so Krylov spaces are small, and a block of 17 shares one (31 → 6 rounds against single columns; design, 7.2). The first
-question is affine, at x₀: the one in which labels appear. Then linear ones at the blocks of an orthonormal basis, each column scaled to
-‖·‖∞ = 1 before it is sent. Arnoldi's relation A Q_j = Q_{j+1} H holds, so of all that was heard only the basis and H are kept.
+T must never be iterated (its spectral radius is 450 to 800); I − T_lin is nonsingular and has at most 2N + 1 eigenvalues off
+1, N all labels, so Krylov spaces are small, and a block of 17 shares one (31 → 6 rounds against single columns; design,
+7.2). The first question is affine, at x₀: the one in which labels appear. Then linear ones at the blocks of an orthonormal
+basis, each column scaled to ‖·‖∞ = 1 before it is sent. Arnoldi's relation A Q_j = Q_{j+1} H holds, so of all that was heard
+only the basis and H are kept.
 
 A tuning step changes A a little. The last solve's space is *recycled*: with A_old U = C, CᵀC = I, the next solve's directions are
 
     M⁻¹q = U Cᵀq + (I − CCᵀ)q        (right preconditioning: A M⁻¹ is the identity on C where A has not changed)
 
-which takes 43 rounds where 54 were needed (cpu_act, 50 labels a site, six steps), for twice the memory.
+which takes 43 rounds where 54 were needed (cpu_act, 50 labels a site, six steps), for four times the memory.
 
-Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the true residual is
-asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it does when the basis is as long
-as memory allows. A state is arrays and numbers, its basis a tuple of blocks that later states share, so that it can be written
-down block by block and resumed on the same bits. Knows sums; no label, feature, site, message or clock.
+Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the true
+residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it does when
+the basis is as long as memory allows. A state is arrays and numbers, its basis a tuple of blocks that later states share, so
+that it can be written down block by block and resumed on the same bits. Knows sums; no label, feature, site, message or clock.
 """
 
 from collections.abc import Mapping
@@ -71,8 +72,8 @@ def memory_for(n_unlabelled: int, n_columns: int, most_bytes: int) -> Memory:
             return Memory(min(int(rounds), _LONGEST), recycle)
     needed = basis_bytes(n_unlabelled, n_columns, LEAST_RESTART)
     raise UsageError(
-        f"block GMRES over {n_columns} columns of 2 · {n_unlabelled} + 1 numbers needs {needed / 2**30:.2g} GiB for {LEAST_RESTART} "
-        f"rounds, and the plan grants {most_bytes / 2**30:.2g} GiB. Grant more memory, or ask for fewer probes."
+        f"block GMRES over {n_columns} columns of 2 · {n_unlabelled} + 1 numbers needs {needed / 2**30:.2g} GiB for "
+        f"{LEAST_RESTART} rounds, and the plan grants {most_bytes / 2**30:.2g} GiB. Grant more memory, or ask for fewer probes."
     )
 
 
@@ -150,7 +151,7 @@ class GmresState:
                 f"a stored {cls.__name__} has the fields {sorted(set(arrays) - parts)}, expected {sorted(names)}; "
                 "it was written by another version. Start a new run."
             )
-        values = {name: arrays[name] if arrays[name].ndim else int(arrays[name]) for name in names}
+        values: dict[str, Any] = {name: arrays[name] if arrays[name].ndim else int(arrays[name]) for name in names}
         basis, directions = (
             tuple(arrays[name] for name in sorted(parts) if name.startswith(kind)) for kind in ("basis.", "directions.")
         )
@@ -276,7 +277,7 @@ class BlockGmres:
     def _cycle(self, state: GmresState, residual: Float64[Arr, "r k"]) -> GmresState:
         # A new space from a known residual. Columns are brought to one scale first: deflation compares their lengths.
         norms = column_norms(residual)
-        empty = {"basis": (), "directions": (), "R": np.zeros((0, len(norms))), "H": np.zeros((0, 0))}
+        empty: dict[str, Any] = {"basis": (), "directions": (), "R": np.zeros((0, len(norms))), "H": np.zeros((0, 0))}
         state = replace(state, start=state.x, rho=residual, residual=norms, **empty)
         if self._met(state, norms):
             return self._end(state)

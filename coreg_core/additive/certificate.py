@@ -3,10 +3,12 @@ r"""How far a point can at most be from the optimum, without a label: three exch
 With ρ = T(x) − x, D = Σ σ_v⁻²S_vᵀS_v ρ_s, e = Σ σ_v⁻²1ᵀS_v ρ_s and δ = ρ_q − D, the point (w(x), a) has the gradient
 
     g_u = 2(σ_u⁻²Ψ_uᵀS_u ρ_s − Z_uᵀδ)        g_a = 2(e − ρ_a/c)
-    J − J* ≤ ¼(Σ τ_u²‖g_u‖² + c g_a²) =: gap        Σ‖w_u − w_u*‖²/τ_u² + (a − a*)²/c ≤ gap        ‖s̃ − s*‖₂ ≤ √(gap Σ τ_u²‖Z_u‖₂²)
+    J − J* ≤ ¼(Σ τ_u²‖g_u‖² + c g_a²) =: gap        Σ‖w_u − w_u*‖²/τ_u² + (a − a*)²/c ≤ gap        ‖s̃ − s*‖₂ ≤ √(gap Σ
+    τ_u²‖Z_u‖₂²)
 
 s̃ = Σ Z_u w_u(x) is what the sites' models say there. (J is strongly convex with modulus 2 in the prior's own metric: hence both.)
-16 eps times the norms of what was subtracted is added throughout, so that a certificate states what arithmetic allows. Knows sums.
+16 eps times the norms of what was subtracted is added throughout, so that a certificate states what arithmetic allows. Knows
+sums.
 """
 
 from dataclasses import dataclass
@@ -48,7 +50,9 @@ def residual_of(x: Float64[Arr, " r"], affine: Float64[Arr, " r"], rho: Float64[
     return Residual(rho, rounding(0), rounding(1), rounding(2))
 
 
-def gradient_question(residual: Residual, smoothed: Float64[Arr, " l"], weight: float) -> tuple[Arr, tuple[float, float]]:
+def gradient_question(
+    residual: Residual, smoothed: Float64[Arr, " l"], weight: float
+) -> tuple[Arr, tuple[float, float]]:
     """(ρ_s, δ) as two columns, and what rounding may have left out of each; ``weight`` = Σ σ⁻²‖S‖²."""
     rho_s, rho_q, _ = split(residual.rho[:, None])
     D = smoothed[:-1]

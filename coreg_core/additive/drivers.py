@@ -1,7 +1,7 @@
 """Every site at hand: the schedules of this package run to their end over sums alone, as the service takes them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coreg_core.additive.exchange import Answer, Question
 from coreg_core.additive.site import AdditiveSite
@@ -9,6 +9,7 @@ from coreg_core.additive.site import AdditiveSite
 S = TypeVar("S")
 
 
+@runtime_checkable
 class Stepped(Protocol[S]):
     """A schedule that is stepped from outside."""
 

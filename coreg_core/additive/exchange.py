@@ -1,4 +1,4 @@
-r"""What the coordinator asks in a training of the additive objective, and what a site answers: the whole of what crosses the wire.
+r"""What the coordinator asks in a training of the additive objective, and what a site answers: all that crosses the wire.
 
 Every question goes to every site; only the *sum* of the answers is ever used, taken in site order. A question is public to the
 sites, an answer is two arrays that add: vectors over the shared instances, and a few scalars.
@@ -18,10 +18,11 @@ sites, an answer is two arrays that add: vectors over the shared instances, and 
 | FORECAST | x of fold columns | Σ of squared errors joined, alone, and how many | three scalars a fold |
 | MODEL | x | – | none |
 
-e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design, 7.2 and 7.3.
-Knows numbers; no label, feature, site, message or clock.
+e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design, 7.2
+and 7.3. Knows numbers; no label, feature, site, message or clock.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias
@@ -29,7 +30,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.views import Part
 
 ColumnKind: TypeAlias = Literal["solution", "probe"]
@@ -55,8 +56,8 @@ class Ask(IntEnum):
 class Operator:
     """Which fixed point a column belongs to: rows left out at every site at once, and multipliers of noise and prior.
 
-    ``fold`` None: no row is left out. ``refit``: the sites choose width, ridge and smoother again from the kept rows and apply the
-    full run's multipliers (the honest forecast); otherwise everything is kept but the rows.
+    ``fold`` None: no row is left out. ``refit``: the sites choose width, ridge and smoother again from the kept rows and
+    apply the full run's multipliers (the honest forecast); otherwise everything is kept but the rows.
     """
 
     fold: int | None = None
@@ -115,7 +116,7 @@ def stack(s: Float64[Arr, "m k"], q: Float64[Arr, "m k"], a: Float64[Arr, " k"])
     return np.concatenate([s, q, a[None]])
 
 
-def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Arr]:
+def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Ints]:
     """Which rows each fold leaves out: a shuffle that depends on the seed and the number of rows alone."""
     order = np.random.default_rng([seed, n_rows]).permutation(n_rows)
     return [np.sort(order[f::n_folds]) for f in range(n_folds)]
@@ -124,3 +125,13 @@ def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Arr]:
 def probe_signs(n_rows: int, n_probes: int, seed: tuple[int, ...]) -> Float64[Arr, "n p"]:
     """E (n, P): ±1, drawn by the site for itself and never sent."""
     return np.where(np.random.default_rng(seed).random((n_rows, n_probes)) < 0.5, -1.0, 1.0)
+
+
+def right_sides(
+    columns: Sequence[Column], y: Float64[Arr, " n"], signs: Float64[Arr, "n p"] | None
+) -> Float64[Arr, "n k"]:
+    """What stands for the labels in each column: y, or the probe's signs."""
+    right = np.empty((len(y), len(columns)))
+    for j, column in enumerate(columns):
+        right[:, j] = y if signs is None or column.kind == "solution" else signs[:, column.probe]
+    return right

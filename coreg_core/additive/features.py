@@ -107,9 +107,7 @@ def candidates(
     points = np.unique(points, axis=0)  # repeated landmarks are only a singular Gram matrix
     return [
         centred(
-            orthonormal_basis(
-                make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset), points, FEATURE_RANK
-            ),
+            orthonormal_basis(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset), points, FEATURE_RANK),
             X,
             Z,
         )

@@ -3,9 +3,9 @@ r"""The honest forecast of a site's own model: folds as columns, rows left out a
     SCORE → SMOOTHER → one solve a fold, side by side → FORECAST
 
 In each fold a site chooses width, ridge and smoother again from the rows that are kept, and applies the full run's *multipliers*
-τ²/τ₀², σ²/σ₀²: as good as tuning again, where keeping the full run's hyper-parameters is 4 to 12 points optimistic. It is compared with
-the site alone, nested the same way. Below 50 labels a site report the federation's sum, not a site's figure (design, 7.4: rank
-correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels). Knows sums.
+τ²/τ₀², σ²/σ₀²: as good as tuning again, where keeping the full run's hyper-parameters is 4 to 12 points optimistic. It is
+compared with the site alone, nested the same way. Below 50 labels a site report the federation's sum, not a site's figure
+(design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels). Knows sums.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class ForecastState:
 
     @property
     def gain(self) -> float:
-        """The federation's forecast: relative change of the root mean squared error, negative where joining helps; NaN without rows."""
+        """Relative change of the sites' root mean squared error, negative where joining helps; NaN without rows."""
         joined, alone, rows = self.sums.tolist()
         return float(np.sqrt(joined / alone) - 1.0) if rows and alone > 0.0 else float("nan")
 
@@ -58,7 +58,9 @@ class Forecast:
             UsageError: grouped or open residuals, where a fold cannot choose again: groups are made once.
         """
         if terms.residuals != "smoothed":
-            raise UsageError(f'a forecast needs residuals="smoothed", not "{terms.residuals}": groups are made once, of all rows.')
+            raise UsageError(
+                f'a forecast needs residuals="smoothed", not "{terms.residuals}": groups are made once, of all rows.'
+            )
         mean, deviation = training.units.tolist()
         noise, prior = training.operator.tolist()
         return cls(terms, (mean, deviation), training.step, float(training.multiplier), (noise, prior))

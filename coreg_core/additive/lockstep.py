@@ -1,7 +1,7 @@
 r"""Several block GMRES in one round: columns whose operators differ (folds, multipliers) share rounds and sums, but no space.
 
-One question holds the columns of every member that still runs, one behind the other; the sum of the answers is cut up the same way. Knows
-what `block_gmres` knows.
+One question holds the columns of every member that still runs, one behind the other; the sum of the answers is cut up the
+same way. Knows what `block_gmres` knows.
 """
 
 from collections.abc import Sequence

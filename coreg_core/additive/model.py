@@ -1,6 +1,7 @@
 r"""What a site owns at the end: its own model, for its own columns, nobody else needed, and its part of the joint score.
 
-    f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels      (design, 7.4)
+    f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels
+    (design, 7.4)
 
 Both are kernel expansions in the site's standard units plus a constant, so a model file needs arrays and JSON alone.
 """
@@ -71,3 +72,18 @@ class SiteModel:
     alone: Expansion | None
     part: Expansion
     intercept: float
+
+
+def site_model(
+    joined: Expansion, part: Expansion, a: float, alone: Expansion | None, blend: float, units: tuple[float, float]
+) -> SiteModel:
+    """Blended, and taken from the federation's units into those of the labels."""
+    mean, deviation = units
+    own = joined if alone is None else joined.scaled(blend).plus(alone.scaled(1.0 - blend))
+    return SiteModel(
+        own.scaled(deviation, mean),
+        joined.scaled(deviation, mean),
+        None if alone is None else alone.scaled(deviation, mean),
+        part.scaled(deviation),
+        mean + deviation * a,
+    )

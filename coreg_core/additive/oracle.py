@@ -3,8 +3,8 @@ r"""The dense solution of the additive objective, and J itself: what messages al
     J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c,        s = Σ_v Z_v w_v
     K α = y,   K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,   w_u = τ_u² B_uᵀ α,   a = c 1ᵀα
 
-B_u holds the rows Φ_u (its own) and S_v Z_u (the others'), with Ψ_v w_v + S_v s = Φ_v w_v + Σ_{u≠v} S_v Z_u w_u. Source: design, 7.1
-and 7.2. O(N³), N all labels; for tests, estimators and benchmarks.
+B_u holds the rows Φ_u (its own) and S_v Z_u (the others'), with Ψ_v w_v + S_v s = Φ_v w_v + Σ_{u≠v} S_v Z_u w_u. Source:
+design, 7.1 and 7.2. O(N³), N all labels; for tests, estimators and benchmarks.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,9 @@ def blocks(views: Sequence[AdditiveView]) -> list[Arr]:
     ]
 
 
-def covariance(views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0) -> Float64[Arr, "N N"]:
+def covariance(
+    views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0
+) -> Float64[Arr, "N N"]:
     """K, the covariance of all labels under the model."""
     noise = np.concatenate([np.full(v.n_labelled, h.noise) for v, h in zip(views, hypers, strict=True)])
     K = np.diag(noise) + intercept_prior
@@ -54,7 +56,11 @@ def solve_dense(views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercep
 
 
 def objective(
-    views: Sequence[AdditiveView], hypers: Sequence[Hyper], w: Sequence[Arr], intercept: float, intercept_prior: float = 1.0
+    views: Sequence[AdditiveView],
+    hypers: Sequence[Hyper],
+    w: Sequence[Arr],
+    intercept: float,
+    intercept_prior: float = 1.0,
 ) -> float:
     """J(w, a)."""
     s = np.sum([v.shared @ part for v, part in zip(views, w, strict=True)], axis=0)

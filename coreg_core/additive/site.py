@@ -2,10 +2,12 @@ r"""One site of a training: it answers the coordinator's questions, one after an
 
     answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.exchange`)
 
-What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to where it was
-by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site, message or file.
+What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to
+where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site,
+message or file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +23,12 @@ from coreg_core.additive.exchange import (
     Question,
     folds_of,
     probe_signs,
+    right_sides,
     split,
 )
 from coreg_core.additive.features import Candidate, Standardiser, candidates
-from coreg_core.additive.model import Expansion, SiteModel, expansion
+from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
+from coreg_core.additive.own import OwnFit, fit_alone
 from coreg_core.additive.smoother import (
     Coupling,
     Grouped,
@@ -35,30 +39,11 @@ from coreg_core.additive.smoother import (
     smoother_at,
 )
 from coreg_core.additive.terms import BLEND, Additive
-from coreg_core.additive.tuning import NOISE_FLOOR, Traces, next_hyper, traces
+from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import AdditiveView, Hyper
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
-from coreg_core.loo import RIDGES, choose
-
-# With fewer labels there is nothing to leave out: such a site starts where one without labels does.
-LEAST_LABELS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class OwnFit:
-    """The site's model alone: ridge regression with a free intercept, width and ridge by leave-one-out on its own labels."""
-
-    candidate: int
-    ridge: float
-    error: float
-    intercept: float
-    w: Float64[Arr, " r"]
-
-    @property
-    def noise(self) -> float:
-        """σ₀²: the leave-one-out error, floored."""
-        return max(self.error, NOISE_FLOOR)
+from coreg_core.loo import RIDGES
 
 
 @dataclass(eq=False)
@@ -105,7 +90,9 @@ class AdditiveSite:
                 f"{name}: {len(X)} labelled rows, {len(y)} labels and {len(Z)} shared rows; a label a row, and a row."
             )
         if terms.rows == "common" and len(y) and positions is None:
-            raise UsageError(f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.')
+            raise UsageError(
+                f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
+            )
         (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
         self.name, self.terms, self._X, self._y = name, terms, X, y
         self._positions = positions if terms.rows == "common" else None
@@ -157,8 +144,8 @@ class AdditiveSite:
                 return self._trace(question)
             case Ask.SMOOTHED:
                 view, hyper = self._at(question.columns[0].operator, question.step)
-                norm = view.coupling.norm() / hyper.noise
-                sizes = [norm * view.coupling.norm(), norm * float(np.sqrt(view.n_labelled))]
+                norm = view.coupling_norm / hyper.noise
+                sizes = [norm * view.coupling_norm, norm * float(np.sqrt(view.n_labelled))]
                 return Answer(view.smoothed(question.targets, hyper), np.array(sizes))
             case Ask.GRADIENT:
                 return self._gradient(question)
@@ -181,31 +168,6 @@ class AdditiveSite:
         return list(self._hypers)
 
     @property
-    def units(self) -> tuple[float, float]:
-        """The federation's mean and deviation, as SCORE told them."""
-        return self._units
-
-    @property
-    def found(self) -> list[Traces]:
-        """What the evidence showed at each tuning step."""
-        return list(self._traces)
-
-    def take_up(
-        self,
-        units: tuple[float, float],
-        smoother: tuple[int, float, float] | None,
-        hypers: list[Hyper],
-        found: list[Traces],
-    ) -> None:
-        """Be where another process of this site was: it kept its units, (candidate, η, r²), `hypers` and `found`."""
-        self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=units))
-        if smoother is not None:
-            setting = self._settings[None]
-            setting.smoother = smoother_at(self._candidates, *smoother)
-            self._set_view(setting)
-            self._hypers, self._traces = list(hypers), list(found)
-
-    @property
     def view(self) -> AdditiveView:
         """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
         return self._view_of(None)
@@ -219,6 +181,31 @@ class AdditiveSite:
     def smoother(self) -> Smoother | None:
         """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
         return self._settings[None].smoother if None in self._settings else None
+
+    def to_arrays(self) -> dict[str, Arr]:
+        """What a training has told this site so far, for its own disk: a few numbers, and Q_E. Folds are asked again."""
+        chosen = self.smoother
+        return {
+            "units": np.array(self._units if None in self._settings else []),
+            "smoother": np.array([] if chosen is None else [chosen.candidate, chosen.eta, chosen.r2]),
+            "hypers": np.array([[h.noise, h.prior] for h in self._hypers]).reshape(-1, 2),
+            "traces": np.array([[t.weight, t.gamma, t.residual, t.kappa] for t in self._traces]).reshape(-1, 4),
+            "probe_sum": self._probe_sum,
+        }
+
+    def restore(self, arrays: Mapping[str, Arr]) -> None:
+        """Be where `to_arrays` was: on the same data and machine, the next answers have the same bits."""
+        self._probe_sum = arrays["probe_sum"]
+        if len(arrays["units"]):
+            self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=tuple(arrays["units"].tolist())))
+        if not len(arrays["smoother"]):
+            return
+        candidate, eta, r2 = arrays["smoother"].tolist()
+        setting = self._settings[None]
+        setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
+        self._set_view(setting)
+        self._hypers = [Hyper(noise, prior) for noise, prior in arrays["hypers"].tolist()]
+        self._traces = [Traces(*row) for row in arrays["traces"].tolist()]
 
     # --- getting ready ------------------------------------------------------------------------------------------------
 
@@ -245,16 +232,8 @@ class AdditiveSite:
         return Answer(scores, weights)
 
     def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
-        if len(rows) < LEAST_LABELS:
-            return None
         ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
-        y = self._labels()[rows]
-        chosen = choose([c.labelled[rows] for c in self._candidates], y, ridges)
-        Phi = self._candidates[chosen.candidate].labelled[rows]
-        mean = Phi.mean(axis=0)
-        U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
-        w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
-        return OwnFit(chosen.candidate, chosen.ridge, chosen.error, float(y.mean() - mean @ w), w)
+        return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
         scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
@@ -303,10 +282,18 @@ class AdditiveSite:
     def _view_of(self, fold: int | None) -> AdditiveView:
         view = self._settings[fold].view if fold in self._settings else None
         if view is None:
-            raise UsageError(f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER.")
+            raise UsageError(
+                f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER."
+            )
         return view
 
     def _at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
+        if step >= len(self._hypers):
+            made = f"it has made {len(self._hypers) - 1}" if self._hypers else "its smoother is not chosen"
+            raise UsageError(
+                f"{self.name}: asked at tuning step {step}, and {made}; begin with SCORE and SMOOTHER, or repeat the questions "
+                "from the last one it answered."
+            )
         hyper = self._hypers[step]
         if operator.fold is None:
             return self.view, hyper.times(operator.noise, operator.prior)
@@ -324,44 +311,32 @@ class AdditiveSite:
         """Folds of the view's rows: labelled rows, or groups of them."""
         return folds_of(self.view.n_labelled, self.terms.folds, self.terms.seed)
 
-    def _right(self, columns: tuple[Column, ...], view: AdditiveView) -> Float64[Arr, "n k"]:
-        signs = self._signs() if any(c.kind == "probe" for c in columns) else None
-        right = np.empty((view.n_labelled, len(columns)))
-        for j, column in enumerate(columns):
-            right[:, j] = view.y if signs is None or column.kind == "solution" else signs[:, column.probe]
-        return right
-
     def _fixed_point(self, question: Question) -> Answer:
         if question.part == "affine":
             self._tune_to(question)
         out = np.empty_like(question.targets)
-        for operator in dict.fromkeys(c.operator for c in question.columns):  # columns of one operator are answered together
+        for operator in dict.fromkeys(
+            c.operator for c in question.columns
+        ):  # columns of one operator are answered together
             where = [j for j, c in enumerate(question.columns) if c.operator == operator]
             view, hyper = self._at(operator, question.step)
             labels = None
             if question.part == "affine":
-                labels = self._right(tuple(question.columns[j] for j in where), view)
+                probes = any(question.columns[j].kind == "probe" for j in where)
+                labels = right_sides([question.columns[j] for j in where], view.y, self._signs() if probes else None)
             out[:, where] = view.answer(np.ascontiguousarray(question.targets[:, where]), labels, hyper)
         return Answer(out, NO_SCALARS)
 
     def _tune_to(self, question: Question) -> None:
         # A tuning step is made when its first question comes, with the federation's multiplier g.
-        if question.step < len(self._hypers):
-            return
-        if question.step != len(self._hypers) or len(self._traces) < question.step:
-            raise UsageError(
-                f"{self.name}: asked at tuning step {question.step}, and it has made {len(self._hypers) - 1}; "
-                "repeat the questions from the last one it answered."
-            )
-        old = self._hypers[-1]
-        self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], self.view.n_labelled))
+        if question.step == len(self._hypers) and len(self._traces) >= question.step >= 1:
+            old, n = self._hypers[-1], self.view.n_labelled
+            self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], n))
 
     def _trace(self, question: Question) -> Answer:
         if question.aside is not None:
             self._probe_sum = question.aside
-        found = traces(
-            self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum
-        )
+        found = traces(self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum)
         self._traces = [*self._traces[: question.step], found]
         return Answer(NOTHING, np.array([found.weight / self._hypers[0].prior, found.gamma]))
 
@@ -390,18 +365,9 @@ class AdditiveSite:
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
 
     def _model(self, question: Question) -> SiteModel:
-        mean, deviation = self._units
         joined, part, a = self._models(question.targets, question.columns[0].operator, question.step)
-        own_fit = self._settings[None].own
-        alone = None if own_fit is None else self._alone(own_fit)
-        own = joined if alone is None else joined.scaled(BLEND).plus(alone.scaled(1.0 - BLEND))
-        return SiteModel(
-            own.scaled(deviation, mean),
-            joined.scaled(deviation, mean),
-            None if alone is None else alone.scaled(deviation, mean),
-            part.scaled(deviation),
-            mean + deviation * a,
-        )
+        own = self._settings[None].own
+        return site_model(joined, part, a, None if own is None else self._alone(own), BLEND, self._units)
 
     def _joint(self, question: Question) -> Answer:
         """Σ (y − a − s)²/(n σ₀²) over the rows that each column's fold left out: the joint score, read at own labelled rows."""

@@ -9,6 +9,7 @@ r"""The operator S_v through which a site's labelled rows see the others' sum: r
 Source: design, sections 7.1 and 7.4. Knows one site's features; nothing of targets beyond the label-free score it smooths.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -40,14 +41,14 @@ class Coupling(Protocol):
         """S with only these rows: the others are left out."""
         ...
 
-    def norm(self) -> float:
-        """At least ‖S‖₂, for the rounding that a certificate allows for."""
+    def compressed(self) -> Float64[Arr, "n p"]:
+        """L with S = L Qᵀ for some Q of orthonormal columns: S without its m."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m): S 1 = 0, memory O((n + m) d')."""
+    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
 
     left: Float64[Arr, "n d"]
     shared: Float64[Arr, "m d"]
@@ -64,14 +65,14 @@ class Smoothed:
         """Some rows."""
         return Smoothed(self.left[rows], self.shared)
 
-    def norm(self) -> float:
-        """‖left‖_F ‖shared‖_F."""
-        return float(np.linalg.norm(self.left) * np.linalg.norm(self.shared))
+    def compressed(self) -> Float64[Arr, "n p"]:
+        """left Rᵀ with shared = Q R."""
+        return self.left @ triangle_of(self.shared).T
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """C E: means over groups of the labelled rows that stand at ``positions`` among the shared; groups of one are open residuals."""
+    """C E: means over groups of labelled rows, which stand at ``positions`` among the shared; groups of one: open residuals."""
 
     averages: Float64[Arr, "g n"]
     positions: Int64[Ints, " n"]
@@ -91,9 +92,18 @@ class Grouped:
         """Some groups."""
         return Grouped(self.averages[rows], self.positions, self.n_unlabelled)
 
-    def norm(self) -> float:
-        """‖C‖_F: a selection of distinct rows has norm 1."""
-        return float(np.linalg.norm(self.averages))
+    def compressed(self) -> Float64[Arr, "g n"]:
+        """C: a selection of distinct rows is orthonormal."""
+        return self.averages
+
+
+def triangle_of(tall: Float64[Arr, "m d"]) -> Float64[Arr, "p d"]:
+    """R of tall = Q R, in blocks of rows: memory O(d²) whatever m is."""
+    R = np.zeros((0, tall.shape[1]))
+    step = max(block_rows(tall.shape[1]), 2 * tall.shape[1])
+    for start in range(0, len(tall), step):
+        R = np.asarray(np.linalg.qr(np.concatenate([R, tall[start : start + step]]), mode="r"))
+    return R
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +165,7 @@ def choose_smoother(
 
 
 def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
-    """The smoother that was chosen before, on the same bits."""
+    """The smoother that was chosen before, made again on the same bits."""
     return Smoother(candidate, eta, r2, _filter(*_spectrum(features[candidate]), eta))
 
 
@@ -202,7 +212,7 @@ class ResidualPolicy:
         if residuals == "grouped":
             if self.grouped_at_least is None:
                 raise Refused(
-                    f'{site}: residuals="grouped" tells means over groups of labels, and its policy does not say grouped_at_least.'
+                    f'{site}: residuals="grouped" tells means over groups of labels; its policy does not say grouped_at_least.'
                 )
             if group_size < self.grouped_at_least:
                 raise Refused(
@@ -228,12 +238,36 @@ def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
     if n == 0:
         return np.zeros((0, 0))
     if n < size:
-        raise Refused(f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels.")
+        raise Refused(
+            f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels."
+        )
     centred = rows - rows.mean(axis=0)
     direction = np.linalg.svd(centred, full_matrices=False)[2][0]
-    direction = direction * np.sign(direction[np.abs(direction).argmax()])  # LAPACK's sign is an accident; groups are not
+    direction = direction * np.sign(
+        direction[np.abs(direction).argmax()]
+    )  # LAPACK's sign is an accident; groups are not
     order = np.argsort(centred @ direction, kind="stable")
     out = np.zeros((n // size, n))
     for group, members in enumerate(np.array_split(order, n // size)):
         out[group, members] = 1.0 / len(members)
     return out
+
+
+def grouping_digest(groups: Float64[Arr, "g n"]) -> str:
+    """What a site remembers of the one grouping that a data set is given: which rows are together, and no label."""
+    return hashlib.sha256(repr([np.flatnonzero(group).tolist() for group in groups]).encode()).hexdigest()
+
+
+def require_same_grouping(groups: Float64[Arr, "g n"], before: str | None, site: str) -> str:
+    """The digest; the first grouping of a data set is the only one.
+
+    Raises:
+        Refused: this data set went out in other groups before: the difference of two means can be one label.
+    """
+    digest = grouping_digest(groups)
+    if before is not None and before != digest:
+        raise Refused(
+            f"{site}: these labels went out in other groups before, and the difference of two groupings can be a single label. "
+            "Take part with the group size of the first time, or with smoothed residuals."
+        )
+    return digest

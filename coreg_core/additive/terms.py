@@ -85,6 +85,6 @@ class Additive:
 
 
 def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
-    """The most rows and columns of any vector: 3m + 1 where the probes' sum stands below a point; the probes, or a grid's folds."""
+    """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point."""
     grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if terms.rows == "common" else 0
     return 3 * n_unlabelled + 1, max(1 + terms.probes, grid)

@@ -5,11 +5,12 @@ r"""The schedule of a whole training: which question comes next, as a value step
         question = training.query(state)
         state = training.step_with(state, total)                    # the sum of every site's answer, taken in site order
 
-    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT → MODEL
+    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT →
+    MODEL
 
-A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each asks one
-affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label, feature, site,
-message or clock.
+A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each
+asks one affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label,
+feature, site, message or clock.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from jaxtyping import Float64
 
 from coreg_core.additive.block_gmres import BlockGmres, GmresState, Space, memory_for
 from coreg_core.additive.certificate import AdditiveCertificate, Residual, certify, gradient_question, residual_of
-from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question
+from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question, split
 from coreg_core.additive.lockstep import Lockstep
 from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive
 from coreg_core.arrays import Arr
@@ -88,7 +89,9 @@ class TrainingState:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
         """The inverse of `to_arrays`."""
         numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
-        own = {n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")}
+        own: dict[str, Any] = {
+            n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")
+        }
         nested: dict[str, dict[str, Any]] = {}
         for name, value in arrays.items():
             if name.startswith("solve."):
@@ -297,7 +300,8 @@ class Training:
         if state.step < self.terms.tuning_steps:
             solve = self._solver(state, final=False).start(m, state.x, state.scale, Space(state.U, state.C))
             return replace(state, phase=int(Phase.SOLVE), solves=(solve,))
-        if self.terms.rows == "common" and not len(state.joint):
+        # Grouped and open residuals are read where they stand: the system is right as tuned, and needs no rescaling.
+        if self.terms.rows == "common" and self.terms.residuals == "smoothed" and not len(state.joint):
             return replace(state, phase=int(Phase.GRID), solves=self._grid(state).start(m))
         solve = self._solver(state, final=True).start(m, state.x, state.scale, Space(state.U, state.C))
         return replace(state, phase=int(Phase.FINAL), solves=(solve,))
@@ -323,6 +327,7 @@ class Training:
         solve = solver.step_with(state.solves[0], total)
         if not solver.finished(solve):
             return replace(state, solves=(solve,))
+        _require_centred(solve.x[:, 0], q_too=self.terms.residuals == "smoothed")
         return replace(
             state,
             phase=int(Phase.SMOOTHED),
@@ -332,3 +337,18 @@ class Training:
             rho=solve.rho[:, 0],
             solves=(),
         )
+
+
+def _require_centred(x: Float64[Arr, " r"], *, q_too: bool) -> None:
+    """s, and q where residuals are smoothed, have mean zero over Z, whatever the labels.
+
+    Raises:
+        BadData: a site's features are not centred; two readings of its smoother would differ by deviations.
+    """
+    s, q, _ = split(x[:, None])
+    for name, part in (("s", s), *((("q", q),) if q_too else ())):
+        if len(part) and abs(float(part.mean())) > 1e-6 * float(np.abs(part).max()):
+            raise BadData(
+                f"the sum {name} has mean {float(part.mean()):.2g} over the shared instances, and has to have none: some site's "
+                "features are not centred over them. Every site has to run a release that centres."
+            )

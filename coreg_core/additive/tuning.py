@@ -4,9 +4,9 @@ r"""Tuning without anybody's data: the evidence's fixed point for each site's no
     τ_u² ← ‖w_u‖²/γ_u           σ_v² ← (‖r_v‖² + 5σ₀²)/(κ_v + 5),  r_v = σ_v²α_v
     without labels: τ_u² ← (‖w_u‖² + 5 g τ₀²)/(γ_u + 5),  g = Σ‖w‖²/τ₀² / Σγ
 
-Probes E (±1) replace y in P more columns; with Q_E = Σ S_vᵀE_v, sent once, each site estimates γ̂_u = mean_p ⟨Ψ_uᵀe_p + Z_uᵀQ_E^p, w_u^p⟩ and
-κ̂_v = σ_v² mean_p ⟨e_p, α_v^p⟩ for itself. Only g needs a sum of two scalars. Source: MacKay (1992) for the fixed point; design, 7.3, for the
-priors, which cut harm, and the clips. Knows one site's arrays and two summed scalars.
+Probes E (±1) replace y in P more columns; with Q_E = Σ S_vᵀE_v, sent once, each site estimates γ̂_u = mean_p ⟨Ψ_uᵀe_p +
+Z_uᵀQ_E^p, w_u^p⟩ and κ̂_v = σ_v² mean_p ⟨e_p, α_v^p⟩ for itself. Only g needs a sum of two scalars. Source: MacKay (1992)
+for the fixed point; design, 7.3, for the priors, which cut harm, and the clips. Knows one site's arrays and two summed scalars.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """The methods of the literature with scikit-learn's conventions, one a file."""
 
+from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.hessian import HessianRLS
@@ -27,6 +28,7 @@ __all__ = [
     "SSSL",
     "XKS",
     "XNV",
+    "AdditiveRegressor",
     "CoRLS",
     "CoRLSR",
     "HessianRLS",

@@ -12,14 +12,16 @@ from coreg_core.arrays import Arr, as_matrix, as_vector
 from coreg_core.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
+from coreg_core.estimators._views import ViewsRegressor, deal
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.kernels import make_kernel
+from coreg_core.loo import kernel_rule
 from coreg_core.views import KernelExpansion
 
 LOSSES = ("separate", "mean")
 
 
-class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\hat L(f) + \sum_v \gamma_v \|f_v\|^2 + \lambda \sum_{u<v} \|f_u(Z) - f_v(Z)\|^2$, each pair of views counted once.
 
     $\hat L$ is $\frac{1}{M\ell} \sum_v \|f_v(X) - y\|^2$ (``loss="separate"``: 1/2ℓ for the paper's two views) or
@@ -35,8 +37,11 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     Args:
         loss: "separate" or "mean".
         kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper", "median", a positive number, or a sequence of these, one a view.
-        ridge: γ: "paper" (the rule of Brefeld et al., inverse mean norm), a positive number, or a sequence.
+        views: columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+        bandwidth: σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a positive number, or a
+            sequence of these, one a view.
+        ridge: γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see above), a positive number, or
+            a sequence.
         coupling: λ ≥ 0.
         degree: of the polynomial kernel.
         offset: of the polynomial kernel.
@@ -63,6 +68,7 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def __init__(
         self,
         *,
+        views: Any = None,
         loss: str = "separate",
         kernel: str = "gaussian",
         bandwidth: str | float | Sequence[str | float] = "paper",
@@ -71,13 +77,22 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         degree: int = 3,
         offset: float = 1.0,
     ):
+        self.views = views
         self.loss, self.kernel, self.bandwidth, self.ridge = loss, kernel, bandwidth, ridge
         self.coupling, self.degree, self.offset = coupling, degree, offset
 
-    def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any]) -> Self:
-        """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view."""
+    def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
+        """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
+
+        Without ``Z_views``, X_views is one table (N, p) whose columns ``views`` deals out, and y (N,) is NaN on the
+        unlabelled rows.
+        """
         if self.loss not in LOSSES:
             raise UsageError(f"loss={self.loss!r}: choose 'separate' or 'mean'.")
+        self.one_table_ = Z_views is None
+        if Z_views is None:
+            dealt = deal(self, X_views, y, self.views)
+            X_views, y, Z_views = dealt.X, dealt.y[0], dealt.Z
         M = len(X_views)
         if M == 0 or len(Z_views) != M:
             raise BadData(f"{M} labelled and {len(Z_views)} unlabelled tables: one of each a view, at least one.")
@@ -93,8 +108,14 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
                     f"{len(Zs[0])} unlabelled rows as in view 0."
                 )
         bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
-        self.bandwidth_ = np.array([resolve_bandwidth(b, X, self.kernel) for b, X in zip(bandwidths, Xs, strict=True)])
-        self.ridge_ = np.array([resolve_ridge(r, X) for r, X in zip(ridges, Xs, strict=True)])
+        rules = [
+            kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
+            for X, b, r in zip(Xs, bandwidths, ridges, strict=True)
+        ]
+        self.bandwidth_ = np.array([sigma for sigma, _ in rules])
+        # γ is ν/(Mℓ) in these units; every other rule and number is γ as it stands.
+        units = [1.0 / (M * len(y)) if rule == "loo" else 1.0 for rule in ridges]
+        self.ridge_ = np.array([nu * unit for (_, nu), unit in zip(rules, units, strict=True)])
         kernels = [
             make_kernel(self.kernel, bandwidth=b, degree=self.degree, offset=self.offset)
             for b in self.bandwidth_.tolist()
@@ -119,10 +140,10 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         self.n_views_, self.n_features_in_views_ = M, [X.shape[1] for X in Xs]
         return self
 
-    def predict_views(self, X_views: Sequence[Any]) -> Any:
+    def predict_views(self, X_views: Any) -> Any:
         """Every view's prediction, (M, n)."""
         check_is_fitted(self)
-        tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(X_views)]
+        tables = [as_matrix(X, f"X_views[{v}]") for v, X in enumerate(self._tables(X_views))]
         if [X.shape[1] for X in tables] != self.n_features_in_views_:
             raise BadData(
                 f"X_views: views of {[X.shape[1] for X in tables]} features, the model has {self.n_features_in_views_}."
@@ -131,7 +152,7 @@ class CoRLS(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
             raise BadData(f"X_views: views of {[len(X) for X in tables]} instances; every view needs the same.")
         return np.array([f.predict(X) for f, X in zip(self.functions_, tables, strict=True)])
 
-    def predict(self, X_views: Sequence[Any]) -> Any:
+    def predict(self, X_views: Any) -> Any:
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.arrays import Arr, Ints
-from coreg_core.objective import ROUNDING, sweep_weight
+from coreg_core.objective import ROUNDING, sweep_weight, with_response_error
 from coreg_core.rounds.schedule import (
     ArrayState,
     FinalTargets,
@@ -114,7 +114,11 @@ class BlockCoordinateDescent:
             gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
         if M == 1:
             gap[:] = 0.0
-        bound = np.sqrt(bounds.max() * gap) + rounding
+        stated = [
+            with_response_error(float(np.sqrt(g)), float(noise), bounds, terms.response_error, terms.shift)
+            for g, noise in zip(gap, rounding, strict=True)
+        ]
+        gap, bound = np.array([c.gap for c in stated]), np.array([c.prediction_bound for c in stated])
         running = state.stops == 0
         residual = np.where(running, residual, state.residual)
         gap = np.where(running, gap, state.gap)

@@ -229,9 +229,9 @@ class ConjugateGradient:
         )
 
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
-        return consensus_certificate(
-            float(residual_norm), float(scale), float(self.weights[column]), np.array(self.terms.bounds)
-        )
+        weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
+        rho, shift = self.terms.response_error, self.terms.shift
+        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift)
 
     def _limit(self, state: GradientState) -> GradientState:
         # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.

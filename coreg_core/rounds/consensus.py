@@ -86,7 +86,9 @@ class Consensus:
         fell = residual < state.least_residual
         least_round = np.where(fell, state.round, state.least_round)
         for j in np.flatnonzero(running):
-            c = consensus_certificate(float(residual[j]), float(scale[j]), float(self.weights[j]), bounds)
+            c = consensus_certificate(
+                float(residual[j]), float(scale[j]), float(self.weights[j]), bounds, terms.response_error, terms.shift
+            )
             gap[j], bound[j] = c.gap, c.prediction_bound
             stop = terms.stop_of(c.gap, c.prediction_bound)
             if stop is None and state.round - least_round[j] >= PATIENCE:

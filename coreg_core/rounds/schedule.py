@@ -85,24 +85,38 @@ class Terms:
     Args:
         coupling: λ, one for each column.
         bounds: b_v in site order.
-        scale: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
-        tolerance: stop when gap ≤ tolerance · scale and ...
+        initial_objective: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
+        tolerance: stop when gap ≤ tolerance · initial_objective and ...
         prediction_tolerance: ... the prediction bound is at most this, in the units of the targets.
         max_rounds: rounds (sweeps, for Algorithm 1) that may be asked, all told.
+        roundings: ρ_v in site order, each view's `response_error` at the largest weight 2λM; (): none was stated, and the
+            certificates are those of the views as they were computed.
     """
 
     coupling: tuple[float, ...]
     bounds: tuple[float, ...]
-    scale: float
+    initial_objective: float
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
+    roundings: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        numbers = (*self.coupling, *self.bounds, self.scale, self.tolerance, self.prediction_tolerance)
+        numbers = (
+            *self.coupling,
+            *self.bounds,
+            *self.roundings,
+            self.initial_objective,
+            self.tolerance,
+            self.prediction_tolerance,
+        )
         if not self.coupling or not self.bounds or not all(np.isfinite(x) and x >= 0 for x in numbers):
             raise UsageError(
-                f"{self}: couplings, bounds and tolerances are finite numbers of at least 0, at least one each."
+                f"{self}: couplings, bounds, roundings and tolerances are finite numbers of at least 0, at least one each."
+            )
+        if self.roundings and len(self.roundings) != len(self.bounds):
+            raise UsageError(
+                f"{len(self.roundings)} roundings for {len(self.bounds)} bounds; one a site, or none at all."
             )
         if self.max_rounds < 1:
             raise UsageError(f"max_rounds={self.max_rounds}: needs at least 1.")
@@ -113,13 +127,23 @@ class Terms:
         return len(self.bounds)
 
     @property
+    def response_error(self) -> float:
+        """ρ: the largest of the sites'."""
+        return max(self.roundings, default=0.0)
+
+    @property
+    def shift(self) -> float:
+        """ρ √Q(0): how far rounding may have moved the optimum, in the norm √(Q − Q*)."""
+        return self.response_error * float(np.sqrt(self.initial_objective))
+
+    @property
     def n_columns(self) -> int:
         """k."""
         return len(self.coupling)
 
     def stop_of(self, gap: float, prediction_bound: float) -> Stop | None:
         """CONVERGED where both certificates hold."""
-        met = gap <= self.tolerance * self.scale and prediction_bound <= self.prediction_tolerance
+        met = gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
         return Stop.CONVERGED if met else None
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
-from coreg_core.bases import RANK_TOLERANCE, EveryPoint, Span, make_basis
+from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LinearFeatures, Span, make_basis
 from coreg_core.errors import UsageError
-from coreg_core.kernels import Kernel
+from coreg_core.kernels import Kernel, Linear
+from coreg_core.views.distance import energy_distance, local_objective, values_precisely
 from coreg_core.views.function_space import FunctionSpaceView, positive_factor
 from coreg_core.views.spectral import SpectralView
 from coreg_core.views.view import BoundRule, KernelExpansion, Part, Solution, View
@@ -23,9 +24,15 @@ __all__ = [
     "Solution",
     "SpectralView",
     "View",
+    "energy_distance",
+    "local_objective",
     "make_view",
     "positive_factor",
+    "values_precisely",
 ]
+
+
+_HALF_OF_THE_DIGITS = 1e8
 
 
 def make_view(
@@ -36,7 +43,7 @@ def make_view(
     Z: Float64[Arr, "m d"],
     ridge: float,
     *,
-    rank_tolerance: float = RANK_TOLERANCE,
+    rank_tolerance: float = SPAN_TOLERANCE,
 ) -> View:
     """Factor a site's data once.
 
@@ -47,10 +54,15 @@ def make_view(
         y: targets (n,).
         Z: unlabelled instances (m, d), m = 0 allowed.
         ridge: ν_v > 0.
-        rank_tolerance: relative eigenvalue below which a direction of a finite span is cut.
+        rank_tolerance: relative pivot at or below which a direction of a finite span is cut.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
-    if isinstance(span, EveryPoint):
-        return FunctionSpaceView(kernel, X, y, Z, ridge)
-    return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
+    if not isinstance(span, EveryPoint):
+        return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
+    size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum()) if isinstance(kernel, Linear) else 0.0
+    if size > _HALF_OF_THE_DIGITS * ridge:
+        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses the
+        # ridge below it where features do not: they are taken where K would leave fewer than half of the digits.
+        return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge, exact_span=True)
+    return FunctionSpaceView(kernel, X, y, Z, ridge)

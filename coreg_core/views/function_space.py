@@ -12,8 +12,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from coreg_core.arrays import Arr, block_rows
 from coreg_core.errors import SingularSystem
-from coreg_core.kernels import Kernel
-from coreg_core.views.view import ROUND_UP, BoundRule, KernelExpansion, Part, Solution
+from coreg_core.kernels import Gaussian, Kernel, Laplacian, entry_rounding
+from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
 
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
@@ -36,6 +36,9 @@ class FunctionSpaceView:
     $B = I + (\mu/\nu)\Sigma$;  $\mathrm{respond}(t, \mu) = m_0 + (I - B^{-1})(t - m_0)$.
 
     Memory: Σ (m, m) and one Cholesky factor per μ in use. Set-up O(m² n + m³/3) per μ, a round O(m²).
+
+    Raises:
+        SingularSystem: rounding of K outweighs ν, or the identity in B, so that nothing could be said of an answer.
     """
 
     def __init__(
@@ -47,24 +50,47 @@ class FunctionSpaceView:
         ridge: float,
     ):
         self._kernel, self._X, self._y, self._Z, self._ridge = kernel, X, y, Z, ridge
-        self._diagonal_bound = float(kernel.diagonal(Z).max(initial=0.0)) if len(Z) else 0.0
+        diagonal_X, diagonal_Z = kernel.diagonal(X), kernel.diagonal(Z) if len(Z) else np.zeros(0)
+        self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
+        entry = entry_rounding(kernel, X.shape[1])
         K_XX = kernel(X, X)
+        trace_X, trace_Z, size_X = float(diagonal_X.sum()), float(diagonal_Z.sum()), _norm_bound(K_XX, diagonal_X)
+        off_X = entry * trace_X + SPREAD * float(np.sqrt(len(X))) * UNIT * (size_X + ridge)
+        if not off_X < 0.25 * ridge:
+            raise SingularSystem(
+                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating point: of size {size_X:.1e}, it "
+                "leaves the ridge no digit; raise the ridge, rescale the features, or take form='semi-parametric'."
+            )
         K_XX.flat[:: len(X) + 1] += ridge
         self._factor_X = positive_factor(
             K_XX, f"the labelled rows' kernel matrix at ridge={ridge:g}", "raise the ridge"
         )
-        self._K_XZ = kernel(X, Z)
         m = len(Z)
         # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
-        H = solve_triangular(self._factor_X[0], self._K_XZ, lower=True, check_finite=False)
+        # m₀ and c_X go through the same H, as in one Cholesky factor of all rows: through (K_XX + νI)⁻¹ they would carry its
+        # rounding ½√(‖K_ZZ‖/ν) times over.
+        H = solve_triangular(self._factor_X[0], kernel(X, Z), lower=True, check_finite=False)
+        self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
         step = block_rows(m)
+        row_sum, squares, ones = 0.0, 0.0, np.ones(m)
+        signed = not isinstance(kernel, Gaussian | Laplacian)
         for start in range(0, m, step):
             rows = slice(start, start + step)
             block = kernel(Z[rows], Z)
+            row_sum = max(row_sum, float(((np.abs(block) if signed else block) @ ones).max()))
+            squares += float(np.vdot(block, block))
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block
-        self.posterior_mean: Arr = self._K_XZ.T @ cho_solve(self._factor_X, y, check_finite=False)
+        self.posterior_mean: Arr = H.T @ self._whitened_y
+        # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block (docs/mathematics.md).
+        self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
+        grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
+        self._off = (
+            off_X / ridge,
+            (entry * float(np.sqrt(trace_X * trace_Z)) + grown * float(np.sqrt(size_X * self._size_Z))) / ridge,
+            (entry * trace_Z + grown * self._size_Z) / ridge,
+        )
         # About 64 MB of factors: a whole λ path where m is small, the one μ in use where it is large.
         self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
         self._most_factors = max(1, 8_000_000 // max(1, m * m))
@@ -80,6 +106,23 @@ class FunctionSpaceView:
         return len(self._X) + len(self._Z)
 
     @property
+    def n_basis(self) -> int:
+        """n + m."""
+        return self.rank
+
+    def response_error(self, weight: float) -> float:
+        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and what the answer is off by beside it (docs/mathematics.md)."""
+        root = float(np.sqrt(weight))
+        XX, XZ, ZZ = self._off
+        b = self._tight_bound
+        direct = (XZ + root * ZZ) / float(np.sqrt(b)) if b > 0.0 else 0.0
+        return XX + 2.0 * root * XZ + weight * ZZ + direct + SPREAD * float(np.sqrt(self.rank)) * UNIT
+
+    def cut_cost(self, weight: float) -> float:  # noqa: ARG002  # the protocol's
+        """0: the exact span is never cut."""
+        return 0.0
+
+    @property
     def ridge(self) -> float:
         """ν."""
         return self._ridge
@@ -90,8 +133,15 @@ class FunctionSpaceView:
         # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
         S = self.posterior_covariance
         row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
-        largest = min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum)
-        return max(0.0, largest) / self._ridge * ROUND_UP
+        largest = (
+            max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum))
+            / self._ridge
+        )
+        # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ whatever it is off by.
+        XX, XZ, ZZ = self._off
+        T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))
+        most = min(self._size_Z / self._ridge + ZZ, self.bound("a-priori"))
+        return max(min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most), LEAST_BOUND * self.bound("a-priori")) * ROUND_UP
 
     def bound(self, rule: BoundRule = "tight") -> float:
         """The least of three norms of Σ, over ν; or m κ/ν."""
@@ -106,6 +156,11 @@ class FunctionSpaceView:
             return self._factors[weight]
         while len(self._factors) >= self._most_factors:
             self._factors.popitem(last=False)  # before the new one is made: two would not fit at m = 10⁴
+        if not weight * self._off[2] < 0.25:
+            raise SingularSystem(
+                f"I + (μ/ν)Σ at μ={weight:g}, ν={self._ridge:g} is singular in floating point: rounding of K outweighs the "
+                "identity; lower the coupling, or raise the ridge."
+            )
         # Column-major from the start: LAPACK then factors in place, and no third m x m array is made. Σ is symmetric
         # to the last bit only within a block, so the lower triangle of its transpose is as good as its own.
         B = self.posterior_covariance.T.copy(order="F") if self.n_unlabelled else np.zeros((0, 0), order="F")
@@ -137,10 +192,11 @@ class FunctionSpaceView:
         return answer
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
-        """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = (K_XX + νI)⁻¹(y − K_XZ c_Z): never through K⁻¹."""
+        """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = L⁻ᵀ(L⁻¹y − H c_Z): never through K⁻¹."""
         shrunk = self.solve_B(weight, (target - self.posterior_mean)[:, None])[:, 0]
         c_Z = (weight / self._ridge) * shrunk
-        c_X: Arr = cho_solve(self._factor_X, self._y - self._K_XZ @ c_Z, check_finite=False)
+        whitened = self._whitened_y - self._H @ c_Z
+        c_X: Arr = solve_triangular(self._factor_X[0], whitened, lower=True, trans="T", check_finite=False)
         prediction = target - shrunk
         fitted = self._y - self._ridge * c_X  # f(X), since (K_XX + νI) c_X = y − K_XZ c_Z
         residual = self._ridge * c_X
@@ -150,3 +206,10 @@ class FunctionSpaceView:
         else:
             function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
         return Solution(function, prediction, float(residual @ residual + self._ridge * norm))
+
+
+def _norm_bound(K: Arr, diagonal: Arr) -> float:
+    """At least ‖K‖₂ of a positive semi-definite K: the least of its largest row sum, Frobenius norm and trace."""
+    if not len(K):
+        return 0.0
+    return min(float(np.abs(K).sum(axis=1).max()), float(np.linalg.norm(K)), float(diagonal.sum()))

@@ -6,25 +6,14 @@ again without computing anything.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
+from coreg_sim.jobs import JSON, Job
 from coreg_sim.papers.pool import Pool
 
-JSON: TypeAlias = Any  # what json.dumps takes: numbers, texts, lists, dictionaries with text keys, None
+__all__ = ["JSON", "Cell", "Experiment", "Job", "Plot", "Report", "Series", "Table"]
+
 Cell: TypeAlias = str | float | int | None
-
-
-@dataclass(frozen=True)
-class Job:
-    """One unit of work, of a second to a minute; everything that it depends on, its seed included, is in ``arguments``.
-
-    Args:
-        key: unique in its experiment; what a run that goes on looks for.
-        arguments: JSON.
-    """
-
-    key: str
-    arguments: dict[str, JSON]
 
 
 @dataclass(frozen=True)
@@ -39,12 +28,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points, or one line, of a plot."""
+    """One set of points, or one line, of a plot; ``spread`` is half an interval around each y."""
 
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     style: Literal["points", "line"] = "points"
+    spread: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

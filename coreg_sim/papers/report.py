@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as Shown
 
-from coreg_sim.papers.experiment import Cell, Experiment, Table
+from coreg_sim.papers.experiment import Cell, Experiment, Report, Table
 from coreg_sim.papers.runner import Outcome
 
 
@@ -34,21 +34,31 @@ def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
 
 def show(experiment: Experiment, outcome: Outcome) -> None:
     """Print it."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = _console()
     console.print(f"[bold]{experiment.title}[/bold]\n{experiment.source}\n", highlight=False)
-    for finding in outcome.report.findings:
-        console.print(f"- {finding}", highlight=False, markup=False)
-    for table in outcome.report.tables:
-        console.print()
-        console.print(_shown(table))
-        if table.note:
-            console.print(table.note, highlight=False, markup=False)
+    show_tables(outcome.report)
     resumed = f", {outcome.resumed} of them from an earlier run" if outcome.resumed else ""
     console.print(
         f"\n{outcome.jobs} jobs{resumed}, {outcome.seconds:.0f} s of one core in all; {outcome.path}",
         highlight=False,
         markup=False,
     )
+
+
+def show_tables(report: Report) -> None:
+    """Findings and tables."""
+    console = _console()
+    for finding in report.findings:
+        console.print(f"- {finding}", highlight=False, markup=False)
+    for table in report.tables:
+        console.print()
+        console.print(_shown(table))
+        if table.note:
+            console.print(table.note, highlight=False, markup=False)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _shown(table: Table) -> Shown:

@@ -1,8 +1,8 @@
 r"""A site's part in one training of the additive objective: begun by a plan, changed by each question, over with `Finished`.
 
 Held to the plan like the agreement's (jobs/training.py): every question must be what the schedule asks at that place, a repeated
-one gets the same answer, another one under an old number is refused. What the site has to remember between questions are a few numbers
-(`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The engine keeps
+one gets the same answer, another one under an old number is refused. What the site has to remember between questions are a few
+numbers (`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The engine keeps
 factors and those numbers; everything else is a frozen value.
 """
 
@@ -167,7 +167,7 @@ class AdditiveTraining:
             )
         if engine.smoother is not None:
             told.append(
-                f"before anything was trained, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
+                f"before training, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
                 "below 0.2 little is to be gained, above 0.8 much"
             )
         return tuple(told)

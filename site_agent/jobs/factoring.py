@@ -11,12 +11,12 @@ from jaxtyping import Float64
 from coreg_core.arrays import Arr
 from coreg_core.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
 from coreg_core.kernels import Linear, make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.plan import Agreement, TargetUnits
+from coreg_core.plan import Agreement, LabelUnits
 from coreg_core.views import View, make_view
 from site_agent.data.private import PrivateData
 
 
-def units(y: Float64[Arr, " n"], rule: TargetUnits) -> tuple[float, float]:
+def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
     """Shift and divisor: the run sees (y − shift) / divisor."""
     match rule:
         case "raw":

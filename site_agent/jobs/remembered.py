@@ -51,7 +51,7 @@ class SiteResult:
     solutions: tuple[Solution, ...]
     alone: Solution | None
     shift: float
-    scale: float
+    divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
 

@@ -14,7 +14,7 @@ from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
-from coreg_core.rounds.questions import question_fault
+from coreg_core.rounds.questions import question_fault, weight_of
 from coreg_core.views import Solution, View
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
@@ -30,7 +30,7 @@ class Training:
     view: View
     acceptance: PlanAccepted
     shift: float
-    scale: float
+    divisor: float
     most: int
     remembered: Remembered
     last: tuple[Ask, Prediction] | None = None
@@ -75,24 +75,26 @@ def begin(
         raise BadData(
             "a site without labelled rows has no prediction of its own to agree on; the additive objective takes it."
         )
-    shift, scale = units(data.y, objective.target)
-    y = (data.y - shift) / scale
+    shift, divisor = units(data.y, objective.label_units)
+    y = (data.y - shift) / divisor
     try:
         with np.errstate(all="ignore"):  # what overflows is said below, in words
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
+            strongest = weight_of("consensus", max(plan.couplings), len(plan.sites))
+            rounding = view.response_error(strongest)
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
     except CoregError:
         raise
     except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
         raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
-    if not (np.isfinite(bound) and np.isfinite(norm) and np.isfinite(alone).all()):
+    if not (np.isfinite([bound, norm, rounding]).all() and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
-    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads)
-    return Training(plan, data, view, accepted, shift, scale, most, remembered)
+    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads, rounding)
+    return Training(plan, data, view, accepted, shift, divisor, most, remembered)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
     result = SiteResult(
-        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.scale
+        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.divisor
     )
     return replace(training, result=result), None
 

@@ -33,7 +33,7 @@ from site_agent.ledger import GENESIS, Ledger, read_ledger
 EVERYTHING = (
     Hello("north", 2, "0.2.0"),
     PlanRefused("r", "too many rounds"),
-    PlanAccepted("r", "digest of the plan", 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1),
+    PlanAccepted("r", "digest of the plan", 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1, 1e-9),
     Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
     Share("r", 2, 0, (3.0, 4.5), Vector(np.arange(4.0).reshape(4, 1))),
     Fault("r", 1, 0, "another target under an old number"),
@@ -62,13 +62,15 @@ def test_every_kind_of_message_is_told_with_what_it_disclosed(tmp_path):
     assert [e["kind"] for e in told] == [type(m).__name__ for m in EVERYTHING]
     assert (told[0]["protocol"], told[0]["release"]) == (2, "0.2.0")
     assert (told[2]["n_unlabelled"], told[2]["ids_digest"]) == (3, "digest of the ids")
-    assert (told[2]["bound"], told[2]["scale"], told[2]["numbers"]) == (1.5, 12.25, 2)  # b_v and the targets' norm
+    # b_v, the labels' squared norm and the rounding
+    assert [told[2][name] for name in ("bound", "squared_norm", "rounding")] == [1.5, 12.25, 1e-9]
+    assert told[2]["numbers"] == 3
     assert (told[3]["numbers"], told[3]["sent"]) == (6, "in clear")
     for entry, message in zip(told, EVERYTHING, strict=True):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
     assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
-    assert sum(s.numbers for s in sent.values()) == 8 + 6
+    assert sum(s.numbers for s in sent.values()) == 9 + 6
     assert told[0]["previous"] == GENESIS
 
 

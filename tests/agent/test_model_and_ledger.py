@@ -71,7 +71,7 @@ def test_a_changed_model_is_refused_wherever_it_was_changed(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadData):
         load_model(path)
-    path.write_bytes(whole.replace(b"coreg-model/1", b"coreg-model/9"))
+    path.write_bytes(whole.replace(b"coreg-model/2", b"coreg-model/9"))
     with pytest.raises(BadData, match="coreg-model/9"):
         load_model(path)
 
@@ -162,10 +162,10 @@ def test_a_policy_refuses_by_key(tmp_path):
         assert key in (Policy().objection(asked) or ""), key
     assert "most_couplings" in (Policy(most_couplings=63).objection(make_plan(coupling=(0.1,) * 64)) or "")
     secret = Policy(disclose_target_norm=False, disclose_bound="a-priori")
-    said = secret.objection(make_plan(target="centred", bound="tight")) or ""
+    said = secret.objection(make_plan(label_units="centred", bound="tight")) or ""
     assert "disclose_target_norm" in said
     assert "disclose_bound" in said
-    assert secret.objection(make_plan(target="standardised", bound="a-priori")) is None
+    assert secret.objection(make_plan(label_units="standardised", bound="a-priori")) is None
     path = tmp_path / "policy.toml"
     path.write_text("coupling_maximum = 3\n")
     with pytest.raises(UsageError, match="coupling_maximum"):

@@ -35,7 +35,7 @@ def site_model(folder, function=None, kernel=None, **changes):
     if function is None:
         points = preprocessing.transform(table.labelled)
         function = KernelExpansion(kernel or Gaussian(1.5), points, np.array([0.3, -1.7]))
-    known = {"shift": 10.0, "scale": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
+    known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
     return SiteModel(function, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
 
 
@@ -90,14 +90,14 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.lists(FINITE, min_size=2, max_size=2), FINITE, FINITE, FINITE)
 def test_every_number_comes_back_to_the_bit(tmp_path_factory, coef, shift, scale, coupling):
     folder = tmp_path_factory.mktemp("m")
-    model = site_model(folder, shift=shift, scale=scale, coupling=coupling)
+    model = site_model(folder, shift=shift, divisor=scale, coupling=coupling)
     model.function.coef[:] = coef
     save_model(folder / "m", model)
     again = load_model(folder / "m")
     for name in ("points", "coef"):
         assert getattr(again.function, name).tobytes() == getattr(model.function, name).tobytes()
     assert again.function.kernel == model.function.kernel
-    numbers = np.array([[m.shift, m.scale, m.coupling] for m in (model, again)])
+    numbers = np.array([[m.shift, m.divisor, m.coupling] for m in (model, again)])
     assert numbers[0].tobytes() == numbers[1].tobytes()
     assert (again.plan, again.stop, again.site, again.run) == (model.plan, "CONVERGED", "north", "r1")
 
@@ -148,7 +148,7 @@ def test_files_that_are_no_model(tmp_path):
         with pytest.raises(BadData, match="not a model file"):
             load_model(path)
     path.write_bytes(safetensors.numpy.save({"weights": np.zeros(3)}))
-    with pytest.raises(BadData, match="this version reads 'coreg-model/1'"):
+    with pytest.raises(BadData, match="this version reads coreg-model/1, coreg-model/2"):
         load_model(path)
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(StorageError, match="no such model file"):

@@ -20,7 +20,7 @@ BORDERS = {
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
     "most_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "most_threads": (2, {"threads": 2}, {"threads": 3}),
-    "disclose_target_norm": (False, {"target": "standardised"}, {"target": "raw"}),
+    "disclose_target_norm": (False, {"label_units": "standardised"}, {"label_units": "raw"}),
     "disclose_bound": ("a-priori", {"bound": "a-priori"}, {"bound": "tight"}),
 }
 
@@ -33,7 +33,7 @@ def test_every_key_has_a_border_here():
 @pytest.mark.parametrize("key", BORDERS)
 def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
-    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "target": "standardised"}
+    terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "label_units": "standardised"}
     terms["bound"] = "a-priori"
     policy = Policy(**{key: value})
     assert policy.objection(make_plan(**(terms | fits))) is None

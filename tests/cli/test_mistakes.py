@@ -161,7 +161,7 @@ def test_exit_code_3_when_it_does_not_converge():
     words = ("coreg-sim", "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3)
     code, out, _err = run(*words)
     assert code == 3
-    assert "was reached before the tolerances. Raise max_rounds, or use conjugate gradients." in out
+    assert "were reached before the tolerances. Raise max_rounds, or use conjugate gradients." in out
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
 def test_every_outcome_has_a_documented_exit_code():
     from coreg_core.outcomes import Outcome, exit_code
     from coreg_core.rounds.schedule import Stop
-    from coreg_wire.console import EXIT_CODES
+    from coreg_wire.command_line import EXIT_CODES
 
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert exit_code(Outcome.CONVERGED) == 0

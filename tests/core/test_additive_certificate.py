@@ -22,7 +22,7 @@ def certificate_at(problem, x, affine, rho):
     residual = residual_of(x, affine, rho)
     m = problem.n_unlabelled
     smoothed = np.sum([view.smoothed(rho[:m, None], hyper) for view, hyper in pairs], axis=0)[:, 0]
-    norms = [(view.coupling.norm(), hyper.noise, view.n_labelled) for view, hyper in pairs]
+    norms = [(view.coupling_norm, hyper.noise, view.n_labelled) for view, hyper in pairs]
     sizes = (sum(s * s / noise for s, noise, _ in norms), sum(s * np.sqrt(n) / noise for s, noise, n in norms))
     targets, rounding = gradient_question(residual, smoothed, sizes[0])
     gradients = sum(view.gradient_norm(targets[:, 0], targets[:, 1], hyper, *rounding) for view, hyper in pairs)

@@ -34,9 +34,7 @@ def stiff(seed=0, n=12, m=40, sites=3, noise=1e-2):
 
 
 def right_sides(problem, probes):
-    return [
-        np.c_[view.y, probe_signs(view.n_labelled, probes, (1, v))] for v, view in enumerate(problem.views)
-    ]
+    return [np.c_[view.y, probe_signs(view.n_labelled, probes, (1, v))] for v, view in enumerate(problem.views)]
 
 
 def check(problem, state, labels=None, atol=1e-8):
@@ -196,9 +194,7 @@ def test_a_state_shares_the_blocks_of_the_one_before():
 
 def test_members_of_a_lockstep_share_rounds_and_no_space():
     problem = stiff()
-    halves = [
-        Algebra(problem.views, [h.times(noise, 1.0) for h in problem.hypers], 1.0) for noise in (1.0, 4.0, 0.25)
-    ]
+    halves = [Algebra(problem.views, [h.times(noise, 1.0) for h in problem.hypers], 1.0) for noise in (1.0, 4.0, 0.25)]
     members = tuple(
         BlockGmres((Column(operator=Operator(noise=noise)),), (1e-8,), verify=False) for noise in (1.0, 4.0, 0.25)
     )

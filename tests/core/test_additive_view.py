@@ -200,6 +200,19 @@ def test_traces_are_derivatives_of_the_evidence(problem):
         assert by_noise == pytest.approx(0.5 * (r @ r / hyper.noise - kappa[v]), abs=slack)
 
 
+@given(algebras())
+def test_gain_and_norms_are_those_of_the_dense_operators(problem):
+    m = problem.n_unlabelled
+    for view, hyper in zip(problem.views, problem.hypers, strict=True):
+        dense = view.answer(np.eye(2 * m + 1), None, hyper)
+        assert view.gain(hyper) == pytest.approx(np.linalg.norm(dense, 2), rel=1e-7, abs=1e-12)
+        S = view.coupling.forward(np.eye(m))
+        norms = (np.linalg.norm(S, 2), np.linalg.norm(view.shared, 2)) if S.size else (0.0, None)
+        assert view.coupling_norm == pytest.approx(norms[0], rel=1e-7, abs=1e-12)
+        if norms[1] is not None:
+            assert view.reach(hyper) == pytest.approx(hyper.prior * norms[1] ** 2, rel=1e-7)
+
+
 @pytest.mark.parametrize(("noise", "prior"), [(0.0, 1.0), (1.0, -1.0), (float("nan"), 1.0), (1.0, float("inf"))])
 def test_noise_and_prior_are_positive(noise, prior):
     with pytest.raises(UsageError, match="above 0"):

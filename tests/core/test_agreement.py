@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
-from problems import EPS, Problem, problems, random_site, reference, terms, value
+from problems import EPS, Problem, amplification, problems, random_site, reference, terms, value
 
 from coreg_core.bases import EveryPoint
 from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
@@ -19,6 +19,15 @@ unequal = problems(sites=(1, 6), rows=(1, 12), unlabelled=(1, 10), couplings=(-4
 def condition(problem, views):
     """1 + μb: of I − mean R, and of B."""
     return 1 + 2 * problem.coupling * len(views) * max(view.bound() for view in views)
+
+
+def oracle_rounding(problem, views, expected):
+    """What `reference` is off by: its float64 Gram matrices, through the spans' features and the system's condition number.
+
+    Two labelled rows that happen to lie close make features of √(λ_max/λ_min) and the oracle wrong by as much (3e-13 once, where
+    ball arithmetic has ours within 8e-16 of the optimum and below the 3e-15 that was stated).
+    """
+    return 1000 * EPS * condition(problem, views) * amplification(problem) * (1 + np.abs(expected).max())
 
 
 def run(problem, views, name, **changes):
@@ -38,7 +47,7 @@ def test_the_closed_form_is_the_reference(problem):
     weight = consensus_weight(problem.coupling, len(views))
     z = consensus_closed_form(views, problem.coupling)
     solutions = [view.solve(z, weight) for view in views]
-    atol = 1000 * EPS * condition(problem, views) * (1 + np.abs(expected).max())
+    atol = oracle_rounding(problem, views, expected)
     assert_allclose([s.prediction for s in solutions], expected, rtol=0, atol=atol)
     assert_allclose(z, expected.mean(axis=0), rtol=0, atol=atol)
     assert value(solutions, problem.coupling) == pytest.approx(Q, rel=1e-11)
@@ -53,7 +62,7 @@ def test_conjugate_gradients_everywhere(problem):
     # At μb of 1e4 and more the prediction tolerance (1e-9) may lie below what arithmetic can certify; the
     # certificate itself then says how far, and STAGNATED is honest. MAX_ROUNDS would not be.
     assert overall_stop(progress.stops) in (Stop.CONVERGED, Stop.STAGNATED)
-    atol = 1000 * EPS * condition(problem, views) * (1 + np.abs(expected).max())
+    atol = oracle_rounding(problem, views, expected)
     assert np.linalg.norm(found - expected, axis=1).max() <= progress.prediction_bound[0] + atol
     assert progress.prediction_bound[0] <= 1e-6
     # n + few iterations in exact arithmetic, some multiples in floating point: never hundreds.
@@ -70,7 +79,7 @@ def test_the_slow_schedules_converge_or_say_so(name, problem):
     fast = mu_b <= 100
     # The contraction is 1 − 1/(1 + μb) a round: 21 decades of gap take ln(1e21)/2 · 101 = 2 450 rounds at μb = 100.
     found, progress = run(problem, views, name, max_rounds=2600 if fast else 30)
-    atol = 1000 * EPS * (1 + mu_b) * (1 + np.abs(expected).max())
+    atol = oracle_rounding(problem, views, expected)
     errors = np.linalg.norm(found - expected, axis=1)
     assert errors.max() <= progress.prediction_bound[0] + atol
     if fast:
@@ -117,7 +126,7 @@ def test_mixed_spans_by_conjugate_gradients(problem):
     expected, _ = reference(problem)
     found, progress = run(problem, views, "conjugate-gradients")
     assert overall_stop(progress.stops) in (Stop.CONVERGED, Stop.STAGNATED)
-    atol = 1000 * EPS * condition(problem, views) * (1 + np.abs(expected).max())
+    atol = oracle_rounding(problem, views, expected)
     assert np.linalg.norm(found - expected, axis=1).max() <= progress.prediction_bound[0] + atol
 
 

@@ -359,7 +359,7 @@ def test_terms_refuse_nonsense():
         {"bounds": ()},
         {"coupling": (-0.1,)},
         {"bounds": (np.nan,)},
-        {"scale": np.inf},
+        {"initial_objective": np.inf},
         {"tolerance": -1.0},
         {"prediction_tolerance": np.nan},
         {"max_rounds": 0},

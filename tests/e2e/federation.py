@@ -143,7 +143,7 @@ class Federation:
     def events(self, name="coordinator"):
         """What a process told machines so far, line by line; the last line may still be on its way."""
         lines = (self.folder / f"{name}.out").read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def runs(self, store="runs.sqlite"):
         """What `coreg-coordinator runs` lists."""

@@ -20,7 +20,7 @@ LONG = {"schedule": "consensus", "coupling": 3.0, "tolerance": 0.0, "prediction_
 
 def values(model):
     """The parts of a model that must not differ by a bit, whichever run it came of."""
-    return model.function.points.tobytes(), model.function.coef.tobytes(), model.shift, model.scale
+    return model.function.points.tobytes(), model.function.coef.tobytes(), model.shift, model.divisor
 
 
 def undisturbed(fed, tag="-undisturbed"):

@@ -154,7 +154,7 @@ def test_the_acceptance_states_what_was_agreed_and_no_more() -> None:
     assert (answer.run, answer.plan_digest, answer.threads) == (plan.run, plan.digest, 3)
     assert (answer.n_unlabelled, answer.ids_digest) == (UNLABELLED, IDS)
     assert site.expected == {"run-1": (UNLABELLED, 2)}, "so many rows and columns have its vectors"
-    assert_allclose(answer.scale, np.sum((y - y.mean()) ** 2))
+    assert_allclose(answer.squared_norm, np.sum((y - y.mean()) ** 2))
     assert site.view is not None
     assert answer.bound == site.view.bound("tight")
     assert accepted(make_site("a"), make_plan(bound="a-priori")).bound >= answer.bound
@@ -241,13 +241,13 @@ def test_another_run_begins_afresh_but_for_the_count(tmp_path: Path, restarts: b
 
 
 def test_a_refused_run_leaves_the_one_before_it_as_it_was() -> None:
-    site = taking_part(make_plan(target="raw"))
+    site = taking_part(make_plan(label_units="raw"))
     site.handle(question())
-    other = make_plan(run="run-2", target="standardised", form="landmarks", landmarks=1000)
+    other = make_plan(run="run-2", label_units="standardised", form="landmarks", landmarks=1000)
     assert refused(site, other) == "this site takes part in run run-1, and in one run at a time."
     site.handle(finished())
     assert site.result is not None
-    assert (site.result.shift, site.result.scale) == (0.0, 1.0)
+    assert (site.result.shift, site.result.divisor) == (0.0, 1.0)
 
 
 def test_a_run_that_cannot_be_begun_does_not_keep_the_one_before_it_from_going_on() -> None:
@@ -448,7 +448,7 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
     data = private_data("a")
     far = replace(data, y=1000.0 + 50.0 * data.y)
     site = Site("a", far)
-    accepted(site, make_plan(target=target, form=form, ridge=1e-9, coupling=(0.0, 0.0)))
+    accepted(site, make_plan(label_units=target, form=form, ridge=1e-9, coupling=(0.0, 0.0)))
     alone = (Column(0.0, 0.0), Column(0.0, 0.0))
     assert isinstance(site.handle(affine(columns=alone, targets=ZERO))[0], Prediction)
     assert site.handle(finished(columns=alone, targets=ZERO)) == [Fetched("run-1")]
@@ -456,7 +456,7 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
     assert result is not None
     assert result.outcome is Outcome.CONVERGED
     for function in result.functions:
-        assert_allclose(function.predict(far.X) * result.scale + result.shift, far.y, rtol=1e-6)
+        assert_allclose(function.predict(far.X) * result.divisor + result.shift, far.y, rtol=1e-6)
     assert result.alone is not None
     assert_allclose(result.alone.predict(far.X), result.functions[0].predict(far.X))
 
@@ -464,9 +464,9 @@ def test_predictions_come_back_in_the_sites_own_units(target: str, form: str) ->
 @given(shift=st.floats(-1e3, 1e3), scale=st.floats(0.01, 100.0))
 def test_standardised_answers_do_not_depend_on_the_units(shift: float, scale: float) -> None:
     data = private_data("a")
-    plan = make_plan(target="standardised", schedule="consensus")
+    plan = make_plan(label_units="standardised", schedule="consensus")
     one, other = Site("a", data), Site("a", replace(data, y=shift + scale * data.y))
-    assert_allclose(accepted(one, plan).scale, accepted(other, plan).scale, rtol=1e-6)
+    assert_allclose(accepted(one, plan).squared_norm, accepted(other, plan).squared_norm, rtol=1e-6)
     [p], [q] = one.handle(affine()), other.handle(affine())
     assert isinstance(p, Prediction)
     assert isinstance(q, Prediction)
@@ -478,7 +478,7 @@ def test_standardised_answers_do_not_depend_on_the_units(shift: float, scale: fl
 def test_constant_targets_stay_constant_when_standardised(value: float, n: int) -> None:
     data = private_data("a")
     site = Site("a", replace(data, X=np.resize(data.X, (n, 2)), y=np.full(n, value)))
-    assert accepted(site, make_plan(target="standardised")).scale <= 1e-20
+    assert accepted(site, make_plan(label_units="standardised")).squared_norm <= 1e-20
 
 
 def test_models_are_the_answers_to_the_final_targets() -> None:

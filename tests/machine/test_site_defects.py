@@ -191,6 +191,19 @@ def test_a_question_that_is_repeated_is_one_question(agent: Agent, restart: bool
     assert agent.site.breach is None
 
 
+# XXX boss: `question_digest` has no columns, so an older question, or any after a restart, may come with other weights.
+@pytest.mark.xfail
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_repeated_question_has_the_weights_that_it_had(agent: Agent, restart: bool) -> None:
+    fewer = tuple(Column(lam, consensus_weight(lam, 2)) for lam in COUPLING)
+    agent.handle(CONSENSUS, asked(0), asked(1, attempt=1, columns=fewer))
+    if restart:
+        agent.restart()
+        agent.handle(CONSENSUS)
+    assert agent.kinds(asked(0, columns=fewer)) == [Fault]
+    assert agent.kinds(asked(0)) == [Prediction]
+
+
 def test_a_direction_is_no_model() -> None:
     site = make_site("a")
     site.handle(make_plan())
@@ -418,7 +431,8 @@ def test_a_kernel_that_overflows_is_a_refusal_in_words(form: str, bound: str) ->
     plan = make_plan(form=form, kernel="polynomial", degree=400, bound=bound)
     [answer] = Site("a", replace(data, X=50.0 * data.X, Z=50.0 * data.Z)).handle(plan)
     assert isinstance(answer, PlanRefused)
-    assert "polynomial" in answer.reason
+    # A kernel matrix of infinities is said to be singular, where the exact form meets it first.
+    assert ("kernel matrix at ridge=1 is singular" if form == "exact" else "kernel='polynomial'") in answer.reason
     assert answer.reason.endswith(".")
 
 
@@ -428,3 +442,30 @@ def test_targets_whose_squares_overflow_are_a_refusal_in_words(scale: float) -> 
     [answer] = Site("a", replace(data, y=scale * data.y)).handle(make_plan())
     assert isinstance(answer, PlanRefused)
     assert "Scale" in answer.reason
+
+
+class _Huge(Site):
+    """A site whose answers are finite, and as large as numbers are."""
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        self.heard = [*getattr(self, "heard", []), message]
+        return [
+            replace(answer, values=Vector(np.full(answer.values.shape, 1.7e308)))
+            if isinstance(answer, Prediction)
+            else answer
+            for answer in super().handle(message)
+        ]
+
+
+# XXX boss: the sum of finite answers may overflow; the coordinator then asks a question that is not finite, which a site's
+# codec takes for a breach (the agents end with "the coordinator broke the protocol", and the run stalls).
+@pytest.mark.xfail
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("schedule", ["conjugate-gradients", "consensus"])
+def test_no_question_is_asked_that_is_not_finite(schedule: str) -> None:
+    sites = {name: _Huge(name, private_data(name)) for name in "abc"}
+    pump = Pump(make_plan(schedule=schedule), sites).join().run()
+    heard = [message for site in sites.values() for message in site.heard]
+    assert all(message.targets.finite for message in heard if isinstance(message, Ask))
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.SITE_FAULT

@@ -41,7 +41,7 @@ def make_plan(**changes: Any) -> Plan:
     parts = {
         "membership": Membership(sites=("a", "b", "c"), min_sites=2),
         "objective": Agreement(
-            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), target="centred"
+            form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), label_units="centred"
         ),
         "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
         "privacy": Privacy(),

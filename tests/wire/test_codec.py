@@ -43,11 +43,11 @@ from coreg_core.plan import (
     Agreement,
     Form,
     Iteration,
+    LabelUnits,
     LostPolicy,
     Membership,
     Plan,
     Privacy,
-    TargetUnits,
 )
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
@@ -107,7 +107,7 @@ agreements = made_later(
     landmarks=counts,
     seed=uint31,
     coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
-    target=st.sampled_from(get_args(TargetUnits)),
+    label_units=st.sampled_from(get_args(LabelUnits)),
 )
 iterations = st.builds(
     Iteration,
@@ -165,7 +165,9 @@ plans = st.builds(
 )
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Hello: made_later(Hello, texts, uint31, texts),
-    PlanAccepted: made_later(PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31),
+    PlanAccepted: made_later(
+        PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31, not_negative
+    ),
     PlanRefused: made_later(PlanRefused, runs, texts),
     Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
     Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
@@ -519,7 +521,7 @@ NAN = float("nan")
         (planned("agreement", form="Exact"), "form is 'Exact'"),
         (planned("agreement", kernel="rbf"), "kernel is 'rbf'"),
         (planned("iteration", name="newton"), "name is 'newton'"),
-        (planned("agreement", target="log"), "target is 'log'"),
+        (planned("agreement", label_units="log"), "label_units is 'log'"),
         (planned("privacy", bound="loose"), "bound is 'loose'"),
         (planned("agreement", coupling=None), "coupling has 0 entries; 1 to 64 fit"),
         (planned("agreement", coupling=65 * [1.0]), "coupling has 65 entries"),
@@ -552,7 +554,7 @@ def test_what_the_coordinator_may_not_say(frame: bytes, words: str) -> None:
         to_site_frames([frame])
 
 
-@pytest.mark.parametrize("name", ["bound", "scale"])
+@pytest.mark.parametrize("name", ["bound", "squared_norm", "rounding"])
 @pytest.mark.parametrize("value", [NAN, float("inf"), float("-inf"), -1.0])
 def test_an_acceptance_holds_finite_numbers(name: str, value: float) -> None:
     body = pb.FromSite(plan_accepted=pb.PlanAccepted(run="r", **{name: value}))  # type: ignore[arg-type]

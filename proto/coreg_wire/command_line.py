@@ -1,20 +1,16 @@
-"""What both ends' commands share at the terminal: how an error is shown, and with which exit code a command ends.
+"""How a command ends, at both ends alike: a user's mistake in one sentence and a documented exit code, never in a traceback.
 
 Knows typer and errors; nothing of what a command does. The codes are listed in docs/operators-guide.md.
 """
 
-import json
 import os
 import signal
 import sys
-import tomllib
-from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import typer
 
-from coreg_core.errors import CoregError, UsageError
+from coreg_core.errors import CoregError
 
 EXIT_CODES = {
     0: "done",
@@ -60,36 +56,3 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _fail(program: str, text: str, code: int) -> int:
     sys.stderr.write(f"{program}: {text}\n")
     return code
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary.
-
-    Raises
-    ------
-    UsageError
-        missing, unreadable, or not TOML (with line and column).
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not TOML: {error}.") from None
-
-
-def print_json(value: Any) -> None:
-    """One JSON value on one line of standard output, at once."""
-    sys.stdout.write(json.dumps(value, default=str) + "\n")
-    sys.stdout.flush()
-
-
-def human_bytes(count: float) -> str:
-    """1536 as "1.5 kB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError

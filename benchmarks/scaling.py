@@ -1,0 +1,175 @@
+"""What a round costs as sites, shared instances and couplings grow: in one process, over Ray, and what of it is algebra.
+
+    python benchmarks/scaling.py [--out docs/scaling.json] [--only rounds columns exact closed stacked] [--small]
+
+Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
+said otherwise. The algebra is what the sites themselves take to answer (over Ray: the slowest actor's sites). Medians over
+rounds after the first two. Seconds are this machine's; a result that is there already for the same case is replaced.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from coordinator.notices import QuestionAnswered
+from coordinator.transports.in_process import InProcess
+from coreg_core.closed_form import solve_stacked, textbook_view
+from coreg_core.kernels import make_kernel
+from coreg_core.messages import Ask
+from coreg_core.plan import Agreement, Iteration
+from coreg_core.threads import pin_threads
+from coreg_sim.over_ray import OverRay, closed_form, connected
+from coreg_sim.problems import generated
+from coreg_sim.simulate import Carried, Steps, federate, plan_for
+from coreg_sim.simulate import closed_form as closed_form_here
+from site_agent.federation import Site
+
+ROUNDS = 8
+# (sites, shared instances)
+GRID = ((10, 10_000), (100, 10_000), (1000, 10_000), (16, 1_000), (16, 100_000), (4, 1_000_000))
+COLUMNS = (1, 8, 64)
+EXACT = ((4, 1000), (4, 2000), (4, 4000))
+CLOSED = ((16, 1000), (16, 2000), (16, 4000))
+STACKED = ((4, 250), (4, 500), (4, 1000), (4, 2000))
+
+
+class Timed(Steps):
+    """Keeps each round's seconds, and the algebra's."""
+
+    def __init__(self, algebra):
+        super().__init__()
+        self.algebra_so_far, self.rounds = algebra, []
+        self._last = 0.0
+
+    def notice(self, notice, measured):
+        super().notice(notice, measured)
+        if isinstance(notice, QuestionAnswered):
+            now = self.algebra_so_far()
+            self.rounds.append((measured.seconds, now - self._last))
+            self._last = now
+
+
+class TimedSite(Site):
+    seconds = 0.0
+
+    def handle(self, message):
+        since = time.perf_counter()
+        answers = super().handle(message)
+        if isinstance(message, Ask):
+            TimedSite.seconds += time.perf_counter() - since
+        return answers
+
+
+@contextmanager
+def here(data):
+    sites = {name: TimedSite(name, private) for name, private in data.items()}
+    yield Carried(InProcess(sites), lambda name: sites[name].result)
+
+
+def measured(problem, plan, carry, algebra) -> dict:
+    timed = Timed(algebra)
+    since = time.perf_counter()
+    run = federate(problem, plan, timed, carry)
+    whole = time.perf_counter() - since
+    rounds = timed.rounds[2:]
+    seconds, inside = (statistics.median(column) for column in zip(*rounds, strict=True))
+    beyond = statistics.median(a - b for a, b in rounds)
+    return {"seconds": seconds, "algebra": inside, "beyond": beyond, "whole": whole, "stop": run.outcome.name}
+
+
+def both(cluster, problem, plan) -> dict:
+    TimedSite.seconds = 0.0
+    out = {"process": measured(problem, plan, here, lambda: TimedSite.seconds)}
+    transports = []
+
+    @contextmanager
+    def carry(data):
+        with OverRay(cluster)(data) as carried:
+            transports.append(carried.transport)
+            yield carried
+
+    out["ray"] = measured(problem, plan, carry, lambda: transports[-1].computing)
+    return out
+
+
+def fixed_rounds(problem, form="semi-parametric", couplings=(0.01,)):
+    """A tolerance of 0: it goes on to the last round."""
+    return plan_for(
+        problem, Agreement(form=form, coupling=couplings), Iteration("conjugate-gradients", 0.0, 0.0, ROUNDS)
+    )
+
+
+def rounds(cluster, small):
+    for M, m in GRID[:2] if small else GRID:
+        problem = generated(M, 50, m, 5, seed=0)
+        yield {"sites": M, "m": m, "k": 1}, both(cluster, problem, fixed_rounds(problem))
+
+
+def columns(cluster, small):
+    problem = generated(16, 50, 10_000, 5, seed=0)
+    for k in COLUMNS[:2] if small else COLUMNS:
+        couplings = tuple(np.geomspace(1e-3, 1, k).tolist()) if k > 1 else (0.01,)
+        yield {"sites": 16, "m": 10_000, "k": k}, both(cluster, problem, fixed_rounds(problem, couplings=couplings))
+
+
+def exact(cluster, small):
+    for M, m in EXACT[:1] if small else EXACT:
+        problem = generated(M, 50, m, 5, seed=0)
+        yield {"sites": M, "m": m, "k": 1}, both(cluster, problem, fixed_rounds(problem, "exact"))
+
+
+def closed(cluster, small):
+    for M, m in CLOSED[:1] if small else CLOSED:
+        problem = generated(M, 50, m, 5, seed=0)
+        plan = plan_for(problem, Agreement(form="exact", coupling=(0.1,)))
+        there, one = closed_form(cluster, problem, plan), closed_form_here(problem, plan)
+        same = there.predictions.tobytes() == one.predictions.tobytes()
+        yield {"sites": M, "m": m}, {"ray": there.seconds, "process": one.seconds, "same_bits": same}
+
+
+def stacked(_cluster, small):
+    """The paper's Proposition 3.1, whole: a matrix of (M (n + m))²; its kernel narrow, so that it is not singular."""
+    pin_threads(1)
+    for M, m in STACKED[:2] if small else STACKED:
+        problem = generated(M, 50, m, 5, seed=0)
+        kernel = make_kernel("gaussian", bandwidth=0.5)
+        since = time.perf_counter()
+        views = [textbook_view(kernel, d.X, d.y, d.Z, 1.0, exact=True) for d in problem.sites.values()]
+        solve_stacked(views, 0.1)
+        yield {"sites": M, "m": m}, {"seconds": time.perf_counter() - since, "bytes": 8 * (M * (50 + m)) ** 2}
+
+
+PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "closed": closed, "stacked": stacked}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("docs/scaling.json"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--small", action="store_true", help="the first cases of each, to see that it works")
+    options = parser.parse_args()
+    results = json.loads(options.out.read_text()) if options.out.exists() else {"cases": []}
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(": ")[1].strip() for line in lines if "model name" in line]
+    memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+    results["machine"] = {"cpus": os.cpu_count(), "processor": (names or [platform.machine()])[0], "memory_gib": memory}
+    with connected(instead="install the extra sim") as cluster:
+        for part in options.only:
+            for case, figures in PARTS[part](cluster, options.small):
+                entry = {"part": part, **case, **figures, "load": round(os.getloadavg()[0], 1)}
+                print(json.dumps(entry), flush=True)
+                keys = ("part", "sites", "m", "k")
+                others = [c for c in results["cases"] if [c.get(k) for k in keys] != [entry.get(k) for k in keys]]
+                results["cases"] = [*others, entry]
+                options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

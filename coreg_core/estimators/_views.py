@@ -1,0 +1,151 @@
+"""Views of one table: which columns each view has, which rows are shared, who may see which label.
+
+scikit-learn's tools (Pipeline, GridSearchCV) pass one table, so the methods over views take one as well: ``views=[columns, …]``,
+rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) says which view may see which label.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData, UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """One table, cut up: a table of labelled rows, a target vector and a table of shared rows for each view."""
+
+    X: list[Arr]
+    y: list[Arr]
+    Z: list[Arr]
+    rows: list[Ints]  # which rows of the table each view's labels belong to
+    shared: Ints
+
+
+def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
+    """The column positions of every view, from slices, positions, booleans or names; None is one view of all columns.
+
+    Raises:
+        UsageError: a view without a column, or with one that the table does not have.
+    """
+    if views is None:
+        return [np.arange(n_features)]
+    if isinstance(views, (str, bytes)) or not isinstance(views, Sequence) or not len(views):
+        raise UsageError(
+            f"views={views!r}: give a list with the columns of each view, as slices, positions, booleans or names."
+        )
+    out = []
+    everything = np.arange(n_features)
+    for v, view in enumerate(views):
+        try:
+            chosen = view if isinstance(view, slice) else _positions(view, names)
+            columns = np.asarray(everything[chosen]).ravel()
+        except (IndexError, KeyError, ValueError, TypeError) as error:
+            raise UsageError(f"views[{v}]={view!r}: not columns of a table of {n_features} ({error}).") from None
+        if not len(columns):
+            raise UsageError(f"views[{v}]={view!r}: no column of the {n_features} in the table.")
+        out.append(columns)
+    return out
+
+
+def _positions(view: Any, names: Any) -> Any:
+    wanted = [view] if isinstance(view, (str, int, np.integer)) else list(view)
+    if any(isinstance(name, str) for name in wanted):
+        if names is None:
+            raise KeyError("the table has no column names")
+        order = {name: j for j, name in enumerate(names)}
+        return [order[name] for name in wanted]
+    return np.array(wanted) if wanted else np.zeros(0, np.int64)
+
+
+def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
+    """y (N,) as floats, NaN where it is missing.
+
+    Raises:
+        BadData: no y, another length, infinite, not numeric, or missing everywhere.
+    """
+    name = type(estimator).__name__
+    if y is None:
+        raise BadData(f"This {name} estimator requires y to be passed, but the target y is None.")
+    try:
+        targets = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
+        check_consistent_length(targets, np.zeros(n_rows))
+    except (TypeError, ValueError) as error:
+        raise BadData(f"y: {error}") from None
+    if np.isinf(targets).any():
+        raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
+    if np.isnan(targets).all():
+        raise BadData("Input y contains NaN alone: every target is missing, and some rows need one.")
+    return targets
+
+
+def deal(
+    estimator: Any, X: Any, y: Any, views: Any, label_mask: Any = None, *, all_shared: bool | None = False
+) -> Dealt:
+    """One table cut into views.
+
+    Args:
+        estimator: whose ``n_features_in_`` and ``feature_names_in_`` are set.
+        X: the table (N, p).
+        y: targets (N,), NaN where missing.
+        views: columns of each view.
+        label_mask: (N, M) booleans: may view v see the label of row i? None: every view sees every label.
+        all_shared: labelled rows are shared instances as well; None: where no target is missing.
+
+    Raises:
+        BadData: a table, targets or a mask that do not fit each other.
+    """
+    table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
+    targets = checked_targets(y, len(table), estimator)
+    columns = columns_of(views, table.shape[1], getattr(estimator, "feature_names_in_", None))
+    mask = np.ones((len(table), len(columns)), dtype=bool)
+    if label_mask is not None:
+        mask = np.asarray(label_mask)
+        if mask.shape != (len(table), len(columns)) or mask.dtype != bool:
+            raise BadData(
+                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(len(table), len(columns))}, rows by views."
+            )
+    known = ~np.isnan(targets)
+    if all_shared is None:
+        all_shared = bool(known.all())
+    shared = np.arange(len(table)) if all_shared else np.flatnonzero(~known)
+    rows = [np.flatnonzero(known & mask[:, v]) for v in range(len(columns))]
+    if not any(len(r) for r in rows):
+        raise BadData("label_mask: no view may see a label.")
+    return Dealt(
+        [np.ascontiguousarray(table[r][:, c]) for r, c in zip(rows, columns, strict=True)],
+        [targets[r] for r in rows],
+        [np.ascontiguousarray(table[shared][:, c]) for c in columns],
+        rows,
+        shared,
+    )
+
+
+class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
+    """`score` over rows with a target, and one table or a list of views for whoever predicts."""
+
+    views: Any
+    predict: Any
+
+    def _tables(self, X: Any) -> list[Any]:
+        """X as one table a view, as the model was fitted."""
+        if not getattr(self, "one_table_", False):
+            return list(X)
+        table = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
+        return [np.ascontiguousarray(table[:, c]) for c in columns]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of `predict` over the rows whose target is not missing; NaN where none is known."""
+        targets = np.asarray(y, dtype=np.float64)
+        known = ~np.isnan(targets)
+        if not known.any():
+            return float("nan")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(r2_score(targets[known], self.predict(X)[known], sample_weight=weight))

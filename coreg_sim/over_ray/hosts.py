@@ -1,0 +1,119 @@
+"""A process of Ray with many sites in it, and how the sites are dealt out to such processes.
+
+Knows sites as functions; nothing of events. A host does one batch of messages after another. It is a plain class: Ray makes
+an actor of it, and a test may call it as it is.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from coordinator.transports.in_process import SiteFunction
+from coreg_core.messages import Ask, Finished, FromSite, Hello, ToSite
+from coreg_core.threads import pin_threads
+from coreg_sim.over_ray.cluster import Cluster
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site, Terms
+from site_agent.jobs.remembered import Remembered, Verified
+from site_agent.jobs.training import question_digest
+
+START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
+
+Batch: TypeAlias = Sequence[tuple[str, int]]  # a site, and which of the messages it gets
+
+
+@dataclass(frozen=True)
+class Told:
+    """A question that a site answered: what it would find in its ledger."""
+
+    run: str
+    number: tuple[int, int]
+    digest: str
+    verified: Verified | None
+
+
+def told(ask: Ask) -> Told:
+    """What is written down of a question that was answered."""
+    verified = Verified(ask.targets.digest, ask.columns) if ask.verifies else None
+    return Told(ask.run, (ask.question, ask.attempt), question_digest(ask), verified)
+
+
+class Maker(Protocol):
+    """What makes a site of its data, and of what it answered in an earlier life."""
+
+    def __call__(self, name: str, data: Any, ledger: Sequence[Told]) -> SiteFunction:
+        """A site: a function from a message to a list of messages."""
+        ...
+
+
+def make_site(name: str, data: PrivateData, ledger: Sequence[Told]) -> Site:
+    """The agent's own; one that comes back recalls what it answered, as its ledger would have it."""
+
+    def recall(plan: Any, _ids_digest: str) -> Remembered:
+        mine = [entry for entry in ledger if entry.run == plan.run]
+        verified = tuple(entry.verified for entry in mine if entry.verified is not None)
+        return Remembered(len(ledger), {entry.number: entry.digest for entry in mine}, verified[-2:])
+
+    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of a batch.
+
+    Parameters
+    ----------
+    answers
+        By site, in the order in which its messages were taken.
+    results
+        Of the sites for which a run ended.
+    seconds
+        That the sites took, all together.
+    """
+
+    answers: list[tuple[str, list[FromSite]]]
+    results: dict[str, Any]
+    seconds: float
+
+
+class Host:
+    """One process, many sites."""
+
+    def __init__(self, make: Maker, data: Mapping[str, Any], ledgers: Mapping[str, Sequence[Told]]):
+        self._sites = {name: make(name, one, ledgers.get(name, ())) for name, one in data.items()}
+
+    def hello(self) -> list[Hello]:
+        """Every site's first message."""
+        return [site.hello() for site in self._sites.values()]
+
+    def handle(self, batch: Batch, *messages: ToSite) -> Answers:
+        """Each site's answers to its message."""
+        since = time.perf_counter()
+        answers, results = [], {}
+        for name, which in batch:
+            message, site = messages[which], self._sites[name]
+            answers.append((name, list(site.handle(message))))
+            if isinstance(message, Finished):
+                results[name] = getattr(site, "result", None)
+        return Answers(answers, results, time.perf_counter() - since)
+
+
+def dealt(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:
+    """The sites in groups, one an actor; as many groups as there are cores where nothing else is said."""
+    size = sites_per_actor or max(1, math.ceil(len(sites) / cpus))
+    return [tuple(sites[start : start + size]) for start in range(0, len(sites), size)]
+
+
+def share(actors: int, cpus: int) -> float:
+    """Cores that each actor asks Ray for, so that all of them find a place whatever the size of the nodes."""
+    return 1.0 / max(1, math.ceil(actors / cpus))
+
+
+def late(cluster: Cluster) -> str:
+    """What to say of actors that do not start."""
+    return (
+        f"an actor did not start on {cluster.where} within {START_SECONDS:g} s. "
+        "Are its cores taken by other work? Wait for it, or add nodes."
+    )

@@ -1,0 +1,248 @@
+"""The third transport: sites in Ray's processes, many in each. One question goes once through the object store.
+
+What the driver sends within one turn of the event loop becomes one call for each actor: a vector that goes to a thousand sites
+is put into the object store once, and what comes back is read from there without a copy. An actor that dies is started
+again with its sites' data and with what they have answered, and its sites join again, as agents do after a restart; what
+that means for a run is decided where it is always decided, so a killed actor changes no bit of its end.
+"""
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.events import Interrupted, Received, SiteJoined, SiteLost
+from coordinator.transports import Emit, Traffic
+from coordinator.transports.in_process import vector_bytes
+from coreg_core.errors import Unreachable
+from coreg_core.messages import Ask, Leaving, Prediction, Rejected, ToSite
+from coreg_sim.over_ray.cluster import Cluster
+from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
+
+CLOSE_SECONDS = 10.0  # for what is queued to be delivered when nobody waits for answers any more
+LOST = "its actor died; another one is started"
+MOST_RESTARTS = 5  # of one actor; what kills it will go on killing it
+
+
+@dataclass(eq=False)
+class _Actor:
+    """One process and its sites; another process takes its place when it dies."""
+
+    sites: tuple[str, ...]
+    data: Any  # a reference into the object store
+    handle: Any = None
+    calls: asyncio.Queue[tuple[list[tuple[str, ToSite]], Any]] = field(default_factory=asyncio.Queue)
+    restarts: int = 0
+
+
+class RayActors:
+    """The transport; sites join in the order given, once all actors are up.
+
+    ``results`` has each site's result once its run has ended, copied out of the object store; ``computing`` the seconds that the
+    sites took to answer questions, the slowest actor of each counted.
+
+    Parameters
+    ----------
+    cluster
+        A running Ray.
+    sites
+        Their data, by name.
+    sites_per_actor
+        As many actors as there are cores when None.
+    make
+        Makes a site of its data; the agent's own unless a test wants others.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sites: Mapping[str, Any],
+        *,
+        sites_per_actor: int | None = None,
+        make: Maker = make_site,
+    ):
+        self.traffic, self.results, self.computing = Traffic(), dict[str, Any](), 0.0
+        self.failure: Exception | None = None
+        self._cluster, self._ray, self._make = cluster, cluster.ray, make
+        groups = dealt(list(sites), cluster.cpus, sites_per_actor)
+        self._share = share(len(groups), cluster.cpus)
+        self._actors = [_Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups]
+        self._home = {name: actor for actor in self._actors for name in actor.sites}
+        self._open: set[str] = set()
+        self._ledgers: dict[str, list[Told]] = {name: [] for name in sites}
+        self._outbox: list[tuple[str, ToSite]] = []
+        self._turn: asyncio.Handle | None = None
+        self._listeners: list[asyncio.Task[None]] = []
+        self._slowest: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
+        self._emit: Emit = lambda _event: None
+
+    @property
+    def processes(self) -> list[int]:
+        """Of each actor, its process number on its node: for a test that kills one."""
+        pids: list[int] = self._ray.get([a.handle.__ray_call__.remote(_pid) for a in self._actors])
+        return pids
+
+    async def start(self, emit: Emit) -> None:
+        """Start every actor; then every site joins.
+
+        Raises
+        ------
+        Unreachable
+            An actor is not there in time, or dies at once.
+        """
+        self._emit = emit
+        for actor in self._actors:
+            self._place(actor)
+        hellos = await asyncio.gather(*(self._hello(actor) for actor in self._actors))
+        for hello in itertools.chain.from_iterable(hellos):
+            self._open.add(hello.site)
+            emit(SiteJoined(hello))
+        self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self._actors]
+
+    async def send(self, site: str, message: ToSite) -> None:
+        """It goes at the loop's next turn, with whatever else is sent until then."""
+        if site not in self._open:
+            return
+        self.traffic.sent += vector_bytes(message)
+        self._outbox.append((site, message))
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._flush)
+
+    async def reject(self, site: str, reason: str) -> None:
+        """The site hears why; nothing that it says is heard any more."""
+        await self.send(site, Rejected(reason))
+        self._open.discard(site)
+
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        """Vectors are handed over whole: there is no memory to guard."""
+
+    async def close(self) -> None:
+        """Deliver what is queued, within a moment, and end the actors."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._flush()
+        self._open.clear()
+        with contextlib.suppress(TimeoutError):  # after a failure nobody takes answers any more
+            waiting = 0.0 if self.failure else CLOSE_SECONDS
+            await asyncio.wait_for(asyncio.gather(*(a.calls.join() for a in self._actors)), waiting)
+        for listener in self._listeners:
+            listener.cancel()
+        await asyncio.gather(*self._listeners, return_exceptions=True)
+        for actor in self._actors:
+            if actor.handle is not None:
+                self._ray.kill(actor.handle)
+
+    # --- one actor ------------------------------------------------------------------------------------------------
+
+    def _place(self, actor: _Actor) -> None:
+        options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+        ledgers = {name: self._ledgers[name] for name in actor.sites if self._ledgers[name]}
+        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data, ledgers)
+
+    async def _hello(self, actor: _Actor) -> Any:
+        try:
+            return await asyncio.wait_for(_result(actor.handle.hello.remote()), START_SECONDS)
+        except TimeoutError:
+            raise Unreachable(late(self._cluster)) from None
+        except self._ray.exceptions.RayActorError as error:
+            raise Unreachable(f"an actor of {len(actor.sites)} sites dies as it starts: {_why(error)}") from None
+
+    def _flush(self) -> None:
+        """One call for each actor; each message into the object store once."""
+        self._turn = None
+        outbox, self._outbox = self._outbox, []
+        by_actor: dict[int, list[tuple[str, ToSite]]] = {}
+        for site, message in outbox:
+            by_actor.setdefault(id(self._home[site]), []).append((site, message))
+        references: dict[int, Any] = {}
+        for actor in self._actors:
+            if not (mine := by_actor.get(id(actor), [])):
+                continue
+            distinct: dict[int, int] = {}
+            for _, message in mine:
+                distinct.setdefault(id(message), len(distinct))
+                if id(message) not in references:
+                    references[id(message)] = self._ray.put(message)
+            batch = [(site, distinct[id(message)]) for site, message in mine]
+            answers = actor.handle.handle.remote(batch, *(references[key] for key in distinct))
+            actor.calls.put_nowait((mine, answers))
+
+    async def _listen(self, actor: _Actor) -> None:
+        """Take an actor's answers in the order of its calls; when it dies, put another in its place."""
+        try:
+            while True:
+                sent, answers = await actor.calls.get()
+                try:
+                    self._received(sent, await _result(answers))
+                except self._ray.exceptions.RayActorError as error:
+                    await self._replace(actor, error)
+                finally:
+                    actor.calls.task_done()
+        except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: whoever drives has to hear of it
+            self.failure = error
+            self._emit(Interrupted())
+
+    async def _replace(self, actor: _Actor, error: Exception) -> None:
+        while not actor.calls.empty():  # what else it was sent is lost with it
+            actor.calls.get_nowait()
+            actor.calls.task_done()
+        mine = [site for site in actor.sites if site in self._open]
+        self._open.difference_update(mine)
+        self._outbox = [(site, message) for site, message in self._outbox if site not in mine]
+        for site in mine:
+            self._emit(SiteLost(site, LOST))
+        if not mine:
+            return
+        actor.restarts += 1
+        if actor.restarts > MOST_RESTARTS:
+            raise Unreachable(
+                f"an actor of {len(actor.sites)} sites died {actor.restarts} times; the last time: {_why(error)} "
+                "Is there memory for them? Fewer sites at once, a smaller form, or more nodes (--address)."
+            )
+        self._place(actor)
+        for hello in await self._hello(actor):
+            if hello.site in mine:
+                self._open.add(hello.site)
+                self._emit(SiteJoined(hello))
+
+    def _received(self, sent: Sequence[tuple[str, ToSite]], done: Answers) -> None:
+        self.results.update(copy.deepcopy(done.results))  # the object store's memory is gone when Ray is
+        if asks := [message for _, message in sent if isinstance(message, Ask)]:
+            self._took((asks[0].question, asks[0].attempt), done.seconds)
+        entries: dict[int, Told] = {}
+        for (site, message), (_, answers) in zip(sent, done.answers, strict=True):
+            if site not in self._open:
+                continue
+            for answer in answers:
+                self.traffic.received += vector_bytes(answer)
+                if isinstance(answer, Prediction) and isinstance(message, Ask):
+                    if id(message) not in entries:
+                        entries[id(message)] = told(message)
+                    self._ledgers[site].append(entries[id(message)])
+                self._emit(Received(site, answer))
+                if isinstance(answer, Leaving):
+                    self._open.discard(site)
+
+    def _took(self, question: tuple[int, int], seconds: float) -> None:
+        number, slowest = self._slowest
+        slowest = slowest if number == question else 0.0
+        self.computing += max(0.0, seconds - slowest)
+        self._slowest = (question, max(slowest, seconds))
+
+
+async def _result(reference: Any) -> Any:
+    return await reference
+
+
+def _pid(_host: Any) -> int:
+    return os.getpid()
+
+
+def _why(error: Exception) -> str:
+    """Ray's own words run over many lines; the last that says something is enough."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:300] if lines else type(error).__name__

@@ -1,0 +1,349 @@
+"""A whole training over sums: to the dense oracle, resumed on the same bits, telling no more than its table says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from additive_problems import QUICK, TIGHT, federation, oracle, train
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coreg_core.additive.drivers import run_in_memory
+from coreg_core.additive.exchange import Ask, Column
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.additive.terms import BLEND, Additive
+from coreg_core.additive.training import Training, TrainingState
+from coreg_core.errors import BadData, UsageError
+from coreg_core.rounds.schedule import Stop
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"targets": "raw"},
+        {"kernel": "laplacian"},
+        {"kernel": "polynomial", "degree": 2},
+        {"kernel": "linear"},
+        {"bandwidth": 4.0, "ridge": 0.5},
+        {"tuning_steps": 0},
+        {"intercept_prior": 100.0},
+        {"rows": "common", "folds": 2},
+        {"rows": "common", "residuals": "grouped"},
+        {"rows": "common", "residuals": "open"},
+    ],
+    ids=str,
+)
+def test_messages_alone_equal_the_dense_oracle(changes):
+    """To 1e-8 of a deviation: the federation's units, so of 1 ("raw": of the labels' own deviation, about 3)."""
+    terms = replace(TIGHT, **changes)
+    made = federation(terms)
+    training, state = train(made, terms)
+    assert training.finished(state)
+    assert training.stop(state) in (Stop.CONVERGED, Stop.STAGNATED)
+    s, a, dense = oracle(made, terms, state)
+    m = made.n_unlabelled
+    assert_allclose(state.x[:m, 0], s, atol=1e-8)
+    assert state.x[-1, 0] == pytest.approx(a, abs=1e-8)
+    certificate = training.certificate(state)
+    assert np.linalg.norm(state.x[:m, 0] + state.rho[:m] - s) <= certificate.score_bound + 1e-10
+    # s (and q, but where residuals are read at labelled rows) has mean zero: features are centred and S 1 = 0.
+    assert abs(state.x[:m, 0].mean()) < 1e-10
+    if terms.residuals == "smoothed":
+        assert abs(state.x[m : 2 * m, 0].mean()) < 1e-9
+    # A site's part is its own features times the oracle's w, in its own units.
+    mean, deviation = state.units.tolist()
+    for site, w in zip(made.sites, dense.w, strict=True):
+        candidate = site._features(site._settings[None])
+        assert_allclose(site.model.part.predict(site._X), deviation * (candidate.labelled @ w), atol=1e-7)
+        assert site.model.intercept == pytest.approx(mean + deviation * a, abs=1e-7)
+
+
+def test_the_shape_of_a_training():
+    """Phases in order, one affine question a solve, and what is counted as a round."""
+    made, seen = federation(QUICK), []
+    training = Training(QUICK)
+    state = training.start(made.n_unlabelled)
+    affine = rounds = exchanges = 0
+    while not training.finished(state):
+        question = training.query(state)
+        total = made.sites[0].answer(question)
+        for site in made.sites[1:]:
+            total = total + site.answer(question)
+        affine += question.ask is Ask.FIXED_POINT and question.part == "affine"
+        rounds += total.vectors.size > 0
+        exchanges += 1
+        state = training.step_with(state, total)
+        if not seen or seen[-1] != question.ask:
+            seen.append(question.ask)
+    tuning = [Ask.FIXED_POINT, Ask.TRACES] * 2
+    assert seen == [
+        *(Ask.LABELS, Ask.SPREAD, Ask.SCORE, Ask.SMOOTHER),
+        *tuning,
+        *(Ask.FIXED_POINT, Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL),
+    ]
+    assert affine == 1 + QUICK.tuning_steps
+    assert (state.rounds, state.exchanges) == (rounds, exchanges)
+    assert training.query(state).ask is Ask.MODEL  # a site that comes late is told its model once more
+
+
+@pytest.mark.parametrize("changes", [{}, {"rows": "common", "folds": 2}], ids=str)
+def test_resumed_from_any_state_on_the_same_bits(changes):
+    """Also by a site that starts afresh and hears the same questions: it is where the other one was."""
+    terms = replace(QUICK, **changes)
+    made, stored, asked = federation(terms), [], []
+    training = Training(terms)
+    state = training.start(made.n_unlabelled)
+    while not training.finished(state):
+        stored.append({name: np.array(a) for name, a in state.to_arrays().items()})
+        question = training.query(state)
+        asked.append(question)
+        total = made.sites[0].answer(question)
+        for site in made.sites[1:]:
+            total = total + site.answer(question)
+        state = training.step_with(state, total)
+    for position in {0, 3, 7, len(stored) // 2, len(stored) - 4}:
+        fresh = federation(terms)
+        for question in asked[:position]:
+            for site in fresh.sites:
+                site.answer(question)
+        again = TrainingState.from_arrays(stored[position])
+        again = run_in_memory(training, again, fresh.sites)
+        assert_array_equal(again.x, state.x)
+        assert_array_equal(again.certificate, state.certificate)
+        assert again.rounds == state.rounds
+        for one, other, (rows, _) in zip(fresh.sites, made.sites, made.tables, strict=True):
+            assert_array_equal(one.model.own.predict(rows), other.model.own.predict(rows))
+
+
+def test_a_site_that_wrote_down_what_it_was_told_goes_on_from_there():
+    """Killed before any question: its own few arrays are enough, and no question is asked again."""
+    made = federation(QUICK)
+    training = Training(QUICK)
+    straight = run_in_memory(training, training.start(80), federation(QUICK).sites)
+    state = training.start(80)
+    while not training.finished(state):
+        stored = [{name: np.array(a) for name, a in site.to_arrays().items()} for site in made.sites]
+        made = federation(QUICK)
+        for site, arrays in zip(made.sites, stored, strict=True):
+            site.restore(arrays)
+        question = training.query(state)
+        total = made.sites[0].answer(question)
+        for site in made.sites[1:]:
+            total = total + site.answer(question)
+        state = training.step_with(state, total)
+    assert_array_equal(state.x, straight.x)
+    assert all(site.model is not None for site in made.sites)
+
+
+def test_a_repeated_question_is_answered_with_the_same_bits():
+    made = federation(QUICK)
+    training = Training(QUICK)
+    state = training.start(made.n_unlabelled)
+    while not training.finished(state):
+        question = training.query(state)
+        answers = [site.answer(question) for site in made.sites]
+        for site, answer in zip(made.sites, answers, strict=True):
+            again = site.answer(question)
+            assert_array_equal(again.vectors, answer.vectors)
+            assert_array_equal(again.scalars, answer.scalars)
+        total = answers[0]
+        for answer in answers[1:]:
+            total = total + answer
+        state = training.step_with(state, total)
+
+
+def test_questions_that_are_label_free_do_not_change_with_labels():
+    """What the module's table says: same hyper-parameters, other labels, same answers."""
+    one, other = federation(QUICK), federation(QUICK, labels=lambda _v, y: y[::-1].copy())
+    training = Training(QUICK)
+    state = training.start(one.n_unlabelled)
+    free = 0
+    while not training.finished(state):
+        question = training.query(state)
+        answers = [
+            (site.answer(question), twin.answer(question)) for site, twin in zip(one.sites, other.sites, strict=True)
+        ]
+        for site, twin in zip(one.sites, other.sites, strict=True):
+            # Widths and tuning follow labels; with these made equal, the linear questions have none in them.
+            twin._hypers, twin._settings = list(site._hypers), site._settings
+        if question.ask in (Ask.SMOOTHED, Ask.GRADIENT) or (
+            question.ask is Ask.FIXED_POINT and question.part == "linear"
+        ):
+            free += 1
+            for mine, its in answers:
+                assert_array_equal(mine.vectors, its.vectors)
+                assert_array_equal(mine.scalars, its.scalars)
+        total = answers[0][0]
+        for mine, _ in answers[1:]:
+            total = total + mine
+        state = training.step_with(state, total)
+    assert free > 5
+
+
+def test_labels_in_other_units_give_the_same_models_in_those_units():
+    """Celsius or kelvin, gram or kilogram: the federation's mean and deviation take units out."""
+    plain = federation(TIGHT)
+    scaled = federation(TIGHT, labels=lambda _v, y: 1e3 * y - 273.15)
+    for made in (plain, scaled):
+        train(made, TIGHT)
+    for one, other, (rows, _) in zip(plain.sites, scaled.sites, plain.tables, strict=True):
+        expected = 1e3 * one.model.own.predict(rows) - 273.15
+        assert_allclose(other.model.own.predict(rows), expected, rtol=1e-6)
+
+
+def test_a_site_blends_its_joined_model_with_its_own():
+    made = federation(QUICK)
+    train(made, QUICK)
+    for site, (rows, _) in zip(made.sites, made.tables, strict=True):
+        model = site.model
+        if site.n_labelled == 0:
+            assert model.alone is None
+            assert_allclose(model.own.predict(rows), model.joined.predict(rows))
+        else:
+            blended = BLEND * model.joined.predict(rows) + (1 - BLEND) * model.alone.predict(rows)
+            assert_allclose(model.own.predict(rows), blended, atol=1e-9)
+            assert len(model.own.functions) <= 2  # an expansion for each width in use, not one for each part
+
+
+def test_the_joined_model_is_what_design_7_4_says():
+    """f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x), on the labelled rows: Φw + S(s − Zw) + mean."""
+    made = federation(TIGHT)
+    _, state = train(made, TIGHT)
+    mean, deviation = state.units.tolist()
+    s, m = state.x[: made.n_unlabelled, 0], made.n_unlabelled
+    for site in made.sites[:2]:
+        view = site.view
+        _, w = view.solve(state.x[:, :1], view.y[:, None], site.hypers[-1])
+        others = s - view.shared @ w[:, 0]
+        fitted = state.x[-1, 0] + view.labelled @ w[:, 0] + view.coupling.forward(others[:, None])[:, 0] + others.mean()
+        assert_allclose(site.model.joined.predict(site._X), mean + deviation * fitted, atol=1e-9)
+        assert m == view.n_unlabelled
+
+
+def test_joining_helps_where_columns_are_dealt_out():
+    """On the sum of parts that it is made for: together beats the best site by far, alone each site gains."""
+    terms = replace(QUICK, landmarks=60, tuning_steps=6, probes=16)
+    gains, together = [], []
+    for seed in range(3):
+        made = federation(terms, n=(40, 40), m=300, seed=seed)
+        train(made, terms)
+        errors = []
+        for site, (rows, y) in zip(made.sites, made.tables, strict=True):
+            errors.append(np.sqrt(np.mean((y - site.model.alone.predict(rows)) ** 2)))
+            gains.append(np.sqrt(np.mean((y - site.model.own.predict(rows)) ** 2)) / errors[-1])
+        joint = made.sites[0].model.intercept + sum(
+            site.model.part.predict(rows) for site, (rows, _) in zip(made.sites, made.tables, strict=True)
+        )
+        together.append(np.sqrt(np.mean((made.tables[0][1] - joint) ** 2)) / min(errors))
+    assert np.mean(gains) < 1.0
+    assert np.mean(together) < 0.9
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_site_is_ridge_regression_tuned_by_the_evidence():
+    made = federation(TIGHT, n=(20,))
+    _, state = train(made, TIGHT)
+    s, a, _ = oracle(made, TIGHT, state)
+    assert_allclose(state.x[: made.n_unlabelled, 0], s, atol=1e-8)
+    assert state.x[-1, 0] == pytest.approx(a, abs=1e-8)
+    site, (rows, _) = made.sites[0], made.tables[0]
+    # Nobody else: the others' sum is 0, so the joint score is the joined model.
+    assert_allclose(site.model.joined.predict(rows), site.model.intercept + site.model.part.predict(rows), atol=1e-6)
+
+
+def test_no_shared_instances():
+    made = federation(TIGHT, n=(20, 15), m=0)
+    _, state = train(made, TIGHT)
+    _, a, _ = oracle(made, TIGHT, state)
+    assert state.x[-1, 0] == pytest.approx(a, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [(1, 0), (2, 1), (3, 1)])
+def test_hardly_any_label(n):
+    made = federation(QUICK, n=n)
+    train(made, QUICK)
+    for site, (rows, _) in zip(made.sites, made.tables, strict=True):
+        assert np.isfinite(site.model.own.predict(rows)).all()
+
+
+def test_labels_that_do_not_differ():
+    made = federation(QUICK, labels=lambda _v, y: np.full_like(y, 7.3))
+    train(made, QUICK)
+    for site, (rows, _) in zip(made.sites, made.tables, strict=True):
+        assert_allclose(site.model.own.predict(rows), 7.3, atol=1e-6)
+
+
+def test_nobody_knows_a_label():
+    made = federation(QUICK, n=(0, 0))
+    with pytest.raises(BadData, match="no site of this federation has a label"):
+        train(made, QUICK)
+
+
+def test_features_that_are_not_centred_are_noticed():
+    class Shifted(AdditiveSite):
+        def answer(self, question):
+            said = super().answer(question)
+            if question.ask is Ask.FIXED_POINT and question.part == "affine":
+                said.vectors[:80] += 0.5
+            return said
+
+    rng = np.random.default_rng(0)
+    site = Shifted(rng.normal(size=(9, 2)), rng.normal(size=9), rng.normal(size=(80, 2)), QUICK)
+    training = Training(QUICK)
+    with pytest.raises(BadData, match="not centred"):
+        run_in_memory(training, training.start(80), [site])
+
+
+def test_columns_that_do_not_vary():
+    site = AdditiveSite(np.ones((4, 2)), np.arange(4.0), np.ones((6, 2)), QUICK)
+    other = federation(QUICK, n=(12,), m=6).sites[0]
+    training = Training(QUICK)
+    run_in_memory(training, training.start(6), [site, other])
+    assert np.isfinite(site.model.own.predict(np.ones((3, 2)))).all()
+
+
+def test_what_a_site_refuses_to_start_with():
+    with pytest.raises(BadData, match="x: 0 labelled rows, 0 labels and 0 shared rows"):
+        AdditiveSite(np.ones((0, 2)), np.zeros(0), np.ones((0, 2)), QUICK, name="x")
+    with pytest.raises(UsageError, match="positions="):
+        AdditiveSite(np.ones((4, 2)), np.arange(4.0), np.ones((6, 2)), replace(QUICK, rows="common"))
+    site = federation(QUICK).sites[0]
+    training = Training(QUICK)
+    question = replace(
+        training.query(training.start(80)), ask=Ask.FIXED_POINT, columns=(Column(),), targets=np.zeros((161, 1))
+    )
+    with pytest.raises(UsageError, match="begin with SCORE"):
+        site.answer(replace(question, part="linear"))
+    made = federation(QUICK)
+    train(made, QUICK)
+    late = replace(question, part="affine", step=7, scalars=(1.0,))
+    with pytest.raises(UsageError, match="repeat the questions"):
+        made.sites[0].answer(late)
+    with pytest.raises(UsageError, match="needs rows="):
+        Additive(residuals="open")
+    with pytest.raises(UsageError, match="above 0"):
+        Additive(tolerance=float("nan"))
+    with pytest.raises(UsageError, match="GiB"):
+        Training(replace(QUICK, memory=1000)).start(100)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**16), st.sampled_from(["private", "common"]))
+def test_any_small_federation_ends_certified(seed, rows):
+    rng = np.random.default_rng(seed)
+    n = (*rng.integers(0, 12, size=int(rng.integers(1, 4))).tolist(), 5)
+    terms = replace(QUICK, rows=rows, folds=2, landmarks=int(rng.integers(1, 30)), seed=seed)
+    made = federation(terms, n=n, m=int(rng.integers(12, 40)), seed=seed)
+    training, state = train(made, terms)
+    s, a, _ = oracle(made, terms, state)
+    m = made.n_unlabelled
+    certificate = training.certificate(state)
+    assert training.stop(state) is Stop.CONVERGED
+    assert np.linalg.norm(state.x[:m, 0] + state.rho[:m] - s) <= certificate.score_bound + 1e-9
+    assert abs(state.x[-1, 0] - a) <= certificate.intercept_bound + 1e-9
+    # 1e-5 relative is 1e-3 of a deviation or better (design, 7.2).
+    assert np.sqrt(np.mean((state.x[:m, 0] - s) ** 2)) < 1e-3

@@ -1,0 +1,339 @@
+"""What holds of sites in Ray's actors, checked in a process of its own: `python ray_checks.py one-node | two-nodes`.
+
+Ray starts once for all of it. Prints a JSON object, check by check how many seconds it took; a check that fails raises.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from coordinator.events import Received, SiteJoined
+from coordinator.notices import Notice, QuestionAnswered, RunEnded
+from coreg_core.errors import Refused, Unreachable
+from coreg_core.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Dismissed,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    Leaving,
+    Prediction,
+    Rejected,
+    ToSite,
+    Vector,
+)
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Agreement, Iteration, Membership, Plan
+from coreg_core.rounds import SCHEDULE_NAMES
+from coreg_core.rounds.columns import Column
+from coreg_sim.over_ray import OverRay, RayActors, closed_form, connected, transport
+from coreg_sim.problems import generated
+from coreg_sim.simulate import Carried, Steps, plan_for, simulate
+from coreg_sim.simulate import closed_form as closed_form_here
+
+PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3))
+MIB = 1 << 17  # numbers
+
+
+# --- the contract of tests/contract, on sites that echo -----------------------------------------------------------
+
+
+@dataclass
+class Echo:
+    """Answers every question with its own targets, and remembers what it heard."""
+
+    name: str
+    heard: list[ToSite] = field(default_factory=list)
+
+    def hello(self) -> Hello:
+        return Hello(self.name, PROTOCOL_VERSION, "echo")
+
+    @property
+    def result(self) -> list[ToSite]:
+        return self.heard
+
+    def handle(self, message: ToSite) -> list[FromSite]:
+        self.heard.append(message)
+        match message:
+            case Ask(run=run, question=question, attempt=attempt, targets=targets):
+                return [Prediction(run, question, attempt, targets)]
+            case Finished(run=run, reason="leave"):
+                return [Fetched(run), Leaving("the run is over")]
+            case Finished(run=run):
+                return [Fetched(run)]
+            case _:
+                return []
+
+
+def echo(name, data, ledger):
+    assert data == name.upper()
+    return Echo(name)
+
+
+def numbers(rows, columns=1, seed=0):
+    return Vector(np.random.default_rng(seed).normal(size=(rows, columns)))
+
+
+def ask(targets, question=0):
+    columns = tuple(Column(0.5 + j, 3.0 + j) for j in range(targets.shape[1]))
+    return Ask("run-1", question, 0, "linear", columns, False, targets)
+
+
+class Events:
+    def __init__(self):
+        self.queue, self.seen = asyncio.Queue(), []
+
+    def emit(self, event):
+        self.seen.append(event)
+        self.queue.put_nowait(event)
+
+    async def take(self, count):
+        return [await asyncio.wait_for(self.queue.get(), 60) for _ in range(count)]
+
+
+async def started(cluster, names):
+    actors, events = RayActors(cluster, {n: n.upper() for n in names}, sites_per_actor=2, make=echo), Events()
+    await actors.start(events.emit)
+    assert await events.take(len(names)) == [SiteJoined(Echo(n).hello()) for n in names]
+    return actors, events
+
+
+def the_contract(cluster):
+    async def main():
+        actors, events = await started(cluster, ("c", "a", "b"))
+        for targets in (numbers(1), numbers(MIB - 1), numbers(2 * MIB + 1), numbers(1000, 7)):
+            await actors.send("a", ask(targets))
+            assert await events.take(1) == [Received("a", Prediction("run-1", 0, 0, targets))]
+        assert actors.traffic.sent == actors.traffic.received == 8 * (3 * MIB + 1 + 7000)
+        for question in range(20):
+            for name in "abc":
+                await actors.send(name, ask(numbers(4, seed=question), question))
+        received = await events.take(60)
+        for name in "abc":
+            assert [e.message.question for e in received if e.site == name] == list(range(20))
+        await actors.reject("a", "its list differs")
+        await actors.send("a", ask(numbers(1)))
+        await actors.reject("a", "once more")
+        await actors.send("nobody", ask(numbers(1)))
+        sent = [PLAN, ask(numbers(3)), Dismissed("run-1", Outcome.REFUSED, "no"), PLAN]
+        for message in sent:
+            await actors.send("b", message)
+        assert await events.take(1) == [Received("b", Prediction("run-1", 0, 0, numbers(3)))]
+        ends = [
+            Finished("run-1", Outcome.CONVERGED, why, (Column(0.5, 3.0),), numbers(2 * MIB)) for why in ("leave", "")
+        ]
+        await actors.send(
+            "a", ends[0]
+        )  # nobody is there any more; it has heard why, as its neighbour in the actor can tell
+        heard = await actors._home["a"].handle.__ray_call__.remote(lambda host: host._sites["a"].heard)
+        assert heard[-1] == Rejected("its list differs")
+        await actors.send("b", ends[0])
+        await actors.send("c", ends[1])
+        await actors.close()  # delivers what is queued
+        assert actors.results["b"][-5:] == [*sent, ends[0]]
+        assert actors.results["c"][-1] == ends[1]
+        assert "a" not in actors.results
+        await actors.send("b", ask(numbers(1)))
+        assert len(events.seen) == 3 + 4 + 60 + 1, "what a session says once it is closed is no event"
+
+    asyncio.run(main())
+
+
+def nobody_at_all(cluster):
+    async def main():
+        actors, events = RayActors(cluster, {}, make=echo), Events()
+        await actors.start(events.emit)
+        await actors.send("a", ask(numbers(1)))
+        await actors.close()
+        assert events.seen == []
+
+    asyncio.run(main())
+
+
+# --- whole runs ---------------------------------------------------------------------------------------------------
+
+
+class Killing(Steps):
+    """Kills one of the actors when something is told."""
+
+    def __init__(self, when):
+        super().__init__()
+        self.when, self.actors, self.killed = when, None, 0
+
+    @contextmanager
+    def carry(self, over_ray, data):
+        with over_ray(data) as carried:
+            self.actors = carried.transport
+            yield carried
+
+    def notice(self, notice: Notice, measured) -> None:
+        super().notice(notice, measured)
+        if self.when(notice) and not self.killed:
+            self.killed = self.actors.processes[-1]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def same(left, right):
+    assert left.predictions.tobytes() == right.predictions.tobytes()
+    assert (left.rounds, left.numbers_sent, left.certified_gap) == (
+        right.rounds,
+        right.numbers_sent,
+        right.certified_gap,
+    )
+    for mine, other in zip((*left.solutions, *left.alone), (*right.solutions, *right.alone), strict=True):
+        assert mine.function.coef.tobytes() == other.function.coef.tobytes()
+
+
+def every_schedule_ends_on_the_bits_of_one_process(cluster):
+    problem = generated(5, 10, 40, 2, seed=1)
+    for schedule, form in zip(SCHEDULE_NAMES, ("exact", "semi-parametric", "landmarks"), strict=True):
+        plan = plan_for(problem, Agreement(form=form, coupling=(0.1,), landmarks=8), Iteration(schedule, 1e-8, 1e-3))
+        here = simulate(problem, plan)
+        assert here.outcome is Outcome.CONVERGED
+        same(simulate(problem, plan, carry=OverRay(cluster, 3)), here)
+
+
+def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed(cluster):
+    problem = generated(64, 10, 300, 3, seed=2)
+    plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.05,)), Iteration(tolerance=1e-14))
+    here, truth = simulate(problem, plan), closed_form(cluster, problem, plan)
+    for when in (
+        lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 3,
+        lambda notice: isinstance(notice, RunEnded),  # a site that comes back knows what it answered
+    ):
+        killing = Killing(when)
+        over = simulate(problem, plan, killing, lambda data, k=killing: k.carry(OverRay(cluster, 32), data))
+        assert killing.killed
+        same(over, replace(here, numbers_sent=over.numbers_sent))
+        assert over.outcome is Outcome.CONVERGED
+        assert any("its actor died" in note for note in killing.notes), killing.notes
+        assert np.abs(over.predictions - truth.predictions).max() < over.certified_prediction_bound
+    assert over.certified_prediction_bound < 1e-6
+
+
+def the_closed_forms_have_the_bits_of_one_process(cluster):
+    for form, coupling in (("exact", 0.1), ("semi-parametric", 0.1)):
+        problem = generated(4, 10, 60, 2, seed=3)
+        plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)))
+        there, here = closed_form(cluster, problem, plan), closed_form_here(problem, plan)
+        assert there.predictions.tobytes() == here.predictions.tobytes()
+        assert there.objective == here.objective
+    one_row = generated(2, 1, 5, 2, seed=0)
+    assert "bandwidth" in raised(Refused, lambda: closed_form(cluster, one_row, plan_for(one_row)))
+
+
+def an_actor_that_always_dies_is_given_up(cluster):
+    transport.MOST_RESTARTS = 1
+    problem = generated(2, 5, 10, 2, seed=0)
+    actors = RayActors(cluster, problem.sites, sites_per_actor=2, make=mortal)
+
+    @contextmanager
+    def carry(_data):
+        yield Carried(actors, actors.results.get, lambda: actors.failure)
+
+    assert "died 2 times" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), carry=carry))
+
+
+class Mortal(Echo):
+    def handle(self, message: ToSite) -> list[FromSite]:
+        os._exit(1)
+
+
+def mortal(name, data, ledger):
+    return Mortal(name)
+
+
+def raised(kind, work) -> str:
+    with pytest.raises(kind) as error:
+        work()
+    return str(error.value)
+
+
+# --- two nodes ----------------------------------------------------------------------------------------------------
+
+
+def two_nodes(address):
+    problem = generated(6, 10, 50, 2, seed=4)
+    plan = plan_for(problem, Agreement(coupling=(0.1,)))
+    nodes = set()
+
+    class Looking(Killing):
+        def notice(self, notice, measured):
+            super().notice(notice, measured)
+            if isinstance(notice, RunEnded):
+                nodes.update(cluster.ray.get([a.handle.__ray_call__.remote(node_of) for a in self.actors._actors]))
+
+    with connected(address, instead="leave") as cluster:
+        looking = Looking(lambda notice: False)
+        over = simulate(problem, plan, looking, lambda data: looking.carry(OverRay(cluster), data))
+        same(over, simulate(problem, plan))
+        assert (
+            closed_form(cluster, problem, plan).predictions.tobytes()
+            == closed_form_here(problem, plan).predictions.tobytes()
+        )
+    assert len(nodes) == 2, nodes
+
+
+def node_of(_host):
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
+CHECKS = (
+    the_contract,
+    nobody_at_all,
+    every_schedule_ends_on_the_bits_of_one_process,
+    sixty_four_sites_come_to_the_closed_form_with_an_actor_killed,
+    the_closed_forms_have_the_bits_of_one_process,
+    an_actor_that_always_dies_is_given_up,
+)
+
+
+def main() -> None:
+    seconds = {}
+    since = time.perf_counter()
+
+    def lap(name):
+        nonlocal since
+        seconds[name], since = round(time.perf_counter() - since, 2), time.perf_counter()
+        sys.stderr.write(f"{name}: {seconds[name]} s\n")
+
+    if sys.argv[1] == "one-node":
+        with connected(instead="leave --on ray out") as cluster:
+            lap("start")
+            for check in CHECKS:
+                check(cluster)
+                lap(check.__name__)
+    else:
+        from ray.cluster_utils import Cluster  # its processes are children of this one, and end with it
+
+        with tempfile.TemporaryDirectory(prefix="coreg-", ignore_cleanup_errors=True) as folder:
+            os.environ["RAY_TMPDIR"] = folder  # where Ray writes which cluster was started last
+            nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+            try:
+                nodes.add_node(num_cpus=1)
+                two_nodes(nodes.address)
+            finally:
+                nodes.shutdown()
+        lap("two_nodes")
+    sys.stdout.write(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Unreachable as error:
+        sys.stderr.write(str(error))
+        sys.exit(Unreachable.exit_code)

@@ -1,0 +1,171 @@
+"""Many sites over Ray: what needs no Ray is tested here, the rest by ray_checks.py in a process of its own, as a user has it."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from coreg_core.closed_form import add_information, consensus_closed_form, pairwise_sum
+from coreg_core.errors import Unreachable, UsageError
+from coreg_core.messages import Ask, Finished, PlanAccepted, Prediction, Vector
+from coreg_core.objective import consensus_weight
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Agreement
+from coreg_core.rounds.columns import Column
+from coreg_sim.cli import app
+from coreg_sim.over_ray.closed_form import Factors, aligned
+from coreg_sim.over_ray.hosts import Host, dealt, make_site, share, told
+from coreg_sim.problems import generated
+from coreg_sim.simulate import factored, plan_for
+
+
+def checks(*arguments):
+    program = [sys.executable, Path(__file__).with_name("ray_checks.py"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=280, check=False)
+    if done.returncode == Unreachable.exit_code:
+        pytest.skip(f"Ray does not start on this machine: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_sites_in_actors_keep_the_contract_and_end_on_the_same_bits_killed_or_not():
+    checks("one-node")
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same():
+    checks("two-nodes")
+
+
+# --- without Ray --------------------------------------------------------------------------------------------------
+
+
+def test_sites_are_dealt_in_order_and_every_core_has_some():
+    sites = [f"s{i}" for i in range(10)]
+    assert dealt(sites, 4, None) == [tuple(sites[:3]), tuple(sites[3:6]), tuple(sites[6:9]), tuple(sites[9:])]
+    assert dealt(sites, 4, 8) == [tuple(sites[:8]), tuple(sites[8:])]
+    assert dealt([], 4, None) == []
+
+
+@pytest.mark.parametrize("nodes", [(2,), (2, 2), (1, 3), (16, 1)])
+@pytest.mark.parametrize("actors", [1, 2, 3, 5, 8, 33])
+def test_every_actor_finds_a_place_whatever_the_size_of_the_nodes(nodes, actors):
+    each = share(actors, sum(nodes))
+    assert sum(int(cpus / each + 1e-9) for cpus in nodes) >= actors
+
+
+@pytest.mark.parametrize("sites", range(1, 20))
+@pytest.mark.parametrize("cpus", [1, 2, 3, 8])
+def test_sums_of_aligned_groups_are_nodes_of_one_tree(sites, cpus):
+    """Written out as brackets, so that not only the sum but the tree is the same."""
+    names = [str(i) for i in range(sites)]
+
+    def add(left, right):
+        return f"({left}+{right})"
+
+    groups = dealt(names, cpus, aligned(sites, cpus))
+    assert pairwise_sum((pairwise_sum(group, add) for group in groups), add) == pairwise_sum(names, add)
+    assert len(groups) >= min(sites, cpus)
+
+
+def test_adding_up_leaves_what_may_not_be_written():
+    left, right = (np.ones((2, 2)), np.ones(2)), (np.full((2, 2), 2.0), np.full(2, 2.0))
+    left[0].flags.writeable = False
+    total = add_information(left, right)
+    assert (total[0] == 3.0).all()
+    assert (left[0] == 1.0).all()
+    assert add_information(total, right)[0] is total[0]
+
+
+@pytest.mark.parametrize("form", ["exact", "semi-parametric"])
+@pytest.mark.parametrize("coupling", [0.0, 0.1])
+def test_one_processs_factors_are_the_closed_forms(form, coupling):
+    problem = generated(3, 8, 20, 2, seed=0)
+    plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)))
+    views, weight = factored(problem.sites, plan), consensus_weight(coupling, 3)
+    z = consensus_closed_form(views, coupling)
+    factors = Factors(plan, problem.sites, weight)
+    factors.factor()
+    for mine, view in zip(factors.solutions(z), views, strict=True):
+        assert mine.prediction.tobytes() == view.solve(z, weight).prediction.tobytes()
+    if form == "exact":
+        np.testing.assert_array_equal(factors.means(), [view.posterior_mean for view in views])
+    else:
+        np.testing.assert_array_equal(factors.coordinates(), [view.label_coordinates for view in views])
+
+
+def test_a_host_that_is_made_again_knows_what_its_sites_answered():
+    problem = generated(2, 8, 5, 2, seed=0)
+    plan = plan_for(problem, Agreement(coupling=(0.1,)))
+    targets, columns = Vector(np.zeros((5, 1))), (Column(0.1, consensus_weight(0.1, 2)),)
+    first, again = (
+        Ask(plan.run, 0, 0, "affine", columns, True, targets),
+        Ask("another", 0, 0, "affine", columns, True, targets),
+    )
+    host = Host(make_site, problem.sites, {})
+    [(name, [accepted]), _] = host.handle([("site-0", 0), ("site-1", 0)], plan).answers
+    assert isinstance(accepted, PlanAccepted)
+    [(_, [answered])] = host.handle([(name, 0)], first).answers
+    assert isinstance(answered, Prediction)
+    made_again = Host(make_site, problem.sites, {name: [told(again), told(first)]})
+    assert [hello.site for hello in made_again.hello()] == list(problem.sites)
+    done = made_again.handle([(name, 0), (name, 1)], plan, Finished(plan.run, Outcome.CONVERGED, "", columns, targets))
+    assert done.answers[0] == (name, [accepted])
+    assert done.results[name].solutions[0].prediction.tobytes() == answered.values.values[:, 0].tobytes()
+
+
+def sim(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--address", "auto"], r"--on ray"),
+        (["--sites-per-actor", "2"], r"--on ray"),
+        (["--on", "moon"], r"process, ray"),
+        (["--on", "ray", "--address", "ray://head:10001"], r"HOST:PORT.*on a node"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_place_that_is_none_is_said(command, options, says):
+    result = sim(command, *options)
+    assert isinstance(result.exception, UsageError)
+    assert re.search(says, str(result.exception))
+
+
+def test_ray_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = sim("run", "--on", "ray")
+    assert isinstance(result.exception, UsageError)
+    assert "coreg-federation[sim]" in str(result.exception)
+
+
+def test_ray_that_does_not_start_is_said(monkeypatch):
+    def refuse(**_):
+        raise RuntimeError("no raylet")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    result = sim("run", "--on", "ray")
+    assert isinstance(result.exception, Unreachable)
+    assert "no raylet" in str(result.exception)
+    assert "leave --on ray out" in str(result.exception).lower()
+
+
+def test_a_cluster_that_is_gone_is_said_in_time(monkeypatch):
+    def silent(command, *, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr("coreg_sim.over_ray.cluster.subprocess.run", silent)
+    result = sim("run", "--on", "ray", "--address", "127.0.0.1:1")
+    assert isinstance(result.exception, Unreachable)
+    assert "127.0.0.1:1" in str(result.exception)

@@ -1,0 +1,204 @@
+"""Sweeps: resumed, the same over Ray, with honest intervals; tables parted by a views.toml; the plot."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_sim.cli import app
+from coreg_sim.drawing import svg
+from coreg_sim.papers.experiment import Plot, Series
+from coreg_sim.sweep import interval
+from coreg_sim.views_file import parted, read_views
+
+SMALL = ("--couplings", "0,0.01,1", "--sites", "2,3", "--splits", "8:20", "--seeds", "3", "--form", "semi-parametric")
+
+
+def sweep(*arguments):
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments)])
+
+
+def test_a_sweep_is_a_table_with_intervals_a_plot_and_a_record(tmp_path):
+    result = sweep(*SMALL, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    told = json.loads((tmp_path / "sweep.json").read_text())
+    [table] = told["report"]["tables"]
+    assert [row[:3] for row in table["rows"]] == [[m, "8:20", lam] for m in (2, 3) for lam in (0.0, 0.01, 1.0)]
+    assert "6 of 6 runs converged" in result.output
+    assert all(row[3].startswith("+0.0") for row in table["rows"] if row[2] == 0.0), "uncoupled is alone"
+    lines = [json.loads(line) for line in (tmp_path / "sweep.jsonl").read_text().splitlines()]
+    changes = [
+        np.mean(np.divide(d["result"]["columns"][2]["rmse_sites"], d["result"]["rmse_sites_alone"])) - 1
+        for d in lines[:3]
+    ]
+    low, high = stats.t.interval(0.95, 2, np.mean(changes), stats.sem(changes))
+    assert table["rows"][2][3] == f"{100 * np.mean(changes):+.1f} %"
+    assert table["rows"][2][4] == f"± {50 * (high - low):.1f}"
+    ET.fromstring((tmp_path / "sweep.svg").read_text())
+
+
+def test_a_killed_sweep_goes_on_and_another_table_is_another_sweep(tmp_path):
+    table = tmp_path / "t.csv"
+    write_table(table, 0)
+    options = [
+        "--data",
+        table,
+        "--target",
+        "y",
+        "--drop",
+        "who",
+        *SMALL[:4],
+        "--splits",
+        "8:20",
+        "--seeds",
+        "2",
+        "--out",
+        tmp_path,
+    ]
+    first = sweep(*options, "--json")
+    assert first.exit_code == 0, first.output
+    lines = (tmp_path / "sweep.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "sweep.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:20])
+    again = sweep(*options)
+    assert "4 draws, 3 of them from an earlier sweep" in again.output
+    assert json.loads((tmp_path / "sweep.json").read_text()) == json.loads(first.stdout)
+    write_table(table, 1)
+    assert "earlier sweep" not in sweep(*options).output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--couplings", "1,x"], "commas"),
+        (["--couplings", "1,1"], "each once"),
+        (["--couplings", "-1"], "at least 0"),
+        (["--couplings", "inf"], "finite"),
+        (["--couplings", ",".join(map(str, range(65)))], "at most 64"),
+        (["--sites", "0"], "at least 1"),
+        (["--splits", "0:5"], "LABELLED:UNLABELLED"),
+        (["--splits", "many"], "LABELLED:UNLABELLED"),
+        (["--on", "moon"], "process, ray"),
+        (["--address", "auto"], "--on ray"),
+        (["--data", "t.csv"], "--target"),
+        (["--views", "v.toml", "--drop", "id"], "leave --data"),
+        (["--views", "v.toml"], "no such file"),
+        (["--form", "round"], "semi-parametric"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_said(tmp_path, options, says):
+    result = sweep(*options, "--out", tmp_path)
+    assert isinstance(result.exception, UsageError), result.output
+    assert says in str(result.exception)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert isinstance(sweep(*SMALL, "--out", tmp_path / "file" / "out").exception, StorageError)
+    assert isinstance(sweep("--data", tmp_path / "none.csv", "--target", "y").exception, BadData)
+
+
+def test_one_draw_has_no_interval():
+    assert interval(np.array([0.5])) == (0.5, None)
+
+
+def test_a_logarithmic_plot_leaves_out_what_it_cannot_show():
+    series = Series("<a & b>", (0.0, 0.01, 1.0), (3.0, -2.0, 1.0), "line", (1.0, 0.5, 0.0))
+    drawn = svg(Plot("p", "t", "x", "y", (series, Series("empty", (), ())), log_x=True))
+    root = ET.fromstring(drawn)
+    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 2
+    assert "&lt;a &amp; b&gt;" in drawn
+    ET.fromstring(svg(Plot("p", "t", "x", "y", (), log_y=True)))
+
+
+# --- own tables ---------------------------------------------------------------------------------------------------
+
+
+def write_table(path, seed, who=lambda i: ""):
+    rng = np.random.default_rng(seed)
+    rows = [
+        f"{a:.4f},{b:.4f},{'red' if c > 0 else 'blue'},{a + b:.4f},{who(i)}"
+        for i, (a, b, c) in enumerate(rng.normal(size=(90, 3)))
+    ]
+    path.write_text("\n".join(["a,b,kind,y,who", *rows]) + "\n")
+
+
+def views_of(folder, text, who=lambda i: ""):
+    write_table(folder / "t.csv", 0, who)
+    (folder / "views.toml").write_text(f'data = "t.csv"\ntarget = "y"\n{text}')
+    return folder / "views.toml"
+
+
+SITES = '[sites.two]\ncolumns = ["b", "kind"]\ncategorical = ["kind"]\n[sites.one]\ncolumns = ["a"]\n'
+
+
+def test_columns_are_the_sites_that_the_file_says_and_rows_are_drawn(tmp_path):
+    views = read_views(views_of(tmp_path, SITES))
+    problem = parted(views, 10, 30, seed=1)
+    assert list(problem.sites) == ["one", "two"]
+    assert [data.X.shape for data in problem.sites.values()] == [(10, 1), (10, 3)]
+    assert [data.Z.shape for data in problem.sites.values()] == [(30, 1), (30, 3)]
+    assert [X.shape for X in problem.held_out] == [(40, 1), (40, 3)]
+    assert len(problem.held_out_y) == 40
+    assert not np.array_equal(parted(views, 10, 30, seed=2).sites["one"].y, problem.sites["one"].y)
+    assert len(parted(views, 10, None, seed=1).sites["one"].Z) == 46
+    with pytest.raises(BadData, match="90 rows with a target are too few for 2 x 40"):
+        parted(views, 40, 30, seed=1)
+
+
+def test_rows_are_labelled_where_the_file_says(tmp_path):
+    who = lambda i: "one" if i < 12 else "two" if i < 20 else "held-out" if i < 30 else ""  # noqa: E731
+    views = read_views(views_of(tmp_path, f'labelled_at = "who"\n{SITES}', who))
+    problem = parted(views, 99, None, seed=0)
+    assert [len(data.y) for data in problem.sites.values()] == [12, 8]
+    assert (len(problem.held_out_y), len(problem.sites["one"].Z)) == (10, 60)
+    listed = read_views(
+        views_of(tmp_path, f'labelled_at = "who"\n{SITES}', lambda i: "one" if i < 12 else "two" if i < 20 else "")
+    )
+    drawn = parted(listed, 99, 25, seed=0)
+    assert (len(drawn.held_out_y), len(drawn.sites["one"].Z)) == (23, 25)  # a third of the 70 that are nobody's
+    assert not np.array_equal(parted(listed, 99, 25, seed=1).held_out_y, drawn.held_out_y)
+
+
+@pytest.mark.parametrize(
+    ("text", "who", "error", "says"),
+    [
+        ("", "", UsageError, "sites: Field required"),
+        ('colour = "red"\n' + SITES, "", UsageError, "colour: Extra inputs"),
+        ('[sites.held-out]\ncolumns = ["a"]\n', "", UsageError, "kept for judging"),
+        ('[sites.one]\ncolumns = ["A"]\n', "", BadData, "Did you mean 'a'"),
+        ('[sites.one]\ncolumns = ["y"]\n', "", BadData, "would see the target"),
+        ('labelled_at = "who"\n' + SITES, "three", BadData, "names three, which is no site"),
+        ('labelled_at = "who"\n' + SITES, "one", BadData, "labelled at two"),
+    ],
+)
+def test_a_views_file_that_does_not_fit_is_said(tmp_path, text, who, error, says):
+    with pytest.raises(error, match=says):
+        parted(read_views(views_of(tmp_path, text, lambda i: who)), 10, None, seed=0)
+
+
+def test_sites_without_shared_rows_are_said(tmp_path):
+    views = read_views(views_of(tmp_path, f'labelled_at = "who"\n{SITES}', lambda i: ("one", "two")[i % 2]))
+    with pytest.raises(BadData, match="0 shared rows and 0 to judge by"):
+        parted(views, 10, None, seed=0)
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_the_other_commands_take_a_views_file_too(tmp_path, command):
+    views = views_of(tmp_path, SITES)
+    result = CliRunner().invoke(app, [command, "--views", str(views), "--labelled", "10", "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert told.get("rounds") or told["closed_form"]
+
+
+def test_the_scaling_page_says_what_the_figures_say():
+    tool = Path(__file__).resolve().parents[2] / "tools" / "scaling.py"
+    found = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stderr
