@@ -154,7 +154,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell one run again: its plan, its rounds, its certificates, its end."""
-    from coordinator.observers.rows import HEADINGS, PLAIN, cells
+    from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
 
     summary, rounds = _open(store).show(run)
     if as_json:
@@ -169,8 +169,12 @@ def show(
         elif name not in ("run", "federation"):
             typer.echo(f"  {name} = {value}")
     typer.echo(PLAIN.format(*HEADINGS))
-    for values in rounds:
-        typer.echo(PLAIN.format(*cells(_worst(values))))
+    phases = Phases()
+    for values in map(_worst, rounds):
+        phases.add(values)
+        typer.echo(PLAIN.format(*cells(values)))
+    for line in phases.lines():
+        typer.echo(line)
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 

@@ -7,14 +7,16 @@ their defaults and limits stand there and nowhere else. Unknown keys are errors:
 import uuid
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     create_model,
     field_validator,
@@ -23,7 +25,7 @@ from pydantic import (
 
 from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
-from coreg_core.plan import Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
+from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
 from coreg_wire.names import check_site_name
 from coreg_wire.toml_file import read_toml
 
@@ -48,6 +50,8 @@ def _one_or_several(value: object) -> object:
 
 if TYPE_CHECKING:
     ModelSection: TypeAlias = BaseModel
+    AgreementSection: TypeAlias = BaseModel
+    AdditiveSection: TypeAlias = BaseModel
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
@@ -56,7 +60,22 @@ else:
     _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
     # Release 0.1 called the label column's units "target".
     _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
-    ModelSection = _section(Agreement, coupling=_couplings, label_units=(_label_units, _units))
+    AgreementSection = _section(
+        Agreement,
+        objective=(Literal["agreement"], "agreement"),
+        coupling=_couplings,
+        label_units=(_label_units, _units),
+    )
+    AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
+    # Which keys the section has is its objective's business; the paper's is the default.
+    ModelSection = Annotated[
+        Annotated[AgreementSection, Tag("agreement")] | Annotated[AdditiveSection, Tag("additive")],
+        Discriminator(
+            lambda said: said.get("objective", "agreement") if isinstance(said, dict) else said.objective,
+            custom_error_type="objective",
+            custom_error_message="objective should be 'agreement' or 'additive'",
+        ),
+    ]
     ScheduleSection = _section(Iteration)
     PrivacySection = _section(Privacy)
 
@@ -136,7 +155,7 @@ class Configuration(_Section):
     """The whole file."""
 
     federation: FederationSection
-    model: ModelSection = ModelSection()
+    model: ModelSection = AgreementSection()
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
     service: ServiceSection = ServiceSection()
@@ -152,13 +171,29 @@ class Configuration(_Section):
             return {**file, "schedule": rest, "privacy": privacy}
         return file
 
+    @model_validator(mode="after")
+    def _one_objective(self) -> "Configuration":
+        """What has no meaning under the additive objective is an error, like an unknown key."""
+        if isinstance(self.objective, Additive):
+            unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
+            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set)]
+            if unused:
+                raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
+        return self
+
+    @property
+    def objective(self) -> Agreement | Additive:
+        """As a term of the plan."""
+        said = self.model.model_dump()
+        return Additive(**said) if said.pop("objective") == "additive" else Agreement(**said)
+
     def plan(self, run: str | None = None) -> Plan:
         """The plan; a new run's name unless one is given."""
         return Plan(
             run=run or uuid.uuid4().hex[:12],
             federation=self.federation.name,
             membership=self.federation.membership,
-            objective=Agreement(**self.model.model_dump()),
+            objective=self.objective,
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
         )
@@ -182,7 +217,10 @@ def read_configuration(path: Path) -> Configuration:
     except ValidationError as error:
         faults: dict[str, list[str]] = {}
         for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
-            faults.setdefault(f"{_where(e['loc'])} = {e['input']!r}", []).append(e["msg"])
+            given = (
+                "" if isinstance(e["input"], dict) else f" = {e['input']!r}"
+            )  # a whole section, or the file, is no value
+            faults.setdefault(f"{_where(e['loc']) or 'the file'}{given}", []).append(e["msg"])
         told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
         raise UsageError(f"{path}: {len(faults)} fault(s):\n{told}") from None
     base, service = path.parent, configuration.service
@@ -192,4 +230,6 @@ def read_configuration(path: Path) -> Configuration:
 
 def _where(location: tuple[str | int, ...]) -> str:
     """Section and key, and the place in a list; not the names that pydantic has for the members of a union."""
+    if location[:1] == ("model",):  # the name of its objective stands between section and key
+        location = (location[0], *location[2:])
     return ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))

@@ -28,7 +28,7 @@ from coordinator.federation import Federation, handle
 from coordinator.notices import Notice, QuestionAnswered
 from coordinator.records import Record, StepTaken
 from coordinator.transports import Traffic, Transport
-from coreg_core.messages import Ask, Prediction
+from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
 from coreg_core.rounds.schedule import Progress
 
 # An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody.
@@ -130,7 +130,9 @@ class _Driver:
 
     async def _handled(self, event: Event) -> list[Action]:
         match event:
-            case Received(message=Prediction(values=values)) if values.values.size >= LONG_VECTOR:
+            case Received(message=Prediction(values=Vector(values=values)) | Share(values=Vector(values=values))) if (
+                values.size >= LONG_VECTOR
+            ):
                 self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
             case _:
                 self._federation, actions = handle(self._federation, event)
@@ -139,7 +141,7 @@ class _Driver:
     async def _do(self, action: Action) -> None:
         match action:
             case Send(site, message):
-                if isinstance(message, Ask):
+                if isinstance(message, Ask | Inquiry):
                     self._stopwatch(message.run).start((message.question, message.attempt))
                 await self._transport.send(site, message)
             case Reject(site, reason):

@@ -126,13 +126,14 @@ class Stalled:
 
 @dataclass(frozen=True)
 class QuestionAnswered:
-    """Everybody who was asked has answered; ``progress`` is what the step showed."""
+    """Everybody who was asked has answered; ``progress`` is what the step showed, and ``phase`` what it belonged to."""
 
     run: str
     question: int
     attempt: int
     answered: int
     progress: Progress | None
+    phase: str = ""
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,19 @@ class MembershipChanged:
 
 @dataclass(frozen=True)
 class StepTaken:
-    """One answered question: the sum of the answers, from which the next state follows bit by bit."""
+    """One answered question: the sum of the answers, from which the next state follows bit by bit.
+
+    ``scalars`` are summed like the vectors, and ``total`` is None where there are none of these (additive objective);
+    ``phase`` is what the question belonged to, in words, where the objective has phases.
+    """
 
     question: int
     attempt: int
     part: Part
-    total: Vector
+    total: Vector | None
     answered: int
+    scalars: tuple[float, ...] = ()
+    phase: str = ""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ create table deliveries (
 );
 create table rounds (
     run text not null references runs, question integer not null, attempt integer not null, round integer,
-    answered integer not null, verified integer, residual text, gap text, prediction_bound text,
+    answered integer not null, verified integer, residual text, gap text, prediction_bound text, phase text,
     seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
     primary key (run, question, attempt)
 );
@@ -56,6 +56,7 @@ drop table states;
 drop table sums;
 alter table rounds rename column round to question;
 alter table rounds rename column sweep to round;
+alter table rounds add column phase text;
 """
 
 

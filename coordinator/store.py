@@ -160,7 +160,7 @@ class RunStore:
     def _write_step(self, run: str, step: StepTaken, progress: Progress | None, measured: Lap, at: str) -> None:
         self._db.execute(
             "insert or replace into sums values (?, ?, ?, ?, ?)",
-            (run, step.question, step.part, step.answered, _to_bytes({"total": step.total.values})),
+            (run, step.question, step.part, step.answered, _to_bytes(_sum(step))),
         )
         shown: dict[str, Any] = {
             "run": run,
@@ -172,6 +172,7 @@ class RunStore:
             "residual": None if progress is None else _numbers(progress.residual),
             "gap": None if progress is None else _numbers(progress.gap),
             "prediction_bound": None if progress is None else _numbers(progress.prediction_bound),
+            "phase": step.phase or None,
             "seconds": measured.seconds,
             "bytes_sent": measured.bytes_sent,
             "bytes_received": measured.bytes_received,
@@ -253,13 +254,7 @@ class RunStore:
         sums = self._rows("select * from sums where run = ? order by question", run)
         if [s["question"] for s in sums] != list(range(question, question + len(sums))):
             raise StorageError(f"{self.path}: run {run} lacks a step. Start a new run (--new).")
-        steps = [
-            StepTaken(
-                s["question"], last["attempt"], s["part"], Vector(_from_bytes(s["total"])["total"]), s["answered"]
-            )
-            for s in sums
-        ]
-        return [changed, *steps]
+        return [changed, *(_step(s, last["attempt"]) for s in sums)]
 
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
@@ -323,6 +318,18 @@ def _summary(row: sqlite3.Row) -> RunSummary:
         format=row["format"],
         plan=plan,
     )
+
+
+def _sum(step: StepTaken) -> dict[str, Arr]:
+    arrays = {} if step.total is None else {"total": step.total.values}
+    return arrays | ({"scalars": np.array(step.scalars, dtype=np.float64)} if step.scalars else {})
+
+
+def _step(row: sqlite3.Row, attempt: int) -> StepTaken:
+    arrays = _from_bytes(row["total"])
+    total = Vector(arrays["total"]) if "total" in arrays else None
+    scalars = tuple(arrays["scalars"].tolist()) if "scalars" in arrays else ()
+    return StepTaken(row["question"], attempt, row["part"], total, row["answered"], scalars)
 
 
 def _numbers(values: Arr) -> str:

@@ -1,18 +1,22 @@
 r"""The closed list of what may cross a site's boundary. Nothing else can: the wire encodes these and no other type.
 
 Knows arrays and plans, no socket and no machine. Every message is a frozen value; vectors are `Vector`: read-only, equal by
-bytes, always a finite float64 matrix (m, k) of predictions or targets on the shared unlabelled instances. A session's own
+bytes, always a finite float64 matrix of numbers for the shared unlabelled instances: (m, k) predictions or targets under the
+agreement, (2m + 1, k) points under the additive objective. `Ask` and `Prediction` are the questions and answers of the first,
+`Inquiry` and `Share` those of the second (what each kind asks: coreg_core/additive/exchange.py). A session's own
 messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
 """
 
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Len
 
+from coreg_core.additive import exchange
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.outcomes import Outcome
@@ -22,6 +26,9 @@ from coreg_core.views import Part
 
 PROTOCOL_VERSION = 2
 Large: TypeAlias = Annotated[int, Ge(0)]
+# Of an inquiry or a share: a grid of common rows has twelve columns a fold, and a fold's column has one scalar.
+MOST_SCALARS = 4096
+Scalars: TypeAlias = Annotated[tuple[float, ...], Len(0, MOST_SCALARS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +124,31 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What a site adds to one sum of the additive objective: vectors over the shared instances, and a few scalars.
+
+    ``values`` is None where the answer is scalars alone.
+    """
+
+    run: str
+    question: Large
+    attempt: Natural
+    scalars: Scalars
+    values: Vector | None
+
+    @classmethod
+    def of(cls, inquiry: "Inquiry", answer: exchange.Answer) -> "Share":
+        """The message of an answer."""
+        scalars = tuple(float(x) for x in answer.scalars)
+        return cls(inquiry.run, inquiry.question, inquiry.attempt, scalars, _vector(answer.vectors))
+
+    def answer(self) -> exchange.Answer:
+        """The inverse of `of`."""
+        vectors = exchange.NOTHING if self.values is None else self.values.values
+        return exchange.Answer(vectors, np.array(self.scalars, dtype=np.float64))
+
+
+@dataclass(frozen=True)
 class Fault:
     """A question that the agent cannot or may not answer, and why."""
 
@@ -140,7 +172,7 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Fault | Fetched | Leaving
+FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Share | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
@@ -168,8 +200,57 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Inquiry:
+    """A question of the additive objective, put to every site: its kind, its columns, and the points that it is asked at.
+
+    ``question`` and ``attempt`` count as in `Ask`; ``step`` is how many tuning steps were made. With TRACES the probes' sum Q_E
+    (m, P) stands below the points, under the columns of the probes and beside zeros: 3m + 1 rows.
+    """
+
+    run: str
+    question: Large
+    attempt: Natural
+    kind: exchange.Ask
+    part: Part
+    step: Natural
+    columns: Annotated[tuple[exchange.Column, ...], Len(0, MOST_SCALARS)]
+    scalars: Scalars
+    targets: Vector | None
+
+    @classmethod
+    def of(cls, run: str, question: int, attempt: int, asked: exchange.Question) -> "Inquiry":
+        """The message of a question."""
+        targets = asked.targets
+        if asked.aside is not None:
+            beside = np.zeros((len(asked.aside), targets.shape[1] - asked.aside.shape[1]))
+            targets = np.concatenate([targets, np.concatenate([beside, asked.aside], axis=1)])
+        return cls(
+            run, question, attempt, asked.ask, asked.part, asked.step, asked.columns, asked.scalars, _vector(targets)
+        )
+
+    def asked(self) -> exchange.Question:
+        """The inverse of `of`; a vector that TRACES cannot have is left as it is, for whoever judges its shape."""
+        targets, aside = exchange.NOTHING if self.targets is None else self.targets.values, None
+        m, rest = divmod(len(targets) - 1, 3)
+        if self.kind is exchange.Ask.TRACES and rest == 0 and targets.shape[1] > 1:
+            targets, aside = targets[: 2 * m + 1], np.ascontiguousarray(targets[2 * m + 1 :, 1:])
+        return exchange.Question(self.kind, targets, self.columns, self.part, self.step, self.scalars, aside)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that is asked; what tells an inquiry from another under the same number."""
+        columns = [asdict(column) for column in self.columns]
+        targets = None if self.targets is None else [*self.targets.shape, self.targets.digest]
+        plain = [self.kind.name, self.part, self.step, columns, self.scalars, targets]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
 class Finished:
-    """The run is over. The site's models are its answers to these targets; none where no round was verified."""
+    """The run is over. The site's models are its answers to these targets; none where no round was verified.
+
+    Under the additive objective the targets are the point of the last MODEL question, and there are no columns.
+    """
 
     run: str
     outcome: Outcome
@@ -194,4 +275,8 @@ class Rejected:
     reason: str
 
 
-ToSite: TypeAlias = Plan | Ask | Finished | Dismissed | Rejected
+ToSite: TypeAlias = Plan | Ask | Inquiry | Finished | Dismissed | Rejected
+
+
+def _vector(values: Arr) -> Vector | None:
+    return Vector(values) if values.size else None

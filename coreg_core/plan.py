@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Len
 
+from coreg_core.additive.terms import Additive as Additive
+from coreg_core.additive.terms import vectors_of
 from coreg_core.kernels import KernelName
 from coreg_core.rounds import ScheduleName
 from coreg_core.views import BoundRule
@@ -50,8 +52,8 @@ class Agreement:
     label_units: LabelUnits = "centred"
 
 
-# A second objective joins here, and in the wire's oneof of the same name.
-Objective: TypeAlias = Agreement
+# Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/terms.py.
+Objective: TypeAlias = Agreement | Additive
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,23 @@ class Plan:
 
     @property
     def couplings(self) -> tuple[float, ...]:
-        """λ of each column, in order."""
-        return self.objective.coupling
+        """λ of each column, in order; none under the additive objective."""
+        return self.objective.coupling if isinstance(self.objective, Agreement) else ()
+
+    def widest(self, n_unlabelled: int) -> tuple[int, int]:
+        """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
+        match self.objective:
+            case Agreement(coupling=coupling):
+                return n_unlabelled, len(coupling)
+            case Additive():
+                return vectors_of(self.objective, n_unlabelled)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
+        """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
+        plain = asdict(self)
+        if isinstance(self.objective, Additive):
+            plain["objective"] = {"name": "additive", **plain["objective"]}
+        return plain
 
     @cached_property
     def digest(self) -> str:

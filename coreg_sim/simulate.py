@@ -21,6 +21,7 @@ from coordinator.notices import Notice, QuestionAnswered
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coordinator.wording import worded
+from coreg_core.additive.terms import Additive
 from coreg_core.arrays import Arr
 from coreg_core.closed_form import consensus_closed_form
 from coreg_core.errors import Refused
@@ -34,7 +35,7 @@ from coreg_core.views import Solution, View
 from coreg_sim.problems import Problem
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site
-from site_agent.jobs.training import SiteResult
+from site_agent.jobs.remembered import SiteResult
 
 
 @dataclass
@@ -105,7 +106,10 @@ class Simulated:
 
 
 def plan_for(
-    problem: Problem, objective: Agreement | None = None, iteration: Iteration | None = None, run: str = "simulation"
+    problem: Problem,
+    objective: Agreement | Additive | None = None,
+    iteration: Iteration | None = None,
+    run: str = "simulation",
 ) -> Plan:
     """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds."""
     names = tuple(sorted(problem.sites))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.status import Status
 
 from coreg_core.errors import UsageError
-from coreg_core.messages import Ask, ToSite
+from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
 from coreg_wire.output import print_json
@@ -46,9 +46,10 @@ class _Watcher:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def message(self, message: ToSite) -> None:
-        if isinstance(message, Ask):
+        if isinstance(message, Ask | Inquiry):
             if self._as_json:
-                print_json({"event": "asked", "question": message.question, "part": message.part})
+                kind = {"kind": message.kind.name} if isinstance(message, Inquiry) else {}
+                print_json({"event": "asked", "question": message.question, "part": message.part, **kind})
             elif sys.stderr.isatty():
                 if self._status is None:
                     self._status = self._console.status("")
@@ -106,12 +107,17 @@ def root(
                 "reason": joined.result.reason,
                 "models": [str(p) for p in joined.models],
                 "sent": sent,
+                "label_bearing_vectors": joined.label_bearing.messages,
+                "findings": list(joined.result.findings),
                 "ledger": str(joined.ledger),
             }
         )
     else:
         said = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
-        watcher.note(f"what left this machine: {said}; every entry is in {joined.ledger}")
+        watcher.note(
+            f"what left this machine: {said}; labels in {joined.label_bearing.messages} of these vectors; "
+            f"every entry is in {joined.ledger}"
+        )
         for path in joined.models:
             watcher.note(f"model: {path}")
         if joined.models:

@@ -17,14 +17,14 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreachable
-from coreg_core.messages import Ask, Dismissed, Finished, Leaving, Rejected, ToSite
+from coreg_core.messages import Ask, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 from site_agent.federation import Site
-from site_agent.jobs.training import SiteResult
+from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
@@ -250,14 +250,14 @@ def _answers(
     site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]
 ) -> list[pb.SiteFrame]:
     """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
-    ask = message if isinstance(message, Ask) else None
+    ask = message if isinstance(message, Ask | Inquiry) else None
     answers = site.handle(message)
     if isinstance(message, Finished) and site.result is not None and site.breach is None:
         deliver(site.result)  # before the coordinator hears that the site has it
     frames: list[pb.SiteFrame] = []
     for answer in answers:
         if ledger is not None:
-            ledger.record(answer, ask)
+            ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
             frames += site_message_to_frames(answer)
     return frames
 

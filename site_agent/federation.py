@@ -7,7 +7,10 @@ plan allows: whoever holds the connection ends it with that sentence.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from coreg_core.additive import questions as additive_questions
+from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.errors import CoregError
 from coreg_core.messages import (
     PROTOCOL_VERSION,
@@ -18,21 +21,38 @@ from coreg_core.messages import (
     Finished,
     FromSite,
     Hello,
+    Inquiry,
     PlanAccepted,
     PlanRefused,
     Rejected,
     ToSite,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, plan_fault
-from coreg_core.rounds.questions import most_questions
+from coreg_core.plan import Additive, Agreement, Plan, plan_fault
+from coreg_core.rounds import questions as agreement_questions
 from coreg_core.views import View
 from site_agent.data.private import PrivateData
-from site_agent.jobs import training
-from site_agent.jobs.training import Remembered, SiteResult, Training
+from site_agent.jobs import additive, training
+from site_agent.jobs.additive import AdditiveTraining
+from site_agent.jobs.remembered import Remembered, SiteResult
+from site_agent.jobs.training import Training
+
+Job: TypeAlias = Training | AdditiveTraining
 
 MOST_FAULTS = 10  # questions that no plan allows, after which the coordinator is not listened to any more
 MOST_BEGUN = 10  # runs that were begun and not finished, one after another
+
+
+def most_questions(plan: Plan) -> int:
+    """How many questions of one run a site answers at most, whatever happens to the membership."""
+    match plan.objective:
+        case Agreement():
+            return agreement_questions.most_questions(plan.iteration.max_rounds)
+        case Additive():
+            return additive_questions.most_questions(plan.objective)
+
+
+NOTHING_MORE = ResidualPolicy()
 
 
 @dataclass(frozen=True)
@@ -49,12 +69,15 @@ class Terms:
         limits BLAS, and tells the number that holds.
     recall
         what was written down of this plan and run on the instances of that digest.
+    residuals
+        what may go out beyond smoothed residuals, under the additive objective.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
-    most_questions: Callable[[Plan], int] = lambda plan: most_questions(plan.iteration.max_rounds)
+    most_questions: Callable[[Plan], int] = most_questions
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
+    residuals: ResidualPolicy = NOTHING_MORE
 
 
 class Site:
@@ -62,7 +85,7 @@ class Site:
 
     def __init__(self, name: str, data: PrivateData, terms: Terms | None = None, release: str = ""):
         self.name, self.release = name, release
-        self.runs: dict[str, Training] = {}
+        self.runs: dict[str, Job] = {}
         self.result: SiteResult | None = None  # of the run that ended last
         self.breach: str | None = None
         self._data, self._terms = data, terms or Terms()
@@ -78,12 +101,12 @@ class Site:
     def expected(self) -> dict[str, tuple[int, int]]:
         """The rows and columns that vectors of each run may have; of other runs none is taken."""
         rows = len(self._data.Z)
-        return {run: (rows, len(t.plan.couplings)) for run, t in self.runs.items() if run in self._in_session}
+        return {run: job.plan.widest(rows) for run, job in self.runs.items() if run in self._in_session}
 
     @property
     def view(self) -> View | None:
-        """The factored data of the run that was begun last."""
-        return next((t.view for t in reversed(self.runs.values())), None)
+        """The factored data of the run that was begun last, under the agreement."""
+        return next((job.view for job in reversed(self.runs.values()) if isinstance(job, Training)), None)
 
     @property
     def answered(self) -> int:
@@ -95,7 +118,7 @@ class Site:
         match message:
             case Plan():
                 return [self._planned(message)]
-            case Ask():
+            case Ask() | Inquiry():
                 return [self._asked(message)]
             case Finished():
                 return self._finished(message)
@@ -115,14 +138,21 @@ class Site:
         self._begun += 1
         try:
             remembered = self._terms.recall(plan, self._data.ids_digest)
-            begun = training.begin(
-                plan, self._data, self._terms.pin_threads, remembered, self._terms.most_questions(plan)
-            )
+            begun = self._begin(plan, remembered)
         except CoregError as error:
             return PlanRefused(plan.run, str(error))
         self.runs[plan.run] = begun
         self._in_session.add(plan.run)
         return begun.acceptance
+
+    def _begin(self, plan: Plan, remembered: Remembered) -> Job:
+        pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
+        match plan.objective:
+            case Agreement() as terms:
+                return training.begin(plan, terms, self._data, pin_threads, remembered, most)
+            case Additive() as terms:
+                residuals = self._terms.residuals
+                return additive.begin(plan, terms, self.name, self._data, pin_threads, remembered, most, residuals)
 
     @property
     def _under_way(self) -> list[str]:
@@ -140,11 +170,15 @@ class Site:
             return f"the plan cannot be carried out: {fault}"
         return self._terms.objection(plan)
 
-    def _asked(self, ask: Ask) -> FromSite:
+    def kept(self, run: str) -> Remembered | None:
+        """What has to be written down of a run with its next answer."""
+        return self.runs[run].remembered if run in self.runs else None
+
+    def _asked(self, ask: Ask | Inquiry) -> FromSite:
         if ask.run not in self._in_session or ask.run not in self.runs:
             self.breach = f"asked for run {ask.run}, whose plan was not accepted in this session."
             return Fault(ask.run, ask.question, ask.attempt, "no plan of this run is accepted, so nothing is answered.")
-        self.runs[ask.run], answered = training.answer(self.runs[ask.run], ask)
+        self.runs[ask.run], answered = self.runs[ask.run].answer(ask)
         if self.runs[ask.run].faults >= MOST_FAULTS:
             self.breach = f"asked {MOST_FAULTS} questions that the plan does not allow; the last: {answered}"
         return answered
@@ -161,7 +195,7 @@ class Site:
             return [Fetched(finished.run)]
         if known.over:
             return [Fetched(finished.run)]
-        self.runs[finished.run], breach = training.finish(known, finished)
+        self.runs[finished.run], breach = known.finish(finished)
         if breach is not None:
             self.breach = f"ended run {finished.run} with {breach}"
             return []

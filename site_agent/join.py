@@ -14,7 +14,7 @@ import grpc
 from coreg_core.errors import UsageError
 from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
-from coreg_core.plan import Plan
+from coreg_core.plan import Additive, Agreement, Plan
 from coreg_core.threads import pin_threads
 from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
@@ -23,7 +23,7 @@ from site_agent.connection import Dial, Watcher, take_part
 from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.federation import Site, Terms
 from site_agent.identity import Identity, check_identity
-from site_agent.jobs.training import SiteResult
+from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Disclosed, Ledger, recall
 from site_agent.models import Models, check_output
 from site_agent.policy import read_policy
@@ -39,6 +39,7 @@ class Joined:
     result: SiteResult
     models: tuple[Path, ...]
     sent: dict[str, Disclosed]
+    label_bearing: Disclosed
     ledger: Path
 
 
@@ -55,6 +56,7 @@ def inputs_of(settings: Settings) -> Inputs:
         settings.categorical,
         settings.drop,
         settings.scale,
+        settings.labels,
     )
 
 
@@ -121,6 +123,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         policy.questions,
         pin_threads,
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
+        policy.residuals,
     )
     site = Site(name, d, terms, release())
 
@@ -134,7 +137,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         result = asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
     finally:
         ledger.close()
-    return Joined(name, result, tuple(written), ledger.sent, ledger.path)
+    return Joined(name, result, tuple(written), ledger.sent, ledger.label_bearing, ledger.path)
 
 
 def _dial(settings: Settings, identity: Identity | None) -> Dial:
@@ -161,16 +164,24 @@ async def _until_the_end(site: Site, ledger: Ledger, dial: Dial, watcher: Watche
         raise OperatorInterrupt("interrupted; start the agent again to take part again.") from None
 
 
+def _objective(plan: Plan) -> str:
+    match plan.objective:
+        case Agreement() as terms:
+            couplings = ", ".join(f"{c:g}" for c in plan.couplings)
+            rounds = f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
+            return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
+        case Additive() as terms:
+            return (
+                f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
+                f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
+            )
+
+
 def describe(message: ToSite) -> str | None:
     """A line for the operator, where a message deserves one."""
     match message:
         case Plan():
-            couplings = ", ".join(f"{c:g}" for c in message.couplings)
-            objective, iteration = message.objective, message.iteration
-            return (
-                f"plan of run {message.run}: {objective.form}, {objective.kernel} kernel, coupling {couplings}, "
-                f"{iteration.name}, at most {iteration.max_rounds} rounds, sites {', '.join(message.sites)}"
-            )
+            return f"plan of run {message.run}: {_objective(message)}, sites {', '.join(message.sites)}"
         case Finished():
             return told(message.outcome, message.reason)
         case _:

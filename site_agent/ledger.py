@@ -18,11 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from coreg_core.additive.memory import SiteMemory
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import Ask, Fault, Fetched, FromSite, Hello, Leaving, PlanAccepted, PlanRefused, Prediction
+from coreg_core.messages import (
+    Ask,
+    Fault,
+    Fetched,
+    FromSite,
+    Hello,
+    Inquiry,
+    Leaving,
+    PlanAccepted,
+    PlanRefused,
+    Prediction,
+    Share,
+)
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
-from site_agent.jobs.training import Remembered, Verified, digest_of
+from site_agent import disclosures
+from site_agent.jobs.remembered import Remembered, Verified, digest_of
 
 GENESIS = "0" * 64
 
@@ -41,6 +55,7 @@ class Ledger:
     def __init__(self, path: Path):
         self.path = path
         self.sent: dict[str, Disclosed] = {}
+        self.label_bearing = Disclosed(0, 0)  # vectors in which labels are
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self._file = os.fdopen(descriptor, "ab", buffering=0)
@@ -63,9 +78,22 @@ class Ledger:
                 f"{self.path}: another agent of this site is running and writes it. Let it go on, or end it first."
             ) from None
 
-    def record(self, message: FromSite, ask: Ask | None = None) -> None:
-        """Write down a message that is about to leave; ``ask`` is the question that it answers."""
+    def record(self, message: FromSite, ask: Ask | Inquiry | None = None, remembered: Remembered | None = None) -> None:
+        """Write down a message that is about to leave.
+
+        Parameters
+        ----------
+        message
+            what leaves.
+        ask
+            the question that it answers.
+        remembered
+            what the site has to know of the run to go on in another process; of it, what does not follow from the entries
+            stands in the entry as ``kept``, and is not sent.
+        """
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
+        if isinstance(message, Share) and remembered is not None and remembered.kept is not None:
+            entry["kept"] = remembered.kept.to_json()
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         try:
             self._file.write(line + b"\n")
@@ -77,14 +105,18 @@ class Ledger:
         self._previous = hashlib.sha256(line).hexdigest()
         kind = type(message).__name__
         before = self.sent.get(kind, Disclosed(0, 0))
-        self.sent[kind] = Disclosed(before.messages + 1, before.numbers + int(entry.get("numbers", 0)))
+        numbers = int(entry.get("numbers", 0))
+        self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
+        if entry.get("labels") == "in the vectors" or (kind == "Prediction" and entry.get("part") == "affine"):
+            before = self.label_bearing
+            self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
     def close(self) -> None:
         """No more entries."""
         self._file.close()
 
 
-def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
+def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
     kind = type(message).__name__
     match message:
         case Hello():
@@ -98,12 +130,19 @@ def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
             }
             instances = {"n_unlabelled": message.n_unlabelled, "ids_digest": message.ids_digest}
             digests = {"data_digest": message.data_digest, "plan": message.plan_digest}
-            return {"kind": kind, "run": message.run, "numbers": 3, **told, **instances, **digests}
+            numbers = 3 if message.bound or message.squared_norm or message.rounding else 0
+            return {"kind": kind, "run": message.run, "numbers": numbers, **told, **instances, **digests}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():
             sent = {"numbers": message.values.values.size, "sha256": message.values.digest, "sent": "in clear"}
-            return {"kind": kind, **_where(message), **sent, **({} if ask is None else _question(ask))}
+            return {"kind": kind, **_where(message), **sent, **(_question(ask) if isinstance(ask, Ask) else {})}
+        case Share():
+            values, scalars = message.values, len(message.scalars)
+            numbers = scalars + (0 if values is None else values.values.size)
+            sent = {"numbers": numbers, "scalars": scalars, "sha256": None if values is None else values.digest}
+            asked = _inquiry(ask) if isinstance(ask, Inquiry) else {}
+            return {"kind": kind, **_where(message), **sent, "sent": "in clear", **asked}
         case Fault():
             return {"kind": kind, **_where(message), "text": message.reason}
         case Fetched():
@@ -114,13 +153,19 @@ def _describe(message: FromSite, ask: Ask | None) -> dict[str, Any]:
             assert_never(message)
 
 
-def _where(message: Prediction | Fault) -> dict[str, Any]:
+def _where(message: Prediction | Share | Fault) -> dict[str, Any]:
     return {"run": message.run, "question": message.question, "attempt": message.attempt}
 
 
 def _question(ask: Ask) -> dict[str, Any]:
     columns = [[column.coupling, column.weight] for column in ask.columns]
     return {"part": ask.part, "target": ask.targets.digest, "columns": columns, "verifies": ask.verifies}
+
+
+def _inquiry(ask: Inquiry) -> dict[str, Any]:
+    target = None if ask.targets is None else ask.targets.digest
+    told = {"question_kind": ask.kind.name, "part": ask.part, "step": ask.step, "target": target, "asked": ask.digest}
+    return {**told, "what": disclosures.words(ask), "labels": disclosures.labels_in(ask)}
 
 
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
@@ -133,10 +178,19 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     """
     plans: dict[str, tuple[Any, Any]] = {}
     answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
+    kept: SiteMemory | None = None
     for entry in _entries(path):
         run = entry.get("run")
         if entry.get("kind") == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
+        elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
+            answered += 1
+            if run == plan.run:
+                number = (entry["question"], entry["attempt"])
+                kept = SiteMemory.from_json(entry["kept"])
+                if entry["question_kind"] == "MODEL" and number not in asked:
+                    verified.append(Verified(entry["target"], ()))
+                asked[number] = entry["asked"]
         elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
@@ -145,7 +199,7 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
                 if entry["verifies"] and number not in asked:
                     verified.append(Verified(entry["target"], columns))
                 asked[number] = digest_of(entry["part"], entry["target"], columns)
-    return Remembered(answered, asked, tuple(verified[-2:]))
+    return Remembered(answered, asked, tuple(verified[-2:]), kept)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,9 @@
 It holds the function, the preprocessing, the target's transformation and the plan that it came of. A kernel model's
 points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The file
 is mode 0600, and says what it holds. Knows files; no socket.
+
+Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units, plus
+a constant (the additive objective). All are read.
 """
 
 import hashlib
@@ -18,6 +21,8 @@ import polars as pl
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
+from coreg_core.additive.features import Standardiser
+from coreg_core.additive.model import Expansion
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
@@ -27,6 +32,7 @@ from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
 FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
+FORMAT_OF_SUMS = "coreg-model/3"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -39,9 +45,9 @@ LINEAR_WARNING = (
 
 @dataclass(frozen=True)
 class SiteModel:
-    """A function of one site, from raw columns to the target's own units."""
+    """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one."""
 
-    function: KernelExpansion
+    function: KernelExpansion | Expansion
     preprocessing: Preprocessing
     target: str
     shift: float
@@ -49,8 +55,13 @@ class SiteModel:
     site: str
     run: str
     stop: str
-    coupling: float
+    coupling: float | None
     plan: dict[str, Any]
+
+    @property
+    def objective(self) -> str:
+        """By which objective it was trained."""
+        return "additive" if isinstance(self.function, Expansion) else "agreement"
 
     def predict(self, table: Table) -> Arr:
         """f(x) · divisor + shift, in the target's own units, (n,).
@@ -71,12 +82,17 @@ def save_model(path: Path, model: SiteModel) -> None:
     StorageError
         it cannot be written there.
     """
-    function = model.function
-    arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
-    if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
-        arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
+    functions = _functions(model.function)
+    if isinstance(model.function, Expansion):
+        form, arrays, shape = FORMAT_OF_SUMS, _arrays_of(model.function), _shape_of(model.function)
+    else:
+        function = model.function
+        arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
+        if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
+            arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
+        form, shape = FORMAT, {"kernel": _kernel_to_json(function.kernel)}
     meta = {
-        "kernel": _kernel_to_json(model.function.kernel),
+        **shape,
         "preprocessing": model.preprocessing.to_json(),
         "target": model.target,
         "shift": model.shift,
@@ -86,13 +102,39 @@ def save_model(path: Path, model: SiteModel) -> None:
         "stop": model.stop,
         "coupling": model.coupling,
         "plan": model.plan,
-        "contains_records": contains_records(model.function),
+        "contains_records": any(contains_records(f) for f in functions),
     }
     text = json.dumps(meta, sort_keys=True)
-    header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
+    header = {"format": form, "model": text, "sha256": _checksum(arrays, text)}
     if meta["contains_records"]:
-        header["warning"] = LINEAR_WARNING if isinstance(model.function.kernel, Linear) else WARNING
+        header["warning"] = LINEAR_WARNING if all(isinstance(f.kernel, Linear) for f in functions) else WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
+
+
+def _functions(function: KernelExpansion | Expansion) -> tuple[KernelExpansion, ...]:
+    return function.functions if isinstance(function, Expansion) else (function,)
+
+
+def _arrays_of(function: Expansion) -> dict[str, Arr]:
+    arrays = {"mean": function.standardiser.mean, "deviation": function.standardiser.deviation}
+    for j, part in enumerate(function.functions):
+        arrays |= {f"points.{j}": part.points, f"coef.{j}": part.coef}
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _shape_of(function: Expansion) -> dict[str, Any]:
+    kernels = [_kernel_to_json(part.kernel) for part in function.functions]
+    return {"objective": "additive", "kernels": kernels, "constant": function.constant}
+
+
+def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
+    if "kernels" not in meta:
+        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low"))
+    parts = tuple(
+        KernelExpansion(make_kernel(**kernel), arrays[f"points.{j}"], arrays[f"coef.{j}"])
+        for j, kernel in enumerate(meta["kernels"])
+    )
+    return Expansion(Standardiser(arrays["mean"], arrays["deviation"]), meta["constant"], parts)
 
 
 def contains_records(function: KernelExpansion) -> bool:
@@ -121,19 +163,19 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    if header.get("format") not in READABLE:
-        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(READABLE)}.")
+    readable = (*READABLE, FORMAT_OF_SUMS)
+    if header.get("format") not in readable:
+        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
     text = header.get("model", "")
-    if set(arrays) - {"coef_low"} != {"points", "coef"} or header.get("sha256") != _checksum(arrays, text):
+    alone = header["format"] in READABLE
+    if (alone and set(arrays) - {"coef_low"} != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
         )
     try:
         meta = json.loads(text)
         return SiteModel(
-            function=KernelExpansion(
-                make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low")
-            ),
+            function=_function_of(meta, arrays),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
             divisor=meta["scale"],
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},

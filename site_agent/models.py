@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from coreg_core.additive.model import Expansion
+from coreg_core.additive.model import SiteModel as AdditiveModels
 from coreg_core.errors import BadData, UsageError
-from coreg_core.views import Solution
+from coreg_core.views import KernelExpansion
 from site_agent.data.prepare import Prepared
-from site_agent.jobs.training import SiteResult
+from site_agent.jobs.remembered import SiteResult
 from site_agent.model_file import SiteModel, load_model, save_model
 
 
@@ -44,6 +46,8 @@ class Models:
         StorageError
             one cannot be written.
         """
+        if result.plan is not None and result.additive is not None:
+            return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
             return ()
         couplings = result.plan.couplings
@@ -54,13 +58,28 @@ class Models:
             path = self.output
             if len(couplings) > 1:  # a path of λ: one model for each
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
-            paths.append(self._save(path, result, solution, coupling, note))
+            paths.append(self._save(path, result, solution.function, coupling, note))
         if self.alone is not None and result.alone is not None:
-            paths.append(self._save(self.alone, result, result.alone, 0.0, note))
+            paths.append(self._save(self.alone, result, result.alone.function, 0.0, note))
+        return tuple(paths)
+
+    def _write_additive(
+        self, result: SiteResult, models: AdditiveModels, note: Callable[[str], None]
+    ) -> tuple[Path, ...]:
+        for finding in result.findings:
+            note(finding)
+        paths = [self._save(self.output, result, models.own, None, note)]
+        if self.alone is not None and models.alone is not None:
+            paths.append(self._save(self.alone, result, models.alone, None, note))
         return tuple(paths)
 
     def _save(
-        self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
+        self,
+        path: Path,
+        result: SiteResult,
+        function: KernelExpansion | Expansion,
+        coupling: float | None,
+        note: Callable[[str], None],
     ) -> Path:
         assert result.plan is not None
         run = result.plan.run
@@ -72,7 +91,7 @@ class Models:
             note(f"{path} is no model of coreg, and stays as it is: the model goes to {elsewhere}")
             path = elsewhere
         model = SiteModel(
-            function=solution.function,
+            function=function,
             preprocessing=self.prepared.preprocessing,
             target=self.target,
             shift=result.shift,

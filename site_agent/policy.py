@@ -4,14 +4,15 @@ Knows pydantic and the plan; no data. Every refusal names the policy's key, so t
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.errors import UsageError
-from coreg_core.plan import Plan
-from coreg_core.rounds.questions import most_questions
+from coreg_core.plan import Additive, Agreement, Plan
 from coreg_wire.toml_file import read_toml
+from site_agent.federation import most_questions
 
 
 class Policy(BaseModel):
@@ -31,20 +32,80 @@ class Policy(BaseModel):
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
+    # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
+    objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
+    # Labelled instances may be among the shared ids; ...
+    common_rows: bool = False
+    # ... means over groups of at least so many labels may go out (3 or more); absent: none; ...
+    grouped_at_least: int | None = Field(default=None, ge=3)
+    # ... labels may go out.
+    open_residuals: bool = False
+
+    @property
+    def residuals(self) -> ResidualPolicy:
+        """What may go out beyond smoothed residuals."""
+        return ResidualPolicy(self.grouped_at_least, self.open_residuals)
 
     def objection(self, plan: Plan) -> str | None:
         """Why this site will not take part, or None."""
-        couplings, iteration, objective = plan.couplings, plan.iteration, plan.objective
-        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
-        checks = [
+        match plan.objective:
+            case Agreement() as terms:
+                name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
+            case Additive() as terms:
+                name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
+            case _:
+                assert_never(plan.objective)
+        checks = [*self._of_every_plan(plan, max_rounds, name), *own]
+        broken = [text for is_broken, text in checks if is_broken]
+        return f"against this site's policy: the plan's {'; '.join(broken)}." if broken else None
+
+    def _of_every_plan(self, plan: Plan, max_rounds: int, objective: str) -> list[tuple[bool, str]]:
+        return [
             (
-                iteration.max_rounds > self.max_rounds,
-                f"max_rounds={iteration.max_rounds} is above max_rounds={self.max_rounds}",
+                objective not in self.objectives,
+                f"objective is {objective!r}, and objectives={list(self.objectives)} does not list it",
+            ),
+            (
+                max_rounds > self.max_rounds,
+                f"max_rounds={max_rounds} is above max_rounds={self.max_rounds}",
             ),
             (
                 plan.membership.min_sites < self.min_sites,
                 f"min_sites={plan.membership.min_sites} is below min_sites={self.min_sites}",
             ),
+            (
+                plan.iteration.threads > self.most_threads,
+                f"threads={plan.iteration.threads} is above most_threads={self.most_threads}",
+            ),
+        ]
+
+    def _additive(self, terms: Additive) -> list[tuple[bool, str]]:
+        grouped = terms.residuals == "grouped"
+        least = self.grouped_at_least
+        return [
+            (
+                not self.disclose_target_norm and terms.targets == "federation",
+                "targets='federation' would disclose the number, the sum and the spread of the labels "
+                "(disclose_target_norm=false); use 'raw'",
+            ),
+            (
+                terms.rows == "common" and not self.common_rows,
+                "rows='common' would have labelled instances among the shared ids (common_rows=false)",
+            ),
+            (
+                terms.residuals == "open" and not self.open_residuals,
+                "residuals='open' would tell every label (open_residuals=false)",
+            ),
+            (
+                grouped and (least is None or terms.group_size < least),
+                f"residuals='grouped' would tell means over {terms.group_size} labels (grouped_at_least={least or 'absent'})",
+            ),
+        ]
+
+    def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
+        couplings = plan.couplings
+        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
+        return [
             (
                 bool(coupled),
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
@@ -52,10 +113,6 @@ class Policy(BaseModel):
             (
                 len(couplings) > self.most_couplings,
                 f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
-            ),
-            (
-                iteration.threads > self.most_threads,
-                f"threads={iteration.threads} is above most_threads={self.most_threads}",
             ),
             (
                 not self.disclose_target_norm and objective.label_units != "standardised",
@@ -67,12 +124,10 @@ class Policy(BaseModel):
                 "bound='tight' would disclose more than disclose_bound='a-priori'",
             ),
         ]
-        broken = [text for is_broken, text in checks if is_broken]
-        return f"against this site's policy: the plan's {'; '.join(broken)}." if broken else None
 
     def questions(self, plan: Plan) -> int:
         """How many answers this site gives to a plan on one set of instances, over all its runs."""
-        return self.most_questions or most_questions(plan.iteration.max_rounds)
+        return self.most_questions or most_questions(plan)
 
 
 def read_policy(path: Path | None) -> Policy:

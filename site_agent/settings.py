@@ -19,7 +19,7 @@ from coreg_wire.names import check_site_name
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
 Text = Annotated[str, Field(min_length=1)]
 NOT_IN_FILE = frozenset({"insecure", "name"})  # for trying things out on a command line, never by a file that stays
-WITHOUT_ENVIRONMENT = frozenset({"alone", "categorical", "drop", "scale", "patience", "insecure", "name"})
+WITHOUT_ENVIRONMENT = frozenset({"alone", "categorical", "drop", "labels", "scale", "patience", "insecure", "name"})
 
 
 class Settings(BaseModel):
@@ -53,6 +53,9 @@ class Settings(BaseModel):
     )
     drop: Annotated[Words, Field(strict=False)] = Field((), description="A column to leave out; repeatable.")
     scale: bool = Field(True, description="Features as they are, not standardised.")
+    labels: bool = Field(
+        True, description="This site has no labelled rows: every row of --data is shared (additive objective only)."
+    )
     policy: Annotated[Path | None, Field(strict=False)] = Field(
         None, description="policy.toml: what this site agrees to."
     )
@@ -74,7 +77,7 @@ class Settings(BaseModel):
         return None if self.name is None else check_site_name(self.name)
 
 
-_WITHOUT: dict[str, Any] = {"scale": "no_scale"}  # an option that switches off
+_WITHOUT: dict[str, Any] = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
 
 
 def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...]) -> Settings:

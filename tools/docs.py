@@ -20,7 +20,7 @@ from pydantic import BeforeValidator  # noqa: E402
 import coordinator.cli  # noqa: E402
 import coreg_sim.cli  # noqa: E402
 import site_agent.cli  # noqa: E402
-from coordinator.config import Configuration  # noqa: E402
+from coordinator.config import AdditiveSection, AgreementSection, Configuration  # noqa: E402
 from coordinator.jobs.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
@@ -34,7 +34,8 @@ PROGRAMS = {
     "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
 }
 WIDTH = 100
-UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)"}  # defaults that depend on another key
+# Defaults that depend on another key.
+UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)", "grouped_at_least": "none"}
 UNLIMITED = 2**31 - 1  # what fits the wire's integers is no limit that anybody meets
 
 
@@ -128,9 +129,17 @@ def settings() -> str:
     sections: dict[str, Any] = Configuration.model_json_schema()["$defs"]
     rows = []
     for section, field in Configuration.model_fields.items():
-        model: Any = field.annotation
+        model: Any = AgreementSection if section == "model" else field.annotation
         rows += key_rows(sections[model.__name__], model.model_fields, f"[{section}] ")
+        rows = [
+            row.replace("| `agreement` | `agreement` |", "| `agreement` | `agreement`, `additive` |") for row in rows
+        ]
     return table("| key | default | values |", rows)
+
+
+def additive() -> str:
+    shape = AdditiveSection.model_json_schema()
+    return table("| key | default | values |", key_rows(shape, AdditiveSection.model_fields, "[model] "))
 
 
 def policy() -> str:
@@ -143,7 +152,7 @@ def agent() -> str:
     for key, field in Settings.model_fields.items():
         if key in NOT_IN_FILE:
             continue
-        option = "--no-scale" if key == "scale" else f"--{key}"
+        option = f"--no-{key}" if key in ("scale", "labels") else f"--{key}"
         variable = options[option].envvar
         default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
@@ -162,6 +171,7 @@ def stops() -> str:
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/operators-guide.md": {
         "federation.toml": settings,
+        "additive": additive,
         "agent.toml": agent,
         "policy.toml": policy,
         "exit codes": exit_codes,

@@ -1,44 +1,33 @@
 """Putting a question to the sites of a run: to whom, on trial to whom else, and which answers are held already.
 
-Works on a `Reaction`. Knows what a schedule asks next; nothing of who may take part, and nothing of answers but that they are
+Works on a `Reaction`. Knows what is asked next; nothing of who may take part, and nothing of answers but that they are
 there. The least of the rooms of a run's rounds: membership.py and training.py call it.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
-from coreg_core.messages import Ask, Vector
-from coreg_core.rounds.columns import Column
+from coreg_core.messages import Ask, Inquiry, Prediction, Share
 
 
 def next_question(reaction: Reaction) -> None:
     """Put the schedule's next question to those whom it asks; answers that are held already are not asked again."""
     recorded = reaction.recorded
-    assert recorded.schedule is not None
-    query = recorded.schedule.query(recorded.state)
-    weights = query.weights.tolist()
-    columns = tuple(Column(lam, mu) for lam, mu in zip(reaction.plan.couplings, weights, strict=True))
-    ask = Ask(
-        reaction.run.name,
-        recorded.question,
-        recorded.attempt,
-        query.part,
-        columns,
-        query.verifies,
-        Vector(query.targets),
-    )
+    assert recorded.computation is not None
+    ask, site = recorded.computation.question(recorded.state, recorded.question, recorded.attempt)
     members = recorded.participants
-    asked = members if query.site is None else (members[query.site],)
+    asked = members if site is None else (members[site],)
     reaction.take(Turn.ASKED)
-    held = reaction.live.held.get(columns, {}) if asks_labels(reaction, ask) else {}
+    held = reaction.live.held.get(_key(ask), {}) if asked_once(reaction, ask) else {}
     reaction.change(ask=ask, asked=asked, answers={s: held[s] for s in asked if s in held})
     reaction.deadline(reaction.run.clocks.round)
-    for site in reaction.run.awaited:
-        if site in reaction.live.ready:
-            reaction.send(site, ask)
-    for site in sorted(reaction.live.ready - set(members) - reaction.live.proven - reaction.live.trials.keys()):
-        _try_out(reaction, site)
+    for name in reaction.run.awaited:
+        if name in reaction.live.ready:
+            reaction.send(name, ask)
+    for name in sorted(reaction.live.ready - set(members) - reaction.live.proven - reaction.live.trials.keys()):
+        _try_out(reaction, name)
 
 
 def put_to(reaction: Reaction, site: str) -> None:
@@ -53,25 +42,41 @@ def put_to(reaction: Reaction, site: str) -> None:
 
 
 def _try_out(reaction: Reaction, site: str) -> None:
-    ask = reaction.live.ask
+    """Ask it on trial; where the open question makes sense to members alone, to have accepted the plan is proof enough."""
+    ask, computation = reaction.live.ask, reaction.recorded.computation
     assert ask is not None
+    assert computation is not None
+    if not computation.tries_out:
+        reaction.change(proven=reaction.live.proven | {site})
+        return
     reaction.change(trials={**reaction.live.trials, site: ask})
     reaction.send(site, ask)
 
 
-def asks_labels(reaction: Reaction, ask: Ask) -> bool:
-    """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
-    return ask.part == "affine" and reaction.plan.iteration.name == "conjugate-gradients"
+def asked_once(reaction: Reaction, ask: Ask | Inquiry) -> bool:
+    """Whether labels are in the answers to this question, and the same one need not be asked twice."""
+    computation = reaction.recorded.computation
+    return computation is not None and computation.asked_once(ask)
+
+
+def _key(ask: Ask | Inquiry) -> tuple[Any, ...]:
+    return ask.columns
 
 
 def hold_answers(reaction: Reaction) -> None:
     """The membership changes in the middle of a label-bearing question: what was answered need not be asked again."""
     live = reaction.live
-    if live.ask is not None and live.answers and asks_labels(reaction, live.ask):
+    if live.ask is not None and live.answers and asked_once(reaction, live.ask):
         hold(reaction, live.ask, live.answers)
 
 
-def hold(reaction: Reaction, ask: Ask, answers: Mapping[str, Vector]) -> None:
+def hold(reaction: Reaction, ask: Ask | Inquiry, answers: Mapping[str, Prediction | Share]) -> None:
     """Keep label-bearing answers, so that the same question is not asked again."""
-    known = {**reaction.live.held.get(ask.columns, {}), **answers}
-    reaction.change(held={**reaction.live.held, ask.columns: known})
+    known = {**reaction.live.held.get(_key(ask), {}), **answers}
+    reaction.change(held={**reaction.live.held, _key(ask): known})
+
+
+def release(reaction: Reaction, ask: Ask | Inquiry) -> None:
+    """The question is answered: what was held of it is in the sum."""
+    if asked_once(reaction, ask):
+        reaction.change(held={key: held for key, held in reaction.live.held.items() if key != _key(ask)})

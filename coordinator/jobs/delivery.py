@@ -8,9 +8,8 @@ from coordinator import notices
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
 from coordinator.records import Closed, Delivered, Ended
-from coreg_core.messages import Dismissed, Finished, Vector
+from coreg_core.messages import Dismissed, Finished
 from coreg_core.outcomes import Outcome
-from coreg_core.rounds.columns import Column
 
 # Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
 # ended, and the same command takes it up.
@@ -21,7 +20,7 @@ def end(reaction: Reaction, outcome: Outcome, reason: str) -> None:
     """The run has an outcome: write it down, tell everybody, and wait until they have it."""
     recorded = reaction.recorded
     given_up = set(reaction.run.awaited) if outcome in RESUMABLE else set()
-    resumable = outcome in RESUMABLE and recorded.schedule is not None
+    resumable = outcome in RESUMABLE and recorded.computation is not None
     if not resumable:
         reaction.record(Ended(outcome, reason, recorded.models))
     reaction.take(Turn.ENDED)
@@ -63,8 +62,8 @@ def send_end(reaction: Reaction, site: str) -> None:
     if models is None:
         reaction.send(site, Finished(reaction.run.name, outcome, reason))
         return
-    columns = tuple(Column(c, w) for c, w in zip(reaction.plan.couplings, models.weights.tolist(), strict=True))
-    targets = Vector(models.of(recorded.participants.index(site)))
+    assert recorded.computation is not None, "models before any membership"
+    columns, targets = recorded.computation.told(models, recorded.participants.index(site))
     reaction.send(site, Finished(reaction.run.name, outcome, reason, columns, targets))
 
 

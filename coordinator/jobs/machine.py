@@ -28,6 +28,7 @@ from coreg_core.messages import (
     PlanAccepted,
     PlanRefused,
     Prediction,
+    Share,
 )
 from coreg_core.outcomes import Outcome
 
@@ -44,6 +45,7 @@ class Happening(Enum):
     PLAN_ACCEPTED = "PlanAccepted"
     PLAN_REFUSED = "PlanRefused"
     PREDICTION = "Prediction"
+    SHARE = "Share"
     FAULT = "Fault"
     FETCHED = "Fetched"
     DEADLINE = "the run's deadline passed"
@@ -59,6 +61,8 @@ def happened(message: FromSite) -> Happening | None:
             return Happening.PLAN_REFUSED
         case Prediction():
             return Happening.PREDICTION
+        case Share():
+            return Happening.SHARE
         case Fault():
             return Happening.FAULT
         case Fetched():
@@ -141,6 +145,7 @@ _ROWS: Mapping[Happening, tuple[Handler, ...]] = {
     Happening.PLAN_ACCEPTED: (nothing, accepted, accepted, accepted, accepted, accepted, nothing),
     Happening.PLAN_REFUSED: (nothing, refused, refused, refused, refused, refused, nothing),
     Happening.PREDICTION: (nothing, nothing, nothing, answered, answered, nothing, nothing),
+    Happening.SHARE: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.FAULT: (nothing, nothing, nothing, faulted, faulted, nothing, nothing),
     Happening.FETCHED: (nothing, nothing, nothing, nothing, nothing, fetched, nothing),
     Happening.DEADLINE: (
@@ -167,7 +172,7 @@ def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
     over = recorded.ended or recorded.outcome
     if over is not None:
         return _take_up_delivery(recorded, clocks)
-    phase = Phase.ENROLLING if recorded.schedule is None else Phase.RETURNING
+    phase = Phase.ENROLLING if recorded.computation is None else Phase.RETURNING
     reaction = Reaction(Run(recorded, Live(phase), clocks))
     if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
         delivery.end(reaction, last.outcome, last.reason)
@@ -186,7 +191,7 @@ def _take_up_delivery(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Act
         outcome, reason = recorded.ended.outcome, recorded.ended.reason
     else:  # killed between the last step and the word that it was the last
         assert recorded.outcome is not None
-        outcome, reason = recorded.outcome, ""
+        outcome, reason = recorded.outcome
     live = Live(Phase.DELIVERING, ending=(outcome, reason), receivers=recorded.participants)
     reaction = Reaction(Run(recorded, live, clocks))
     if recorded.ended is None:

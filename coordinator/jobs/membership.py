@@ -9,13 +9,14 @@ import math
 from coordinator import notices
 from coordinator.events import Expect
 from coordinator.jobs import asking, delivery
+from coordinator.jobs.computation import computation_of
 from coordinator.jobs.phases import Phase, Turn
-from coordinator.jobs.recorded import Recorded, terms_of
+from coordinator.jobs.recorded import Recorded
 from coordinator.jobs.run import Reaction
 from coordinator.records import MembershipChanged, SiteExcluded
+from coreg_core.errors import UsageError
 from coreg_core.messages import Dismissed, PlanAccepted, PlanRefused
 from coreg_core.outcomes import Outcome
-from coreg_core.rounds import make_schedule
 from coreg_core.rounds.schedule import FinalTargets
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -73,8 +74,8 @@ def accepted(reaction: Reaction, site: str, acceptance: PlanAccepted) -> None:
         return
     live = reaction.live
     if not live.ready:  # it is the first who says how many instances there are
-        columns = len(reaction.plan.couplings)
-        reaction.actions.append(Expect(reaction.run.name, acceptance.n_unlabelled, columns))
+        rows, columns = reaction.plan.widest(acceptance.n_unlabelled)
+        reaction.actions.append(Expect(reaction.run.name, rows, columns))
     reaction.change(accepted={**live.accepted, site: acceptance}, ready=live.ready | {site})
     reaction.notify(notices.PlanAcceptedBy(reaction.run.name, site))
     match reaction.live.phase:
@@ -107,7 +108,7 @@ def _agrees(reaction: Reaction, site: str, acceptance: PlanAccepted) -> bool:
 def _unlike_before(reaction: Reaction, site: str, now: PlanAccepted) -> str | None:
     earlier = reaction.recorded.accepted.get(site) or reaction.live.accepted.get(site)
     # Before the first question nothing was computed with what a site had, so it may come back with something else.
-    if earlier is None or earlier == now or reaction.recorded.schedule is None:
+    if earlier is None or earlier == now or reaction.recorded.computation is None:
         return None
     what = "thread count" if earlier.threads != now.threads else "data (or how they are preprocessed)"
     return (
@@ -219,7 +220,7 @@ def returning(reaction: Reaction) -> list[str]:
 def begin(reaction: Reaction) -> None:
     """Everybody who is waited for has accepted: the first question, or the one that was open."""
     recorded = reaction.recorded
-    if recorded.schedule is not None and not recorded.excluded.keys() & set(recorded.participants):
+    if recorded.computation is not None and not recorded.excluded.keys() & set(recorded.participants):
         asking.next_question(reaction)
     else:
         regroup(reaction, counted_on(reaction))
@@ -231,22 +232,25 @@ def counted_on(reaction: Reaction) -> list[str]:
 
 
 def regroup(reaction: Reaction, participants: list[str]) -> None:
-    """Start the schedule, or start it again from its models, with these sites; who is away has the round's time."""
+    """Start the computation, or start it again from its models, with these sites; who is away has the round's time."""
     plan, recorded, live = reaction.plan, reaction.recorded, reaction.live
     members = tuple(sorted(participants))
     assert len(members) >= plan.membership.min_sites, f"{members} are fewer than {plan.membership.min_sites}"
     asking.hold_answers(reaction)
     warm: FinalTargets | None = None
     rounds, attempt = 0, 0
-    if recorded.schedule is not None:
-        warm, rounds, attempt = recorded.models, recorded.state.round, recorded.attempt + 1
+    if recorded.computation is not None:
+        warm, rounds = recorded.models, recorded.computation.rounds(recorded.state)
+        attempt = recorded.attempt + 1
     back = {s: recorded.returns.get(s, 0) + 1 for s in members if s in recorded.dropped}
     out = {s: recorded.question for s in recorded.participants if s not in members}
     agreed = {**recorded.accepted, **{s: live.accepted[s] for s in members if s in live.accepted}}
-    known = recorded.affine.get(members)
-    schedule = make_schedule(plan.iteration.name, terms_of(plan, agreed, members))
-    rows = agreed[members[0]].n_unlabelled
-    state = schedule.start(rows, warm, rounds, None if known is None else known.values)
+    computation = computation_of(plan, agreed, members)
+    try:
+        state = computation.start(agreed[members[0]].n_unlabelled, warm, rounds, recorded.affine.get(members))
+    except UsageError as error:  # more instances than the plan has memory for
+        delivery.end(reaction, Outcome.REFUSED, str(error))
+        return
     changed = MembershipChanged(
         attempt=attempt,
         question=recorded.question,

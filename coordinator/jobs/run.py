@@ -14,10 +14,9 @@ from coordinator.jobs.phases import Clocks, Phase, Turn, next_phase
 from coordinator.jobs.recorded import Recorded, after
 from coordinator.notices import Notice
 from coordinator.records import Record, StepTaken
-from coreg_core.messages import Ask, PlanAccepted, ToSite, Vector
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import Progress
 
 
@@ -31,14 +30,14 @@ class Live:
     ready: frozenset[str] = frozenset()  # of those, who accepted the plan in this session
     invited: frozenset[str] = frozenset()  # who was sent the plan before the first question
     accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # in this process
-    ask: Ask | None = None  # the open question
+    ask: Ask | Inquiry | None = None  # the open question
     asked: tuple[str, ...] = ()  # whom it was put to, in site order
-    answers: Mapping[str, Vector] = field(default_factory=dict)
+    answers: Mapping[str, Prediction | Share] = field(default_factory=dict)
     # A site outside the membership is asked something on trial, and counted on only once it has answered it.
-    trials: Mapping[str, Ask] = field(default_factory=dict)
+    trials: Mapping[str, Ask | Inquiry] = field(default_factory=dict)
     proven: frozenset[str] = frozenset()
     # Label-bearing answers to a question that was cut short by a change of membership, by its columns: not asked again.
-    held: Mapping[tuple[Column, ...], Mapping[str, Vector]] = field(default_factory=dict)
+    held: Mapping[tuple[Any, ...], Mapping[str, Prediction | Share]] = field(default_factory=dict)
     ending: tuple[Outcome, str] | None = None
     receivers: tuple[str, ...] = ()  # who gets the end
     fetched: frozenset[str] = frozenset()  # and has it, or is not waited for

@@ -1,7 +1,7 @@
-"""The rounds of a run: taking answers, stepping the schedule with their sum, and what to do when time is up.
+"""The rounds of a run: taking answers, stepping the computation with their sum, and what to do when time is up.
 
 Handlers of a `Reaction`; the table that calls them is in machine.py. Sums are taken in site order, whatever the order of
-arrival. Knows vectors by shape and finiteness; what they mean is the schedule's business.
+arrival. What questions and answers mean is the computation's business.
 """
 
 import numpy as np
@@ -10,8 +10,9 @@ from coordinator import notices
 from coordinator.jobs import asking, delivery, membership
 from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
-from coordinator.records import Snapshot, StepTaken
-from coreg_core.messages import Ask, Fault, Prediction, Vector
+from coordinator.records import Snapshot
+from coreg_core.errors import BadData
+from coreg_core.messages import Ask, Fault, Inquiry, Prediction, Share, Vector
 from coreg_core.outcomes import Outcome
 
 SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run is taken up again
@@ -20,40 +21,34 @@ SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run i
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def answered(reaction: Reaction, site: str, prediction: Prediction) -> None:
-    """A vector came: of the open question, or of one that was asked on trial; anything else is late or repeated."""
+def answered(reaction: Reaction, site: str, answer: Prediction | Share) -> None:
+    """An answer came: of the open question, or of one that was asked on trial; anything else is late or repeated."""
     live = reaction.live
     ask = live.ask
     assert ask is not None
     if site not in live.ready:
         return  # not yet in the plan in this session; it will be asked again
-    number = (prediction.question, prediction.attempt)
+    number = (answer.question, answer.attempt)
     trial = live.trials.get(site)
     if number == (ask.question, ask.attempt) and site in live.asked and site not in live.answers:
-        if _usable(reaction, site, prediction, ask):
-            reaction.change(answers={**live.answers, site: prediction.values})
+        if _usable(reaction, site, answer, ask):
+            reaction.change(answers={**live.answers, site: answer})
             if not reaction.run.complete:
                 go_on(reaction)
-    elif trial is not None and number == (trial.question, trial.attempt) and _usable(reaction, site, prediction, trial):
-        if asking.asks_labels(reaction, trial):
-            asking.hold(reaction, trial, {site: prediction.values})
+    elif trial is not None and number == (trial.question, trial.attempt) and _usable(reaction, site, answer, trial):
+        if asking.asked_once(reaction, trial):
+            asking.hold(reaction, trial, {site: answer})
         trials = {s: asked for s, asked in reaction.live.trials.items() if s != site}
         reaction.change(trials=trials, proven=reaction.live.proven | {site})
         go_on(reaction)
 
 
-def _usable(reaction: Reaction, site: str, prediction: Prediction, ask: Ask) -> bool:
-    values, number = prediction.values, prediction.question
-    if values.shape != ask.targets.shape:
-        reason = (
-            f"{site}: {values.shape} predictions to question {number}, expected {ask.targets.shape}. "
-            "Check that its unlabelled file lists the shared instances."
-        )
-    elif not values.finite:
-        reason = f"{site}: NaN or infinity among its predictions to question {number}. Check its features."
-    else:
+def _usable(reaction: Reaction, site: str, answer: Prediction | Share, ask: Ask | Inquiry) -> bool:
+    computation = reaction.recorded.computation
+    assert computation is not None
+    if (reason := computation.fault(reaction.recorded.state, ask, answer)) is None:
         return True
-    membership.exclude(reaction, site, Outcome.SITE_FAULT, reason)
+    membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site}: {reason}")
     return False
 
 
@@ -89,33 +84,47 @@ def settle(reaction: Reaction) -> None:
 
 def _step(reaction: Reaction) -> None:
     """The sum, what it shows, and what comes next."""
-    live = reaction.live
+    live, recorded = reaction.live, reaction.recorded
     assert live.ask is not None
-    ask, total = live.ask, live.answers[live.asked[0]].values
+    assert recorded.computation is not None
+    ask = live.ask
+    # In site order, so that arrival order cannot change a bit.
     with np.errstate(over="ignore", invalid="ignore"):  # judged below, in words
-        for site in live.asked[1:]:  # in site order, so that arrival order cannot change a bit
-            total = total + live.answers[site].values
-    if not Vector(total).finite:  # finite answers whose sum is none: whoever has the largest cannot be meant
-        worst = max(live.asked, key=lambda site: float(np.abs(live.answers[site].values).max()))
-        reason = f"{worst}: its predictions to question {ask.question} are so large that their sum overflows. Check its features."
+        taken = recorded.computation.step_of(ask, [live.answers[site] for site in live.asked], recorded.state)
+    if taken.total is not None and not taken.total.finite:  # whoever has the largest number cannot be meant
+        worst = max(live.asked, key=lambda site: _largest(live.answers[site].values))
+        reason = (
+            f"{worst}: its answer to question {ask.question} is so large that the sum overflows. Check its features."
+        )
         membership.exclude(reaction, worst, Outcome.SITE_FAULT, reason)
         return
-    reaction.record(StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(live.answers)))
-    recorded = reaction.recorded
-    shown = notices.QuestionAnswered(reaction.run.name, ask.question, ask.attempt, len(live.answers), recorded.progress)
-    reaction.notify(shown)
-    if asking.asks_labels(reaction, ask):
-        reaction.change(held={c: a for c, a in live.held.items() if c != ask.columns})
-    reaction.change(ask=None, asked=(), answers={})
-    if (outcome := recorded.outcome) is not None:
-        delivery.end(reaction, outcome, "")
+    try:
+        reaction.record(taken)
+    except BadData as error:  # all the sites together have too little; nobody is at fault
+        delivery.end(reaction, Outcome.REFUSED, str(error))
         return
-    if recorded.question % SNAPSHOT_EVERY == 0:
+    recorded = reaction.recorded
+    assert recorded.computation is not None
+    reaction.notify(
+        notices.QuestionAnswered(
+            reaction.run.name, ask.question, ask.attempt, taken.answered, recorded.progress, taken.phase
+        )
+    )
+    asking.release(reaction, ask)
+    reaction.change(ask=None, asked=(), answers={})
+    if (end := recorded.outcome) is not None:
+        delivery.end(reaction, *end)
+        return
+    if recorded.computation.snapshots and recorded.question % SNAPSHOT_EVERY == 0:
         reaction.record(Snapshot(recorded.question, recorded.state.to_arrays(), recorded.affine))
     if back := membership.returning(reaction):  # at a round's end, never in its middle
         membership.regroup(reaction, [*recorded.participants, *back])
     else:
         asking.next_question(reaction)
+
+
+def _largest(vector: Vector | None) -> float:
+    return 0.0 if vector is None else float(np.abs(vector.values).max(initial=0.0))
 
 
 # --- time ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.driver import Lap
 from coordinator.events import Finish
 from coordinator.notices import Notice, QuestionAnswered
-from coordinator.observers.rows import row
+from coordinator.observers.rows import Phases, row
 from coordinator.wording import worded
 from coreg_wire.output import print_json
 from coreg_wire.values import snake
@@ -22,6 +22,7 @@ class JsonLines:
     def __init__(self) -> None:
         self._rounds = 0
         self._last: dict[str, Any] | None = None
+        self._phases = Phases()
 
     def notice(self, notice: Notice, measured: Lap) -> None:
         """{"event": "round"} for an answered question; for any other notice its name, its fields and "text"."""
@@ -29,6 +30,7 @@ class JsonLines:
             values = row(notice, measured)
             if notice.progress is not None:
                 self._rounds, self._last = notice.progress.round, values
+            self._phases.add(values)
             print_json({"event": "round", "run": notice.run, **values})
             return
         told = {f.name: _plain(getattr(notice, f.name)) for f in fields(notice)}
@@ -52,6 +54,7 @@ class JsonLines:
                 "reason": end.reason,
                 "rounds": self._rounds,
                 "last": self._last,
+                **({"phases": self._phases.spent} if self._phases.spent else {}),
                 "show": show,
             }
         )

@@ -3,6 +3,8 @@
 Knows notices and numbers; prints nothing.
 """
 
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from coordinator.driver import Lap
@@ -21,12 +23,44 @@ def row(answered: QuestionAnswered, lap: Lap) -> dict[str, Any]:
         "round": None if p is None else p.round,
         "answered": answered.answered,
         "verified": p is not None and p.verified,
-        "residual": None if p is None else float(p.residual.max()),
-        "gap": None if p is None else float(p.gap.max()),
-        "prediction_bound": None if p is None else float(p.prediction_bound.max()),
+        "residual": None if p is None else _known(p.residual.max()),
+        "gap": None if p is None else _known(p.gap.max()),
+        "prediction_bound": None if p is None else _known(p.prediction_bound.max()),
+        **({"phase": answered.phase} if answered.phase else {}),
         "seconds": round(lap.seconds, 6),
         "bytes": lap.bytes_sent + lap.bytes_received,
     }
+
+
+def _known(value: float) -> float | None:
+    """A number, where there is one yet: bounds are infinite before they are certified."""
+    return float(value) if isfinite(value) else None
+
+
+@dataclass
+class Phases:
+    """What each phase of a run took so far: questions (and of these rounds, in which vectors were summed), seconds and bytes."""
+
+    spent: dict[str, dict[str, float]] = field(default_factory=dict)
+    _rounds: int = 0
+
+    def add(self, values: dict[str, Any]) -> None:
+        """One answered question."""
+        if not values.get("phase"):
+            return
+        spent = self.spent.setdefault(values["phase"], {"questions": 0, "rounds": 0, "seconds": 0.0, "bytes": 0})
+        spent["questions"] += 1
+        spent["rounds"] += (values["round"] or 0) - self._rounds
+        spent["seconds"] = round(spent["seconds"] + values["seconds"], 6)
+        spent["bytes"] += values["bytes"]
+        self._rounds = values["round"] or 0
+
+    def lines(self) -> list[str]:
+        """A line a phase, for people."""
+        return [
+            f"{phase}: {s['rounds']} rounds, {human_bytes(int(s['bytes']))}, {s['seconds']:.2f} s"
+            for phase, s in self.spent.items()
+        ]
 
 
 def cells(values: dict[str, Any]) -> tuple[str, ...]:

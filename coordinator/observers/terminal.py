@@ -10,7 +10,7 @@ from rich.table import Table
 from coordinator.driver import Lap
 from coordinator.events import Finish
 from coordinator.notices import Notice, QuestionAnswered, RunEnded
-from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
 from coordinator.wording import worded
 from coreg_core.outcomes import told
 
@@ -24,6 +24,7 @@ class Plain:
         self._headed = False
         self._rounds = 0
         self._last: dict[str, Any] | None = None
+        self._phases = Phases()
 
     def _print(self, text: str) -> None:
         sys.stdout.write(text + "\n")
@@ -35,6 +36,9 @@ class Plain:
             values = row(notice, measured)
             if notice.progress is not None:
                 self._rounds, self._last = notice.progress.round, values
+            if (phase := values.get("phase")) and phase not in self._phases.spent:
+                self._heading(phase)
+            self._phases.add(values)
             self._row(values)
         elif not isinstance(notice, RunEnded):  # said at the end, with the certificate
             self._print(worded(notice))
@@ -44,6 +48,10 @@ class Plain:
             self._headed = True
             self._print(PLAIN.format(*HEADINGS))
         self._print(PLAIN.format(*cells(values)))
+
+    def _heading(self, phase: str) -> None:
+        """A new phase begins."""
+        self._print(f"{phase}:")
 
     def warning(self, text: str) -> None:
         """A line."""
@@ -57,12 +65,25 @@ class Plain:
         """The outcome, what it means, and the next step."""
         self._print(told(end.outcome, end.reason))
         if self._last is not None:
-            certified = "certified: " if self._last["verified"] else "estimated: "
-            self._print(
-                f"{certified}Q - Q* <= {self._last['gap']:.2e}, every site's predictions within "
-                f"{self._last['prediction_bound']:.2e} (2-norm) of the optimum, after {self._rounds} rounds"
-            )
+            self._print(self._certified(self._last))
+        for line in self._phases.lines():
+            self._print(line)
         self._print(f"`{show}` tells this run again")
+
+    def _certified(self, last: dict[str, Any]) -> str:
+        certified = "certified: " if last["verified"] else "estimated: "
+        gap, bound = (0.0 if last[name] is None else last[name] for name in ("gap", "prediction_bound"))
+        if not last.get("phase"):
+            return (
+                f"{certified}Q - Q* <= {gap:.2e}, every site's predictions within {bound:.2e} (2-norm) of the optimum, "
+                f"after {self._rounds} rounds"
+            )
+        if not last["verified"]:
+            return f"nothing is certified before the final solve; {self._rounds} rounds"
+        return (
+            f"{certified}J - J* <= {gap:.2e}, the sum of the sites' parts within {bound:.2e} (2-norm, in deviations of labels) "
+            f"of the optimum, after {self._rounds} rounds"
+        )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -91,6 +112,9 @@ class LiveTable(Plain):
         for line in self._rows:
             table.add_row(*line)
         self._live.update(table)
+
+    def _heading(self, phase: str) -> None:
+        """The phases stand below the table, once it is over."""
 
     def finished(self, end: Finish, show: str) -> None:
         """The table stays; the rest is as in a pipe."""

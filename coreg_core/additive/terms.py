@@ -82,3 +82,9 @@ class Additive:
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
+
+
+def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
+    """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point."""
+    grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if terms.rows == "common" else 0
+    return 3 * n_unlabelled + 1, max(1 + terms.probes, grid)

@@ -7,12 +7,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Form, Iteration
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
+from coreg_sim import additive
 from coreg_sim.commands.options import (
     DEFAULT_COUPLING,
     FORMS,
+    OBJECTIVES,
     Address,
     Coupling,
     Data,
@@ -21,6 +24,7 @@ from coreg_sim.commands.options import (
     JsonOption,
     Labelled,
     MaxRounds,
+    ObjectiveName,
     On,
     PredictionTolerance,
     Seed,
@@ -55,14 +59,23 @@ def compare(
     drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
+    objective_name: ObjectiveName = "agreement",
     on: On = "process",
     address: Address = None,
     sites_per_actor: SitesPerActor = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge."""
+    """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge.
+
+    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10, in this process.
+    """
     check("form", form, FORMS)
+    check("objective", objective_name, OBJECTIVES)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
+    if objective_name == "additive":
+        if on != "process":
+            raise UsageError("--objective additive is simulated in this process: leave --on ray out.")
+        raise typer.Exit(additive.compare(problem, threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     iterations = [
         Iteration(cast(ScheduleName, name), tolerance, prediction_tolerance, max_rounds, threads)

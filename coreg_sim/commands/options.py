@@ -36,6 +36,9 @@ Data = Annotated[Path | None, typer.Option("--data", help="A CSV or Parquet tabl
 Drop = Annotated[list[str] | None, typer.Option("--drop", help="A column of it to leave out, as an id; repeatable.")]
 Target = Annotated[str | None, typer.Option("--target", help="Its target column.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+ObjectiveName = Annotated[
+    str, typer.Option("--objective", help="agreement (the paper's), or additive: sites learn parts that add up.")
+]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 On = Annotated[str, typer.Option("--on", help="Where the sites are: process (this one) or ray (extra sim).")]
 Address = Annotated[
@@ -46,6 +49,7 @@ SitesPerActor = Annotated[
     int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one process of Ray [sites over cores].")
 ]
 
+OBJECTIVES = ("agreement", "additive")
 FORMS: tuple[str, ...] = get_args(Form)
 PLACES = ("process", "ray")
 DEFAULT_COUPLING = Agreement().coupling[0]

@@ -8,12 +8,15 @@ import typer
 from coordinator.driver import Lap
 from coordinator.notices import Left, Notice, QuestionAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Form, Iteration
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
+from coreg_sim import additive
 from coreg_sim.commands.options import (
     DEFAULT_COUPLING,
     FORMS,
+    OBJECTIVES,
     Address,
     Coupling,
     Data,
@@ -22,6 +25,7 @@ from coreg_sim.commands.options import (
     JsonOption,
     Labelled,
     MaxRounds,
+    ObjectiveName,
     On,
     PredictionTolerance,
     Seed,
@@ -81,15 +85,25 @@ def run(
     drop: Drop = None,
     seed: Seed = 0,
     threads: Threads = 1,
+    objective_name: ObjectiveName = "agreement",
     on: On = "process",
     address: Address = None,
     sites_per_actor: SitesPerActor = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate one federation and watch it converge; exit code 3 when it does not."""
+    """Simulate one federation and watch it converge; exit code 3 when it does not.
+
+    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds) have no meaning, and
+    the sites are in this process.
+    """
     check("schedule", schedule, SCHEDULE_NAMES)
     check("form", form, FORMS)
+    check("objective", objective_name, OBJECTIVES)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
+    if objective_name == "additive":
+        if on != "process":
+            raise UsageError("--objective additive is simulated in this process: leave --on ray out.")
+        raise typer.Exit(additive.run(problem, _Printing(as_json=as_json), threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
     plan = plan_for(problem, objective, Iteration(name, tolerance, prediction_tolerance, max_rounds, threads))

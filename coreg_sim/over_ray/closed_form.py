@@ -24,7 +24,7 @@ from coreg_core.closed_form import (
 )
 from coreg_core.errors import Unreachable
 from coreg_core.objective import consensus_weight
-from coreg_core.plan import Plan
+from coreg_core.plan import Agreement, Plan
 from coreg_core.threads import pin_threads
 from coreg_core.views import FunctionSpaceView, Solution, SpectralView, View
 from coreg_sim.over_ray.cluster import Cluster
@@ -110,7 +110,7 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
         except ray.exceptions.GetTimeoutError:
             raise Unreachable(late(cluster)) from None
         ray.get([actor.factor.remote() for actor in actors])
-        z = _exact(ray, actors, weight) if plan.objective.form == "exact" else _finite(cluster, actors, plan)
+        z = _exact(ray, actors, weight) if _is_exact(plan) else _finite(cluster, actors, plan)
         shared = ray.put(z)
         solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
         return solved(solutions, plan, started)
@@ -167,3 +167,7 @@ def _some_rows(sites: range, coupling: float, *maps: list[Arr]) -> list[Arr]:
     pin_threads(1)
     every = [C for some in maps for C in some]
     return [reduced_rows(v, every, coupling) for v in sites]
+
+
+def _is_exact(plan: Plan) -> bool:
+    return isinstance(plan.objective, Agreement) and plan.objective.form == "exact"

@@ -16,7 +16,8 @@ from coreg_core.threads import pin_threads
 from coreg_sim.over_ray.cluster import Cluster
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
-from site_agent.jobs.training import Remembered, Verified, question_digest
+from site_agent.jobs.remembered import Remembered, Verified
+from site_agent.jobs.training import question_digest
 
 START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
 

@@ -23,7 +23,13 @@ Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
 # The one field of a message that is a vector, by the message's name in its oneof.
-_VECTOR_FIELDS = {"prediction": "values", "ask": "targets", "finished": "targets"}
+_VECTOR_FIELDS = {
+    "prediction": "values",
+    "share": "values",
+    "ask": "targets",
+    "inquiry": "targets",
+    "finished": "targets",
+}
 
 
 # --- out ----------------------------------------------------------------------------------------------------------

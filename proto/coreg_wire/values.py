@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from coreg_core.messages import Vector
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
@@ -76,7 +76,10 @@ def read(kind: type[T], message: Any, vector: Vector | None = None) -> T:
     ProtocolError
         a value is missing, of another kind, no word of this version, or beyond its limits; names the field.
     """
-    return kind(**{f.name: f.read(message, vector) for f in _readers(cast(Hashable, kind))})
+    try:
+        return kind(**{f.name: f.read(message, vector) for f in _readers(cast(Hashable, kind))})
+    except UsageError as error:  # each value is one that there is, and together they are not
+        raise ProtocolError(f"{kind.__name__}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,11 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Vector
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
         return lambda message, _: _read_tuple(getattr(message, name), item, item_limits, limits, where)
+    if NoneType in members:  # a scalar that may be absent
+        only = next(m for m in members if m is not NoneType)
+        return lambda message, _: (
+            _scalar(getattr(message, name), only, limits, where) if message.HasField(name) else None
+        )
     if len(members) > 1:  # a rule, or a number with its limits
         rules = {word for m in members if get_origin(m) is Literal for word in get_args(m)}
         number = next(_unwrapped(m)[1] for m in members if get_origin(m) is not Literal)

@@ -24,6 +24,7 @@ class Inputs:
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     scale: bool = True
+    labels: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,12 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         anything that cannot be used, with file, line and column.
     """
     table = load_site_tables(
-        inputs.data, inputs.target, inputs.id_column, unlabelled=inputs.unlabelled, drop=inputs.drop
+        inputs.data,
+        inputs.target,
+        inputs.id_column,
+        unlabelled=inputs.unlabelled,
+        drop=inputs.drop,
+        labels=inputs.labels,
     )
     preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
     data = PrivateData(
@@ -54,6 +60,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         Z=preprocessing.transform(table.unlabelled),
         ids_digest=ids_digest(table.unlabelled_ids),
         salt=salt,
+        positions=table.positions,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

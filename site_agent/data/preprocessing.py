@@ -61,7 +61,7 @@ class Preprocessing:
 
     @classmethod
     def fit(cls, table: SiteTable, *, categorical: Sequence[str] = (), scale: bool = True) -> "Preprocessing":
-        """Decide every column's kind from all rows, and its numbers from the labelled ones.
+        """Decide every column's kind from all rows, and its numbers from the labelled ones (without any, the shared).
 
         Raises
         ------
@@ -70,6 +70,8 @@ class Preprocessing:
         UsageError
             ``categorical`` names a column that is not there.
         """
+        if len(table.labelled) == 0:
+            return cls.fit_columns(table.unlabelled, categorical=categorical, scale=scale)
         return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, scale=scale)
 
     @classmethod

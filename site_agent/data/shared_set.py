@@ -11,20 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData
 from site_agent.data.tables import SHOWN, Table, read_table
 
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A site's rows: labelled with their targets, and the shared unlabelled ones, sorted by id."""
+    """A site's rows: labelled with their targets, and the shared unlabelled ones, sorted by id.
+
+    ``positions``: where each labelled row stands among the shared ones, where all of them do.
+    """
 
     labelled: Table
     y: Arr
     unlabelled: Table
     unlabelled_ids: tuple[str, ...]
     notes: tuple[str, ...]
+    positions: Ints | None = None
 
     @property
     def features(self) -> list[str]:
@@ -33,9 +37,15 @@ class SiteTable:
 
 
 def load_site_tables(
-    data: Path, target: str, id_column: str, *, unlabelled: Path | None = None, drop: Sequence[str] = ()
+    data: Path,
+    target: str,
+    id_column: str,
+    *,
+    unlabelled: Path | None = None,
+    drop: Sequence[str] = (),
+    labels: bool = True,
 ) -> SiteTable:
-    """A site's labelled and unlabelled rows.
+    """A site's labelled and unlabelled rows; without ``labels`` every row is shared, and the target may be no column.
 
     Rows of ``data`` with an empty target are the shared unlabelled set, unless ``unlabelled`` names a file; such
     rows are then left out, with a note.
@@ -47,19 +57,25 @@ def load_site_tables(
         twice among the unlabelled rows, or no row of either kind.
     """
     table = read_table(data)
-    table.require([target], "the target")
+    if labels:
+        table.require([target], "the target")
     table.require([id_column], "the id column")
     table.require(list(drop), "to be dropped")
     if target == id_column:
         raise BadData(f"{data}: {target!r} is named as target and as id column.")
-    y = table.numbers(target)
+    y = table.numbers(target) if target in table.columns else np.full(len(table), np.nan)
     features = [name for name in table.columns if name not in {target, id_column, *drop}]
     if not features:
         raise BadData(f"{data}: no feature column is left beside {target!r} and {id_column!r}.")
     labelled, empty = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
     notes: list[str] = []
-    if len(labelled) == 0:
-        raise BadData(f"{data}: no row has a value in {target!r}; a site needs labelled rows of its own.")
+    if labels and len(labelled) == 0:
+        raise BadData(
+            f"{data}: no row has a value in {target!r}; a site needs labelled rows of its own. Under the additive objective it "
+            "may take part without any: --no-labels says so."
+        )
+    if not labels and len(labelled):
+        raise BadData(f"{data}: {len(labelled)} rows have a value in {target!r}, and --no-labels says that none has.")
     if unlabelled is None:
         shared = table.rows(empty)
         if len(shared) == 0:
@@ -79,13 +95,22 @@ def load_site_tables(
             notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
     ids = _checked_ids(shared, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    shared_ids = tuple(ids[i] for i in order)
     return SiteTable(
         labelled=table.rows(labelled).select(features),
         y=np.ascontiguousarray(y[labelled]),
         unlabelled=shared.rows(order).select(features),
-        unlabelled_ids=tuple(ids[i] for i in order),
+        unlabelled_ids=shared_ids,
         notes=tuple(notes),
+        positions=_positions(table.rows(labelled).ids(id_column), shared_ids),
     )
+
+
+def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
+    """Where each id stands among the shared ones; None where one does not, or there is none."""
+    where = {text: i for i, text in enumerate(shared)}
+    found = [where.get(text, -1) for text in own]
+    return np.array(found, dtype=np.int64) if found and min(found) >= 0 else None
 
 
 def _checked_ids(table: Table, column: str) -> list[str]:

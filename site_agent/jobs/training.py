@@ -5,62 +5,20 @@ under an old number is refused. The end is held to the plan as well: a model is 
 two questions that could become the result, at the very weights that they were asked with.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coreg_core.errors import BadData, CoregError
-from coreg_core.messages import Ask, Fault, Finished, PlanAccepted, Prediction, Vector
+from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
+from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.questions import question_fault, weight_of
-from coreg_core.views import KernelExpansion, Part, Solution, View
+from coreg_core.views import Solution, View
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
-
-Number: TypeAlias = tuple[int, int]  # question and attempt
-
-
-@dataclass(frozen=True)
-class Verified:
-    """A question whose targets may become the run's result: their digest, and the columns that they were asked with."""
-
-    targets: str
-    columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """What a site wrote down of its answers, so that a restart forgets none of it.
-
-    ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
-    ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result.
-    """
-
-    answered: int = 0
-    asked: Mapping[Number, str] = field(default_factory=dict)
-    verified: tuple[Verified, ...] = ()
-
-
-@dataclass(frozen=True)
-class SiteResult:
-    """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ)."""
-
-    outcome: Outcome
-    reason: str
-    plan: Plan | None
-    solutions: tuple[Solution, ...]
-    alone: Solution | None
-    shift: float
-    divisor: float
-
-    @property
-    def functions(self) -> tuple[KernelExpansion, ...]:
-        """One for each coupling of the plan; empty where no round was verified."""
-        return tuple(s.function for s in self.solutions)
+from site_agent.jobs.remembered import Remembered, SiteResult, Verified, digest_of
 
 
 @dataclass(frozen=True)
@@ -84,9 +42,21 @@ class Training:
         """The run has ended for this site."""
         return self.result is not None
 
+    def answer(self, ask: Ask | Inquiry) -> tuple["Training", Prediction | Fault]:
+        """The answer to one question, or why there is none."""
+        if isinstance(ask, Ask):
+            return answer(self, ask)
+        reason = "nothing that the plan's objective asks: a question of the additive one."
+        return replace(self, faults=self.faults + 1), Fault(ask.run, ask.question, ask.attempt, reason)
+
+    def finish(self, finished: Finished) -> tuple["Training", str | None]:
+        """The site's models, or what the plan does not allow about this end (a breach of protocol)."""
+        return finish(self, finished)
+
 
 def begin(
     plan: Plan,
+    objective: Agreement,
     data: PrivateData,
     pin_threads: Callable[[int], int],
     remembered: Remembered,
@@ -100,7 +70,11 @@ def begin(
         these rows do not allow it; the message is what the coordinator hears, so it names no datum.
     """
     threads = pin_threads(plan.iteration.threads)
-    objective, m = plan.objective, len(data.Z)
+    m = len(data.Z)
+    if len(data.y) == 0:
+        raise BadData(
+            "a site without labelled rows has no prediction of its own to agree on; the additive objective takes it."
+        )
     shift, divisor = units(data.y, objective.label_units)
     y = (data.y - shift) / divisor
     try:
@@ -163,12 +137,6 @@ def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Trai
 def question_digest(ask: Ask) -> str:
     """`digest_of` a question."""
     return digest_of(ask.part, ask.targets.digest, ask.columns)
-
-
-def digest_of(part: Part, targets: str, columns: tuple[Column, ...]) -> str:
-    """What tells a question from another under the same number: its part, its columns and their weights, its targets' digest."""
-    weights = ",".join(f"{column.coupling!r}*{column.weight!r}" for column in columns)
-    return f"{part}:{weights}:{targets}"
 
 
 def _unanswerable(training: Training, ask: Ask) -> str | None:

@@ -23,6 +23,7 @@ from coreg_core.messages import (
     PlanAccepted,
     PlanRefused,
     Prediction,
+    Share,
     Vector,
 )
 from coreg_core.rounds.columns import Column
@@ -34,6 +35,7 @@ EVERYTHING = (
     PlanRefused("r", "too many rounds"),
     PlanAccepted("r", "digest of the plan", 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1, 1e-9),
     Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
+    Share("r", 2, 0, (3.0, 4.5), Vector(np.arange(4.0).reshape(4, 1))),
     Fault("r", 1, 0, "another target under an old number"),
     Fetched("r"),
     Leaving("over"),
@@ -68,7 +70,7 @@ def test_every_kind_of_message_is_told_with_what_it_disclosed(tmp_path):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
     assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
-    assert sum(s.numbers for s in sent.values()) == 9
+    assert sum(s.numbers for s in sent.values()) == 9 + 6
     assert told[0]["previous"] == GENESIS
 
 

@@ -26,9 +26,11 @@ from coreg_core.messages import (
     Finished,
     FromSite,
     Hello,
+    Inquiry,
     Leaving,
     Prediction,
     Rejected,
+    Share,
     ToSite,
 )
 from coreg_wire.codec import Assembler, site_message_to_frames
@@ -56,6 +58,8 @@ class EchoSite:
         match message:
             case Ask(run=run, question=number, attempt=attempt, targets=targets):
                 return [Prediction(run, number, attempt, targets)]
+            case Inquiry(run=run, question=number, attempt=attempt, scalars=scalars, targets=targets):
+                return [Share(run, number, attempt, scalars, targets)]
             case Finished(run=run):
                 return [Fetched(run), Leaving("the run is over")]
             case _:

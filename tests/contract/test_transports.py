@@ -8,6 +8,8 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 import pytest
 from harness import RUN, SITES, EchoSite, Events, Wire
+from machine.additive_tiny import additive_plan, additive_sites, bits
+from machine.additive_tiny import undisturbed as additive_undisturbed
 from machine.tiny import CLOCKS, SCHEDULES, make_plan, make_site, make_sites, undisturbed
 
 from coordinator.driver import Lap, Memory, NoMemory, drive
@@ -17,9 +19,25 @@ from coordinator.jobs.recorded import Recorded
 from coordinator.notices import Notice, QuestionAnswered
 from coordinator.records import Record, StepTaken
 from coordinator.transports import Transport
-from coreg_core.messages import Ask, Dismissed, Fetched, Finished, Leaving, Prediction, Rejected, ToSite, Vector
+from coreg_core.additive.exchange import Ask as Kind
+from coreg_core.additive.exchange import Column as ProbeColumn
+from coreg_core.additive.exchange import Operator
+from coreg_core.additive.terms import Additive
+from coreg_core.messages import (
+    Ask,
+    Dismissed,
+    Fetched,
+    Finished,
+    Inquiry,
+    Leaving,
+    Prediction,
+    Rejected,
+    Share,
+    ToSite,
+    Vector,
+)
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import Progress
 
@@ -148,14 +166,21 @@ def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
             make_plan(),
             make_plan(bandwidth="paper", ridge="paper"),
             ask(numbers(3)),
+            Inquiry(
+                RUN, 1, 0, Kind.FIXED_POINT, "linear", 2, (ProbeColumn("probe", 3, Operator(1)),), (0.5,), numbers(3)
+            ),
+            Inquiry(RUN, 2, 0, Kind.LABELS, "linear", 0, (), (), None),
+            Plan(RUN, "tiny", Membership(("a",), 1), Additive(bandwidth=2.0, rows="common", residuals="grouped")),
             Dismissed("run-9", Outcome.REFUSED, "not this one"),
             Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(3)),
         ]
         assert {type(message) for message in sent} == set(get_args(ToSite)) - {Rejected}, "which has a test of its own"
         for message in sent:
             await transport.send("a", message)
-        assert await events.take(3) == [
+        assert await events.take(5) == [
             Received("a", Prediction(RUN, 0, 0, numbers(3))),
+            Received("a", Share(RUN, 1, 0, (0.5,), numbers(3))),
+            Received("a", Share(RUN, 2, 0, (), None)),
             Received("a", Fetched(RUN)),
             Received("a", Leaving("the run is over")),
         ]
@@ -270,3 +295,21 @@ def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> N
     assert end == Finish(RUN, Outcome.REFUSED, "b refused the plan: max_rounds is above mine")
     assert sites["a"].result is not None
     assert sites["a"].result.outcome is Outcome.REFUSED
+
+
+def test_a_training_of_the_additive_objective_is_the_same_bits_over_every_transport(wire: Wire) -> None:
+    plan = additive_plan(SITES, tuning_steps=1, final_tolerance=1e-6)
+    expected = bits(additive_undisturbed(plan))
+    sites = additive_sites(plan)
+
+    async def main() -> None:
+        begun = begin(Recorded(plan), CLOCKS)
+        end = (await drive(begun, wire(sites), NoMemory(), Watching()))[plan.run]
+        assert end.outcome is Outcome.CONVERGED
+
+    within(60, main())
+    for name, site in sites.items():
+        assert site.result is not None
+        assert site.result.additive is not None
+        own = site.result.additive.own
+        assert (own.constant, [f.coef.tobytes() for f in own.functions]) == expected[name][1:]

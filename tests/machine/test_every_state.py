@@ -53,6 +53,7 @@ from coreg_core.messages import (
     PlanAccepted,
     PlanRefused,
     Prediction,
+    Share,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -125,6 +126,7 @@ def messages_for(run: Run, site: str) -> Iterator[FromSite]:
     for question, attempt in sorted(numbers_for(run, site)):
         yield Prediction(RUN, question, attempt, column(1.0 + ord(site)))
         yield Fault(RUN, question, attempt, "no")
+    yield Share(RUN, 0, 0, (1.0,), None)  # of another objective
     yield Fetched(RUN)
     yield Leaving("stopped")
 
@@ -340,6 +342,7 @@ def test_every_message_of_a_site_has_its_row_and_those_of_a_session_have_none() 
         PlanAccepted: acceptance("a", tiny_plan("wait")),
         PlanRefused: PlanRefused(RUN, ""),
         Prediction: Prediction(RUN, 0, 0, column(1.0)),
+        Share: Share(RUN, 0, 0, (1.0,), None),
         Fault: Fault(RUN, 0, 0, ""),
         Fetched: Fetched(RUN),
         Leaving: Leaving(""),

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coreg_core.additive import exchange
+from coreg_core.additive.terms import Additive
 from coreg_core.kernels import KernelName
 from coreg_core.messages import (
     Ask,
@@ -25,11 +27,13 @@ from coreg_core.messages import (
     Finished,
     FromSite,
     Hello,
+    Inquiry,
     Leaving,
     PlanAccepted,
     PlanRefused,
     Prediction,
     Rejected,
+    Share,
     ToSite,
     Vector,
 )
@@ -71,6 +75,11 @@ not_negative = st.floats(0.0, allow_infinity=False, allow_nan=False).map(abs)  #
 positive = st.floats(0.0, exclude_min=True, allow_infinity=False, allow_nan=False)
 uint31, uint32, uint64 = st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 counts = st.integers(1, 2**31 - 1)
+scalars = st.lists(finite, max_size=4).map(tuple)
+operators = st.builds(exchange.Operator, st.none() | uint31, st.booleans(), finite, finite)
+inquiry_columns = st.lists(
+    st.builds(exchange.Column, st.sampled_from(get_args(exchange.ColumnKind)), uint31, operators), max_size=4
+).map(tuple)
 columns = st.lists(st.builds(Column, not_negative, not_negative), max_size=4).map(tuple)
 
 
@@ -121,8 +130,38 @@ def plan(run: str, federation: str, membership: Made, objective: Made, iteration
     return Plan(run, federation, membership(), objective(), iteration, Privacy(bound))
 
 
+positive_finite = st.floats(1e-300, 1e300)
+additives = made_later(
+    Additive,
+    kernel=st.sampled_from(get_args(KernelName)),
+    bandwidth=st.just("loo") | positive,
+    ridge=st.just("loo") | positive,
+    degree=counts,
+    offset=not_negative,
+    landmarks=counts,
+    seed=uint31,
+    targets=st.sampled_from(["federation", "raw"]),
+    rows=st.just("common"),
+    residuals=st.sampled_from(["smoothed", "grouped", "open"]),
+    group_size=st.integers(3, 2**31 - 1),
+    intercept_prior=positive_finite,
+    tuning_steps=st.integers(0, 100),
+    probes=st.integers(1, 64),
+    tolerance=positive_finite,
+    final_tolerance=positive_finite,
+    folds=st.integers(2, 100),
+    max_rounds=st.integers(2, 2**31 - 1),
+    memory=st.integers(1, 2**62),
+)
 plans = st.builds(
-    partial, st.just(plan), runs, texts, memberships, agreements, iterations, st.sampled_from(get_args(BoundRule))
+    partial,
+    st.just(plan),
+    runs,
+    texts,
+    memberships,
+    agreements | additives,
+    iterations,
+    st.sampled_from(get_args(BoundRule)),
 )
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Hello: made_later(Hello, texts, uint31, texts),
@@ -131,6 +170,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     ),
     PlanRefused: made_later(PlanRefused, runs, texts),
     Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
+    Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
     Fault: made_later(Fault, runs, uint64, uint31, texts),
     Fetched: made_later(Fetched, runs),
     Leaving: made_later(Leaving, texts),
@@ -138,6 +178,18 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
     Plan: plans,
     Ask: made_later(Ask, runs, uint64, uint31, st.sampled_from(get_args(Part)), columns, st.booleans(), vectors()),
+    Inquiry: made_later(
+        Inquiry,
+        runs,
+        uint64,
+        uint31,
+        st.sampled_from(exchange.Ask),
+        st.sampled_from(get_args(Part)),
+        uint31,
+        inquiry_columns,
+        scalars,
+        st.none() | vectors(),
+    ),
     Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors()),
     Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
     Rejected: made_later(Rejected, texts),
@@ -192,7 +244,8 @@ def test_the_wire_carries_these_messages_and_nothing_else(wire: Any, messages: A
 
 def mirrors(wire: Any, kind: Any) -> None:
     """Field for field, parts of parts included: a term that is added to one of the two lists alone is found here."""
-    one_ofs = {field.name: one for one in wire.oneofs for field in one.fields}
+    # An optional scalar is a oneof of itself, whose name begins with "_".
+    one_ofs = {field.name: one for one in wire.oneofs for field in one.fields if not one.name.startswith("_")}
     names = {one_ofs[field.name].name if field.name in one_ofs else field.name for field in wire.fields}
     hints = get_type_hints(kind)
     assert names == {f.name for f in fields(kind)}, wire.name

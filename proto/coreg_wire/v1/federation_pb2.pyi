@@ -33,7 +33,7 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched")
+    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched", "share")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class FromSite(_message.Message):
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_accepted: PlanAccepted
     plan_refused: PlanRefused
@@ -48,7 +49,8 @@ class FromSite(_message.Message):
     fault: Fault
     leaving: Leaving
     fetched: Fetched
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
+    share: Share
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release")
@@ -102,6 +104,20 @@ class Prediction(_message.Message):
     values: Vector
     def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
 
+class Share(_message.Message):
+    __slots__ = ("run", "question", "attempt", "scalars", "values")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SCALARS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    question: int
+    attempt: int
+    scalars: _containers.RepeatedScalarFieldContainer[float]
+    values: Vector
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., scalars: _Optional[_Iterable[float]] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
 class Fault(_message.Message):
     __slots__ = ("run", "question", "attempt", "reason")
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -135,18 +151,20 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed")
+    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     DISMISSED_FIELD_NUMBER: _ClassVar[int]
+    INQUIRY_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     ask: Ask
     finished: Finished
     rejected: Rejected
     dismissed: Dismissed
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ...) -> None: ...
+    inquiry: Inquiry
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -157,20 +175,22 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "membership", "agreement", "iteration", "privacy")
+    __slots__ = ("run", "federation", "membership", "agreement", "additive", "iteration", "privacy")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    ADDITIVE_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     run: str
     federation: str
     membership: Membership
     agreement: Agreement
+    additive: Additive
     iteration: Iteration
     privacy: Privacy
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
 
 class Agreement(_message.Message):
     __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units")
@@ -195,6 +215,48 @@ class Agreement(_message.Message):
     coupling: _containers.RepeatedScalarFieldContainer[float]
     label_units: str
     def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
+
+class Additive(_message.Message):
+    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory")
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    RIDGE_FIELD_NUMBER: _ClassVar[int]
+    DEGREE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LANDMARKS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    RESIDUALS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    INTERCEPT_PRIOR_FIELD_NUMBER: _ClassVar[int]
+    TUNING_STEPS_FIELD_NUMBER: _ClassVar[int]
+    PROBES_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    FINAL_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    FOLDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    kernel: str
+    bandwidth: RuleOrValue
+    ridge: RuleOrValue
+    degree: int
+    offset: float
+    landmarks: int
+    seed: int
+    targets: str
+    rows: str
+    residuals: str
+    group_size: int
+    intercept_prior: float
+    tuning_steps: int
+    probes: int
+    tolerance: float
+    final_tolerance: float
+    folds: int
+    max_rounds: int
+    memory: int
+    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
@@ -253,6 +315,50 @@ class Ask(_message.Message):
     targets: Vector
     verifies: bool
     def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., verifies: _Optional[bool] = ...) -> None: ...
+
+class Operator(_message.Message):
+    __slots__ = ("fold", "refit", "noise", "prior")
+    FOLD_FIELD_NUMBER: _ClassVar[int]
+    REFIT_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    PRIOR_FIELD_NUMBER: _ClassVar[int]
+    fold: int
+    refit: bool
+    noise: float
+    prior: float
+    def __init__(self, fold: _Optional[int] = ..., refit: _Optional[bool] = ..., noise: _Optional[float] = ..., prior: _Optional[float] = ...) -> None: ...
+
+class InquiryColumn(_message.Message):
+    __slots__ = ("kind", "probe", "operator")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    probe: int
+    operator: Operator
+    def __init__(self, kind: _Optional[str] = ..., probe: _Optional[int] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
+
+class Inquiry(_message.Message):
+    __slots__ = ("run", "question", "attempt", "kind", "part", "step", "columns", "scalars", "targets")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SCALARS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    question: int
+    attempt: int
+    kind: str
+    part: str
+    step: int
+    columns: _containers.RepeatedCompositeFieldContainer[InquiryColumn]
+    scalars: _containers.RepeatedScalarFieldContainer[float]
+    targets: Vector
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., part: _Optional[str] = ..., step: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[InquiryColumn, _Mapping]]] = ..., scalars: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("run", "outcome", "reason", "columns", "targets")

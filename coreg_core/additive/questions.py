@@ -1,0 +1,237 @@
+r"""What a training of the additive objective can ask of one site, and in which order: a site holds every question to this.
+
+    LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × tuning_steps → [grid → JOINT] → solve → SMOOTHED → GRADIENT → MODEL
+
+A solve is one affine question, then linear ones. Kinds, columns, steps, shapes and scalars all follow from the terms and from the
+question before; only the numbers in the vectors are the coordinator's. Knows numbers; no message, site or plan.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from coreg_core.additive.exchange import Ask, Column, Operator, Question
+from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive
+
+Solve: TypeAlias = Literal["none", "tuning", "grid", "final"]
+# Questions beside the solves: LABELS, SPREAD, SCORE, SMOOTHER; JOINT; SMOOTHED, GRADIENT, MODEL.
+_BESIDE = 8
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training stands for a site: the last question that it answered, less its numbers."""
+
+    ask: Ask
+    solve: Solve = "none"
+    step: int = 0
+    noise: float = 1.0
+    prior: float = 1.0
+
+    @property
+    def operator(self) -> Operator:
+        """Of the final solve and what follows it."""
+        return Operator(noise=self.noise, prior=self.prior)
+
+
+def most_questions(terms: Additive) -> int:
+    """How many questions of one run a site answers at most, twice what an undisturbed training can ask (as for the agreement)."""
+    solves = terms.tuning_steps + 1 + (terms.rows == "common")
+    return 2 * (solves * (terms.max_rounds + 1) + terms.tuning_steps + _BESIDE)
+
+
+def position_after(terms: Additive, question: Question) -> Position:
+    """Where the training stands once this question is answered."""
+    operator = question.columns[0].operator if question.columns else Operator()
+    at = Position(question.ask, _solve_of(terms, question), question.step)
+    last = question.ask in (Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL) or at.solve == "final"
+    return replace(at, noise=operator.noise, prior=operator.prior) if last else at
+
+
+def question_fault(terms: Additive, n_unlabelled: int, before: Position | None, question: Question) -> str | None:
+    """Why no training under these terms asks this after what it asked before; None where one does.
+
+    Args:
+        terms: of the plan.
+        n_unlabelled: m.
+        before: None at the beginning of an attempt.
+        question: with arrays that are finite.
+    """
+    here = position_after(terms, question)
+    if (here.ask, here.solve, here.step) not in _following(terms, before):
+        after = "at the beginning" if before is None else f"after {_told(before)}"
+        return f"{_told(here)}, which is not what comes {after}."
+    operator = before.operator if before is not None and here.ask is not Ask.FIXED_POINT else here.operator
+    if before is not None and before.solve == "final":
+        operator = before.operator
+    return (
+        _part_fault(before, here, question)
+        or _columns_fault(terms, here, question, operator)
+        or _shape_fault(n_unlabelled, question)
+        or _scalars_fault(here, question)
+    )
+
+
+def grid_columns(terms: Additive) -> tuple[Column, ...]:
+    """The columns of the grid of common rows, in order."""
+    grid = product(NOISE_GRID, PRIOR_GRID, range(terms.folds))
+    return tuple(Column(operator=Operator(fold, False, noise, prior)) for noise, prior, fold in grid)
+
+
+def _told(at: Position) -> str:
+    solve = "" if at.solve == "none" else f" of the {at.solve} solve"
+    return f"a question {at.ask.name}{solve} at step {at.step}"
+
+
+def _solve_of(terms: Additive, question: Question) -> Solve:
+    if question.ask is not Ask.FIXED_POINT:
+        return "none"
+    if any(column.operator.fold is not None for column in question.columns):
+        return "grid"
+    return "tuning" if question.step < terms.tuning_steps else "final"
+
+
+def _following(terms: Additive, before: Position | None) -> list[tuple[Ask, Solve, int]]:
+    """What may come next."""
+    last = terms.tuning_steps
+    final: tuple[Ask, Solve, int] = (Ask.FIXED_POINT, "final", last)
+    grid: tuple[Ask, Solve, int] = (Ask.FIXED_POINT, "grid", last)
+    if before is None:
+        return [(Ask.LABELS if terms.targets == "federation" else Ask.SCORE, "none", 0)]
+
+    def solve(step: int) -> tuple[Ask, Solve, int]:
+        if step < last:
+            return (Ask.FIXED_POINT, "tuning", step)
+        return grid if terms.rows == "common" else final
+
+    match before.ask, before.solve:
+        case Ask.LABELS, _:
+            return [(Ask.SPREAD, "none", 0)]
+        case Ask.SPREAD, _:
+            return [(Ask.SCORE, "none", 0)]
+        case Ask.SCORE, _:
+            return [(Ask.SMOOTHER, "none", 0)]
+        case Ask.SMOOTHER, _:
+            return [solve(0)]
+        case Ask.FIXED_POINT, "tuning":
+            return [(Ask.FIXED_POINT, "tuning", before.step), (Ask.TRACES, "none", before.step)]
+        case Ask.TRACES, _:
+            return [solve(before.step + 1)]
+        case Ask.FIXED_POINT, "grid":
+            return [grid, (Ask.JOINT, "none", last)]
+        case Ask.JOINT, _:
+            return [final]
+        case Ask.FIXED_POINT, _:
+            return [final, (Ask.SMOOTHED, "none", last)]
+        case Ask.SMOOTHED, _:
+            return [(Ask.GRADIENT, "none", last)]
+        case Ask.GRADIENT, _:
+            return [(Ask.MODEL, "none", last)]
+        case _:
+            return []
+
+
+def _part_fault(before: Position | None, here: Position, question: Question) -> str | None:
+    if here.ask is Ask.FIXED_POINT:
+        goes_on = before is not None and (before.ask, before.solve, before.step) == (here.ask, here.solve, here.step)
+        wanted = "linear" if goes_on else "affine"
+    else:
+        wanted = "affine" if here.ask in (Ask.TRACES, Ask.JOINT, Ask.MODEL) else "linear"
+    if question.part != wanted:
+        return f"{_told(here)} with part {question.part!r}, where it is {wanted!r}: labels would be told once more."
+    return None
+
+
+def _columns_fault(terms: Additive, here: Position, question: Question, operator: Operator) -> str | None:
+    probes = tuple(Column("probe", p) for p in range(terms.probes))
+    allowed = terms.rows == "common" and operator.noise in NOISE_GRID and operator.prior in PRIOR_GRID
+    good: bool
+    match here.ask, here.solve:
+        case ((Ask.LABELS | Ask.SPREAD), _):
+            good = not question.columns
+        case ((Ask.SCORE | Ask.SMOOTHER), _):
+            good = question.columns == (Column(),)
+        case Ask.TRACES, _:
+            good = question.columns == (Column(), *probes)
+        case Ask.JOINT, _:
+            good = question.columns == grid_columns(terms)
+        case _, "grid":
+            asked = iter(grid_columns(terms))  # members that are done are asked no more, the others in their order
+            good = all(column in asked for column in question.columns)
+        case _:
+            if not (operator == Operator() or allowed):
+                return (
+                    f"noise times {operator.noise:g} and prior times {operator.prior:g}, which these terms never ask."
+                )
+            every = tuple(replace(column, operator=operator) for column in (Column(), *probes))
+            if here.ask is Ask.FIXED_POINT:
+                # A block of directions may be narrower than its columns; an affine question never is.
+                good = question.columns == every[: len(question.columns) if question.part == "linear" else len(every)]
+            else:
+                good = question.columns == every[:1]
+    wide = here.ask in (Ask.LABELS, Ask.SPREAD) or question.columns
+    return None if good and wide else f"{_told(here)} with columns that these terms never ask together."
+
+
+def _shape_fault(m: int, question: Question) -> str | None:
+    k = len(question.columns)
+    shapes = {
+        Ask.LABELS: (0, 0),
+        Ask.SPREAD: (0, 0),
+        Ask.SCORE: (0, 0),
+        Ask.SMOOTHER: (m, k),
+        Ask.SMOOTHED: (m, 1),
+        Ask.GRADIENT: (m, 2),
+    }
+    expected = shapes.get(question.ask, (2 * m + 1, k))
+    if question.targets.shape != expected:
+        return f"{question.ask.name} at points of shape {question.targets.shape}, expected {expected}."
+    if question.ask is Ask.TRACES and (question.aside is None or question.aside.shape != (m, k - 1)):
+        return f"TRACES without the probes' sum of shape {(m, k - 1)} below its points."
+    return None
+
+
+def _scalars_fault(here: Position, question: Question) -> str | None:
+    least: dict[Ask, tuple[float, ...]] = {
+        Ask.SPREAD: (-np.inf,),
+        Ask.SCORE: (-np.inf, np.finfo(float).tiny),
+        Ask.SMOOTHER: (0.0,),
+        Ask.GRADIENT: (0.0, 0.0),
+    }
+    wanted = least.get(here.ask, ())
+    if here.ask is Ask.FIXED_POINT and question.part == "affine" and here.step:
+        wanted = (np.finfo(float).tiny,)
+    good = len(question.scalars) == len(wanted)
+    if not (good and all(np.isfinite(x) and x >= low for x, low in zip(question.scalars, wanted, strict=True))):
+        return f"{_told(here)} with the scalars {question.scalars}, which are not what it comes with."
+    return None
+
+
+def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tuple[tuple[int, int], int]:
+    """The shape of the vectors and the number of scalars that an answer to this question has; (0, 0) for none."""
+    m, k = n_unlabelled, len(question.columns)
+    match question.ask:
+        case Ask.LABELS:
+            return (0, 0), 2
+        case Ask.SPREAD:
+            return (0, 0), 1
+        case Ask.SCORE:
+            return (m, k), k
+        case Ask.SMOOTHER:
+            return (m, terms.probes), 0
+        case Ask.FIXED_POINT:
+            return question.targets.shape, 0
+        case Ask.TRACES:
+            return (0, 0), 2
+        case Ask.SMOOTHED:
+            return (m + 1, k), 2
+        case Ask.GRADIENT:
+            return (0, 0), 2
+        case Ask.JOINT:
+            return (0, 0), k
+        case Ask.FORECAST:
+            return (0, 0), 3
+        case Ask.MODEL:
+            return (0, 0), 0

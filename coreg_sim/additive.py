@@ -1,0 +1,184 @@
+"""A federation of the additive objective in one process, through the real machines, beside the dense oracle.
+
+Knows both machines and the in-process transport; prints what `coreg-sim run|compare --objective additive` shows.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import typer
+
+from coordinator.driver import Lap, NoMemory, drive
+from coordinator.federation import begin
+from coordinator.jobs.phases import Clocks
+from coordinator.jobs.recorded import Recorded
+from coordinator.observers.rows import Phases, row
+from coordinator.transports.in_process import InProcess
+from coreg_core.additive.model import Expansion
+from coreg_core.additive.oracle import solve_dense
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.additive.terms import Additive
+from coreg_core.errors import Refused
+from coreg_core.outcomes import Outcome, exit_code, told
+from coreg_core.plan import Iteration
+from coreg_core.threads import pin_threads
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import Steps, plan_for, rmse
+from coreg_wire.output import print_json
+from site_agent.federation import Site
+from site_agent.jobs.additive import AdditiveTraining
+
+# The oracle is O(N³) in all labels: beyond these it would be most of the run.
+MOST_LABELS = 4000
+
+
+@dataclass(frozen=True)
+class SimulatedAdditive:
+    """What a run came to. ``off_oracle``: largest difference of the score and the intercept, in deviations of the labels."""
+
+    outcome: Outcome
+    reason: str
+    rounds: int
+    phases: dict[str, dict[str, float]]
+    numbers_sent: int
+    seconds: float
+    certified_gap: float
+    certified_score_bound: float
+    off_oracle: float | None
+    noise: dict[str, float | None]  # of the sites with labels, in units of the federation's label variance
+    own: tuple[Expansion, ...]
+    alone: tuple[Expansion | None, ...]
+
+
+def simulate(problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1) -> SimulatedAdditive:
+    """Run the federation to its end.
+
+    Raises
+    ------
+    Refused
+        a site refused the plan, or all of them together have no label; the message says which.
+    """
+    plan = plan_for(problem, terms, Iteration(threads=threads))
+    pin_threads(threads)
+    sites = {name: Site(name, data) for name, data in problem.sites.items()}
+    transport, steps = InProcess(sites), reporter or Steps()
+    started = time.perf_counter()
+    end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
+    seconds = time.perf_counter() - started
+    jobs = [sites[name].runs.get(plan.run) for name in plan.sites]
+    trained = [job for job in jobs if isinstance(job, AdditiveTraining) and job.result and job.result.additive]
+    if len(trained) < len(jobs):
+        raise Refused(told(end.outcome, end.reason))
+    models = [job.result.additive for job in trained if job.result and job.result.additive]
+    phases = Phases()
+    for step in steps.taken:
+        phases.add(row(step, Lap()))
+    last = steps.taken[-1].progress
+    assert last is not None
+    engines = [job.engine for job in trained]
+    return SimulatedAdditive(
+        outcome=end.outcome,
+        reason=end.reason,
+        rounds=last.round,
+        phases={name: {key: s[key] for key in ("questions", "rounds")} for name, s in phases.spent.items()},
+        numbers_sent=(transport.traffic.sent + transport.traffic.received) // 8,
+        seconds=seconds,
+        certified_gap=float(last.gap.max()),
+        certified_score_bound=float(last.prediction_bound.max()),
+        off_oracle=_off(terms, trained),
+        noise={e.name: e.hypers[-1].noise if e.n_labelled else None for e in engines},
+        own=tuple(m.own for m in models),
+        alone=tuple(m.alone for m in models),
+    )
+
+
+def _off(terms: Additive, trained: list[AdditiveTraining]) -> float | None:
+    engines: list[AdditiveSite] = [job.engine for job in trained]
+    if sum(engine.n_labelled for engine in engines) > MOST_LABELS:
+        return None
+    last = trained[0].last
+    assert last is not None
+    assert last[0].targets is not None
+    operator = last[0].columns[0].operator
+    hypers = [engine.hypers[-1].times(operator.noise, operator.prior) for engine in engines]
+    dense = solve_dense([engine.view for engine in engines], hypers, terms.intercept_prior)
+    s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
+    x = last[0].targets.values[:, 0]
+    return max(float(np.abs(x[: len(s)] - s).max()), abs(float(x[-1]) - dense.intercept))
+
+
+def held_out(problem: Problem, models: tuple[Expansion | None, ...]) -> list[float | None]:
+    """Each site's error on the held-out rows, in its own units; None where it has no such model."""
+    return [
+        None if model is None else rmse(model.predict(X), problem.held_out_y)
+        for model, X in zip(models, problem.held_out, strict=True)
+    ]
+
+
+def _plain(result: SimulatedAdditive) -> dict[str, Any]:
+    return {
+        "objective": "additive",
+        "stop": result.outcome.name,
+        "rounds": result.rounds,
+        "phases": result.phases,
+        "numbers_sent": result.numbers_sent,
+        "seconds": round(result.seconds, 6),
+        "certified_gap": result.certified_gap,
+        "certified_score_bound": result.certified_score_bound,
+        "off_oracle": result.off_oracle,
+        "noise": result.noise,
+    }
+
+
+def _mean(errors: list[float | None]) -> str:
+    known = [e for e in errors if e is not None]
+    return f"{np.mean(known):.4f}" if known else "-"
+
+
+def _rounds(result: SimulatedAdditive) -> str:
+    return ", ".join(f"{phase} {spent['rounds']:.0f}" for phase, spent in result.phases.items() if spent["rounds"])
+
+
+def _against(result: SimulatedAdditive) -> str:
+    if result.off_oracle is None:
+        return f"more than {MOST_LABELS} labels: no dense oracle beside it"
+    return f"{result.off_oracle:.1e} deviations from the dense oracle at most"
+
+
+def run(problem: Problem, printing: Steps, threads: int, *, as_json: bool) -> int:
+    """`coreg-sim run --objective additive`; the exit code."""
+    result = simulate(problem, Additive(), printing, threads)
+    errors, alone = held_out(problem, result.own), held_out(problem, result.alone)
+    if as_json:
+        print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})
+    else:
+        typer.echo(told(result.outcome, result.reason))
+        typer.echo(
+            f"{result.rounds} rounds ({_rounds(result)}), {result.numbers_sent} numbers sent, {result.seconds:.2f} s"
+        )
+        typer.echo(f"J - J* <= {result.certified_gap:.2e}; {_against(result)}")
+        noise = ", ".join(f"{site} {value:.3f}" for site, value in result.noise.items() if value is not None)
+        typer.echo(f"label noise of each site, of the federation's label variance: {noise}")
+        typer.echo(f"held-out rmse of the sites' own models, mean: {_mean(alone)} alone, {_mean(errors)} together")
+    return exit_code(result.outcome)
+
+
+def compare(problem: Problem, threads: int, *, as_json: bool) -> int:
+    """`coreg-sim compare --objective additive`; the exit code."""
+    results = {
+        tolerance: simulate(problem, Additive(final_tolerance=tolerance), threads=threads)
+        for tolerance in (Additive().final_tolerance, 1e-10)
+    }
+    if as_json:
+        rows = [{"final_tolerance": tolerance, **_plain(result)} for tolerance, result in results.items()]
+        print_json({"additive": rows})
+    else:
+        for tolerance, result in results.items():
+            typer.echo(
+                f"final_tolerance {tolerance:g}: {result.outcome.name.lower()}, {result.rounds} rounds ({_rounds(result)}), "
+                f"{result.numbers_sent:,} numbers sent, {result.seconds:.2f} s; {_against(result)}"
+            )
+    return max(exit_code(result.outcome) for result in results.values())

@@ -1,0 +1,42 @@
+"""What an answer of the additive objective tells, in words that an operator understands, and whether labels are in it.
+
+The ledger writes them beside every answer; docs/threat-model.md says the same at length. Knows messages; no file.
+"""
+
+from typing import Literal, TypeAlias
+
+from coreg_core.additive.exchange import Ask
+from coreg_core.messages import Inquiry
+
+_WORDS = {
+    Ask.LABELS: "how many labels this site has, and their sum",
+    Ask.SPREAD: "the sum of squared distances of this site's labels from the federation's mean",
+    Ask.SCORE: "what this site's own model predicts for each shared instance, weighted by how well it predicts",
+    Ask.SMOOTHER: "this site's reading of the shared instances along random signs: no label",
+    Ask.TRACES: "two numbers: how large this site's part is against its start, and how many directions its labels determine",
+    Ask.SMOOTHED: "this site's reading of a vector that the coordinator chose, for the certificate: no label",
+    Ask.GRADIENT: "two numbers for the certificate: the size of a gradient, and of this site's features",
+    Ask.JOINT: "how well scoring together predicts this site's left-out labels: a number a trial and fold",
+    Ask.FORECAST: "squared errors on left-out labels, joined and alone",
+    Ask.MODEL: "nothing: the site was told the point that its model is taken at",
+}
+_AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum, with the labels in them"
+_LINEAR = "the same without the labels: how this site would answer a change"
+_IN_SCALARS = (Ask.LABELS, Ask.SPREAD, Ask.TRACES, Ask.JOINT, Ask.FORECAST)
+# Where labels are in an answer. What noise and prior were tuned to with them is in every later answer, and is not counted.
+Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
+
+
+def words(inquiry: Inquiry) -> str:
+    """What the answer to this question tells."""
+    if inquiry.kind is Ask.FIXED_POINT:
+        return _AFFINE if inquiry.part == "affine" else _LINEAR
+    return _WORDS[inquiry.kind]
+
+
+def labels_in(inquiry: Inquiry) -> Labels:
+    """Where this site's labels are in the answer."""
+    if inquiry.kind in _IN_SCALARS:
+        return "in the scalars"
+    affine = inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine"
+    return "in the vectors" if affine or inquiry.kind is Ask.SCORE else "none"

@@ -1,0 +1,210 @@
+r"""A site's part in one training of the additive objective: begun by a plan, changed by each question, over with `Finished`.
+
+Held to the plan like the agreement's (jobs/training.py): every question must be what the schedule asks at that place, a repeated
+one gets the same answer, another one under an old number is refused. What the site has to remember between questions are a few
+numbers (`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The
+engine keeps factors and those numbers; everything else is a frozen value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coreg_core.additive.exchange import Ask, Column, Question
+from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.model import SiteModel
+from coreg_core.additive.questions import position_after, question_fault
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.additive.smoother import ResidualPolicy
+from coreg_core.additive.terms import Additive
+from coreg_core.errors import BadData, CoregError
+from coreg_core.messages import Ask as AgreementAsk
+from coreg_core.messages import Fault, Finished, Inquiry, PlanAccepted, Share
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from site_agent.data.private import PrivateData
+from site_agent.jobs.factoring import data_digest
+from site_agent.jobs.remembered import Remembered, SiteResult, Verified
+
+
+@dataclass(frozen=True)
+class AdditiveTraining:
+    """See the module's docstring. ``last`` is the last question and its answer."""
+
+    plan: Plan
+    terms: Additive
+    data: PrivateData
+    engine: AdditiveSite
+    acceptance: PlanAccepted
+    most: int
+    remembered: Remembered
+    last: tuple[Inquiry, Share] | None = None
+    faults: int = 0
+    result: SiteResult | None = None
+
+    @property
+    def over(self) -> bool:
+        """The run has ended for this site."""
+        return self.result is not None
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    def answer(self, inquiry: AgreementAsk | Inquiry) -> tuple["AdditiveTraining", Share | Fault]:
+        """The answer to one question, or why there is none."""
+        number = (inquiry.question, inquiry.attempt)
+        if not isinstance(inquiry, Inquiry):
+            reason = "nothing that the plan's objective asks: a question of the agreement."
+            return replace(self, faults=self.faults + 1), Fault(inquiry.run, *number, reason)
+        question = inquiry.asked()
+        if (objection := self._unanswerable(inquiry, question)) is not None:
+            return replace(self, faults=self.faults + 1), Fault(inquiry.run, *number, objection)
+        if self.last is not None and self.last[0] == inquiry:
+            return self._counted(inquiry, question, self.last[1])
+        try:
+            with np.errstate(all="ignore"):
+                share = Share.of(inquiry, self.engine.answer(question))
+        except CoregError as error:
+            return self, Fault(inquiry.run, *number, str(error))
+        except np.linalg.LinAlgError as error:
+            return self, Fault(inquiry.run, *number, f"cannot be computed ({error}).")
+        except MemoryError:
+            return self, Fault(inquiry.run, *number, f"not enough memory to answer with {len(self.data.Z)} instances.")
+        if not (np.isfinite(share.scalars).all() and (share.values is None or share.values.finite)):
+            reason = "its own answer is not finite: features or label column are too large. Scale them."
+            return self, Fault(inquiry.run, *number, reason)
+        return self._counted(inquiry, question, share)
+
+    def _counted(self, inquiry: Inquiry, question: Question, share: Share) -> tuple["AdditiveTraining", Share]:
+        before = self.remembered
+        verified = before.verified
+        repeated = (inquiry.question, inquiry.attempt) in before.asked
+        if inquiry.kind is Ask.MODEL and inquiry.targets is not None and not repeated:
+            verified = (*verified, Verified(inquiry.targets.digest, ()))[-2:]
+        asked = {**before.asked, (inquiry.question, inquiry.attempt): inquiry.digest}
+        here = position_after(self.terms, question)
+        if before.kept is not None and (inquiry.question, inquiry.attempt) < max(asked):
+            here = before.kept.position  # an old question once more: what may come next follows from the newest
+        kept = SiteMemory.of(self.engine, here)
+        remembered = Remembered(before.answered + 1, asked, verified, kept)
+        return replace(self, remembered=remembered, last=(inquiry, share)), share
+
+    def _unanswerable(self, inquiry: Inquiry, question: Question) -> str | None:
+        if self.over:
+            return "the run is over for this site."
+        if not (np.isfinite(inquiry.scalars).all() and (inquiry.targets is None or inquiry.targets.finite)):
+            return "numbers that are not finite."
+        number = (inquiry.question, inquiry.attempt)
+        asked, kept = self.remembered.asked, self.remembered.kept
+        if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
+            if asked[number] != inquiry.digest:
+                return "the same question number came with another question; only the first was answered."
+        else:
+            if asked and number < max(asked):
+                return f"question {inquiry.question} is older than the last answered, {max(asked)[0]}."
+            attempt = max(asked)[1] if asked else inquiry.attempt
+            if not attempt <= inquiry.attempt <= self._most_attempts:
+                return f"attempt {inquiry.attempt}, which no membership of this plan leads to after attempt {attempt}."
+            # Another membership begins the training anew.
+            before = None if kept is None or attempt < inquiry.attempt else kept.position
+            if reason := question_fault(self.terms, len(self.data.Z), before, question):
+                return f"nothing that the plan's training asks: {reason}"
+        if self.remembered.answered >= self.most:
+            return (
+                f"more than {self.most} questions, the most that this agent answers to a plan of "
+                f"max_rounds={self.terms.max_rounds} on these instances, over all runs; its ledger counts them. "
+                "Its operator may allow more (most_questions in policy.toml)."
+            )
+        return None
+
+    @property
+    def _most_attempts(self) -> int:
+        """Every site may be lost once, and taken back and lost again as often as the plan says."""
+        terms = self.plan.membership
+        return len(terms.sites) * (1 + 2 * terms.most_returns)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def finish(self, finished: Finished) -> tuple["AdditiveTraining", str | None]:
+        """The site's model, or what the plan does not allow about this end (a breach of protocol)."""
+        verified = {v.targets for v in self.remembered.verified}
+        model: SiteModel | None = None
+        if finished.targets is not None:
+            if finished.targets.digest not in verified or finished.columns:
+                return self, "a model at another point than the last that this site was asked for."
+            model = self._model(finished)
+        elif finished.outcome is Outcome.CONVERGED and verified:
+            return self, "a run that converged without a model for a site that answered its questions."
+        result = SiteResult(
+            finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0, model, self._findings() if model else ()
+        )
+        return replace(self, result=result), None
+
+    def _model(self, finished: Finished) -> SiteModel | None:
+        kept = self.remembered.kept
+        assert finished.targets is not None
+        assert kept is not None
+        columns = (Column(operator=kept.position.operator),)
+        self.engine.answer(Question(Ask.MODEL, finished.targets.values, columns, "affine", self.terms.tuning_steps))
+        return self.engine.model
+
+    def _findings(self) -> tuple[str, ...]:
+        """What the site's operator should know of the training, in words."""
+        engine = self.engine
+        kept = self.remembered.kept
+        assert kept is not None
+        position = kept.position
+        start, end = engine.hypers[0], engine.hypers[-1].times(position.noise, position.prior)
+        told = [
+            f"own part: prior variance {end.prior:.3g} (it began with {start.prior:.3g}), "
+            "in units of the federation's label variance"
+        ]
+        if engine.n_labelled:
+            told.insert(
+                0,
+                f"label noise of this site: {end.noise:.3g} of the federation's label variance "
+                f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels tell next to nothing",
+            )
+        if engine.smoother is not None:
+            told.append(
+                f"before training, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
+                "below 0.2 little is to be gained, above 0.8 much"
+            )
+        return tuple(told)
+
+
+def begin(
+    plan: Plan,
+    terms: Additive,
+    name: str,
+    data: PrivateData,
+    pin_threads: Callable[[int], int],
+    remembered: Remembered,
+    most: int,
+    policy: ResidualPolicy | None = None,
+) -> AdditiveTraining:
+    """Prepare the site's features under the plan, and be where its ledger says that it was.
+
+    Raises
+    ------
+    CoregError
+        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+    """
+    threads = pin_threads(plan.iteration.threads)
+    try:
+        with np.errstate(all="ignore"):
+            engine = AdditiveSite(
+                data.X, data.y, data.Z, terms, name=name, positions=data.positions, policy=policy or ResidualPolicy()
+            )
+            if remembered.kept is not None:
+                remembered.kept.restore(engine)
+    except MemoryError:
+        raise BadData(f"not enough memory for {terms.landmarks} landmarks and {len(data.Z)} instances.") from None
+    except CoregError:
+        raise
+    except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
+        raise BadData(f"these rows cannot be prepared under kernel={terms.kernel!r} ({error}).") from None
+    digest = data_digest(data, plan.run)
+    # b_v and ‖y_v‖² have no meaning here, and are not told: the labels' moments are sums that LABELS and SPREAD ask for.
+    accepted = PlanAccepted(plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
+    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered)

@@ -1,0 +1,67 @@
+"""What a site writes down of a run, and how a run ended for it: shared by the kinds of job that a site has. Values alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.model import SiteModel
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
+from coreg_core.rounds.columns import Column
+from coreg_core.views import KernelExpansion, Part, Solution
+
+Number: TypeAlias = tuple[int, int]  # question and attempt
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A question whose targets may become the run's result: their digest, and the columns that they were asked with."""
+
+    targets: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a site wrote down of its answers, so that a restart forgets none of it.
+
+    ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
+    ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
+    training of the additive objective has to know to go on.
+    """
+
+    answered: int = 0
+    asked: Mapping[Number, str] = field(default_factory=dict)
+    verified: tuple[Verified, ...] = ()
+    kept: SiteMemory | None = None
+
+
+@dataclass(frozen=True)
+class SiteResult:
+    """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
+
+    ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
+    this site, in words.
+    """
+
+    outcome: Outcome
+    reason: str
+    plan: Plan | None
+    solutions: tuple[Solution, ...]
+    alone: Solution | None
+    shift: float
+    divisor: float
+    additive: SiteModel | None = None
+    findings: tuple[str, ...] = ()
+
+    @property
+    def functions(self) -> tuple[KernelExpansion, ...]:
+        """One for each coupling of the plan; empty where no round was verified."""
+        return tuple(s.function for s in self.solutions)
+
+
+def digest_of(part: Part, targets: str, columns: tuple[Column, ...]) -> str:
+    """What tells a question from another under the same number: its part, its columns and their weights, its targets' digest."""
+    weights = ",".join(f"{column.coupling!r}*{column.weight!r}" for column in columns)
+    return f"{part}:{weights}:{targets}"

@@ -1,0 +1,100 @@
+"""The additive objective as processes over mutual TLS: killed on both sides it ends on the same bits; models predict alone."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from federation import SITES, ends, federation, until, well
+
+from site_agent.model_file import load_model
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+TOML = """
+[federation]
+name = "test"
+sites = {sites}
+[model]
+objective = "additive"
+tuning_steps = {steps}
+probes = 4
+landmarks = 20
+final_tolerance = 1e-12
+[service]
+listen = "127.0.0.1:0"
+[timeouts]
+join = 30
+plan = 30
+round = 30
+stall = 30
+keepalive = 1
+"""
+
+
+def prepare(fed, steps):
+    (fed.folder / "co" / "federation.toml").write_text(TOML.format(sites=json.dumps(list(SITES)), steps=steps))
+    (fed.folder / "policy.toml").write_text('objectives = ["additive"]\n')
+
+
+def values(path):
+    model = load_model(path)
+    parts = [(f.points.tobytes(), f.coef.tobytes()) for f in model.function.functions]
+    return model.function.constant, parts
+
+
+def test_both_sides_are_killed_and_the_bits_are_the_same(tmp_path):
+    with federation(tmp_path) as fed:
+        prepare(fed, steps=40)
+        coordinator = fed.coordinator(store="undisturbed.sqlite")
+        agents = [fed.agent(site, "--policy", "policy.toml", tag="-undisturbed") for site in SITES]
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north-undisturbed")
+        expected = {site: values(tmp_path / f"{site}-undisturbed.model") for site in SITES}
+
+        coordinator = fed.coordinator()
+        agents = {site: fed.agent(site, "--policy", "policy.toml") for site in SITES}
+        until(lambda: fed.rounds() >= 25, 120)
+        agents["south"].send_signal(signal.SIGKILL)
+        ends(agents["south"])
+        stopped_at = fed.rounds()
+        agents["south"] = fed.agent("south", "--policy", "policy.toml")
+        until(lambda: fed.rounds() >= stopped_at + 20, 120)
+        port = fed.address
+        coordinator.send_signal(signal.SIGKILL)
+        ends(coordinator)
+        coordinator = fed.coordinator(listen=port)
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert [ends(agent) for agent in agents.values()] == [0, 0, 0], fed.said("south")
+        assert {site: values(tmp_path / f"{site}.model") for site in SITES} == expected
+
+        said = [json.loads(line) for line in fed.said("coordinator").splitlines()]
+        assert said[-1]["stop"] == "CONVERGED"
+        assert {"final solve", "certificate", "models"} <= set(said[-1]["phases"])
+        well("coreg-agent", "predict", "--model", "north.model", "--data", "north.csv", "--id", "id", cwd=tmp_path)
+        table = [line.split(",") for line in (tmp_path / "north.csv").read_text().splitlines()[1:]]
+        told = [line.split(",")[1] for line in (tmp_path / "predictions.csv").read_text().splitlines()[1:]]
+        errors = [float(p) - float(row[-1]) for p, row in zip(told, table, strict=True) if row[-1]]
+        assert np.sqrt(np.mean(np.square(errors))) < 1.0  # labels have deviation 1.4
+
+
+def test_a_site_without_labels_and_one_whose_policy_does_not_name_the_objective(tmp_path):
+    with federation(tmp_path) as fed:
+        prepare(fed, steps=1)
+        rows = [line for line in (tmp_path / "west.csv").read_text().splitlines() if line.endswith(("y", ","))]
+        (tmp_path / "west.csv").write_text("\n".join(rows) + "\n")
+        coordinator = fed.coordinator()
+        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south", "--policy", "policy.toml")]
+        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("west")
+        assert load_model(tmp_path / "west.model").objective == "additive"
+        assert "label noise of this site" in fed.said("north")
+        assert "label noise of this site" not in fed.said("west")
+
+        coordinator = fed.coordinator("--new")
+        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south")]
+        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        assert ends(coordinator) == 4
+        assert "objectives=['agreement']" in fed.said("coordinator")
+        assert 4 in [ends(agent) for agent in agents]

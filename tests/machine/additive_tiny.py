@@ -1,0 +1,100 @@
+"""A small federation of the additive objective: thirty shared instances, sites a to d, parts that add up."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests/contract imports this as machine.additive_tiny
+from tiny import Pump
+
+from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.oracle import solve_dense
+from coreg_core.additive.terms import Additive
+from coreg_core.plan import Membership, Plan
+from site_agent.data.private import PrivateData
+from site_agent.federation import Site
+from site_agent.jobs.additive import AdditiveTraining
+from site_agent.jobs.remembered import Remembered
+
+UNLABELLED = 30
+NAMES = ("a", "b", "c")
+SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 12, "final_tolerance": 1e-10}
+
+
+def additive_plan(names: Iterable[str] = NAMES, *, run: str = "run-1", **changes: Any) -> Plan:
+    """``changes`` are of the membership or of the terms."""
+    membership = Membership(tuple(names), 2)
+    members = {key: changes.pop(key) for key in ("min_sites", "on_lost", "most_returns") if key in changes}
+    return Plan(run, "tiny", replace(membership, **members), Additive(**(SMALL | changes)))
+
+
+def private_data(name: str, labels: int = 9, *, common: bool = False, noise: float = 0.1) -> PrivateData:
+    """Two columns of eight, whose functions add up to the label."""
+    rng = np.random.default_rng(7)
+    v = "abcd".index(name)
+    A = rng.normal(size=(UNLABELLED + 40, 8))
+    y = 5.0 + 2.0 * sum(np.sin(A[:, 2 * u]) + 0.3 * A[:, 2 * u + 1] ** 2 for u in range(4))
+    y = y + noise * rng.normal(size=len(y))
+    own = np.arange(3 * v, 3 * v + labels) if common else UNLABELLED + 10 * v + np.arange(labels)
+    columns = slice(2 * v, 2 * v + 2)
+    X, Z = np.ascontiguousarray(A[own, columns]), np.ascontiguousarray(A[:UNLABELLED, columns])
+    positions = own.astype(np.int64) if common else None
+    return PrivateData(X, np.ascontiguousarray(y[own]), Z, "ids", name.encode(), positions)
+
+
+def additive_sites(plan: Plan, labels: Mapping[str, int] | None = None, **options: Any) -> dict[str, Site]:
+    given = labels or {}
+    return {name: Site(name, private_data(name, given.get(name, 9), **options)) for name in plan.sites}
+
+
+def restarted(site: Site) -> Site:
+    """The agent in another process: what it remembers went through JSON, as through its ledger."""
+    known = {run: job.remembered for run, job in site.runs.items()}
+
+    def recall(plan: Plan, ids_digest: str) -> Remembered:
+        found = known.get(plan.run, Remembered())
+        if found.kept is None:
+            return found
+        return replace(found, kept=SiteMemory.from_json(json.loads(json.dumps(found.kept.to_json()))))
+
+    return Site(site.name, site._data, replace(site._terms, recall=recall))
+
+
+def job(site: Site, run: str = "run-1") -> AdditiveTraining:
+    found = site.runs[run]
+    assert isinstance(found, AdditiveTraining)
+    return found
+
+
+def undisturbed(plan: Plan, labels: Mapping[str, int] | None = None, **options: Any) -> Pump:
+    return Pump(plan, additive_sites(plan, labels, **options)).join().run()
+
+
+def bits(pump: Pump) -> dict[str, Any]:
+    """Everything that the sites end with: outcome, point and coefficients, byte by byte."""
+    found = {}
+    for name, site in pump.sites.items():
+        assert site.result is not None
+        assert site.result.additive is not None
+        own = site.result.additive.own
+        found[name] = (pump.bits[name], own.constant, [f.coef.tobytes() for f in own.functions])
+    return found
+
+
+def off_the_oracle(pump: Pump, intercept_prior: float = 1.0) -> float:
+    """The largest difference between what messages alone came to and the dense solution, in deviations of the labels."""
+    plan = pump.machine.plan
+    engines = [job(pump.sites[name], plan.run).engine for name in plan.sites]
+    hypers = [engine.hypers[-1] for engine in engines]
+    dense = solve_dense([engine.view for engine in engines], hypers, intercept_prior)
+    s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
+    targets = pump.models[plan.sites[0]].targets
+    assert targets is not None
+    x = targets.values[:, 0]
+    m = len(s)
+    return max(float(np.abs(x[:m] - s).max(initial=0.0)), abs(float(x[-1]) - dense.intercept))
