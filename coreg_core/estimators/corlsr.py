@@ -1,6 +1,7 @@
 r"""Co-regularised least squares regression over any number of views, by five solvers of one problem."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -298,7 +299,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
 
     def _rounds(self, views: list[View], terms: Terms) -> _Fit:
-        schedule = make_schedule(self.solver, terms)
+        # A hundredth is left for the rounding of the functions' coefficients, which no schedule knows of.
+        tolerance, prediction_tolerance = 0.99 * terms.tolerance, 0.99 * terms.prediction_tolerance
+        tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
+        schedule = make_schedule(self.solver, tighter)
         state = run_in_memory(schedule, views)
         models, progress = schedule.models(state), schedule.progress(state)
         assert models is not None
@@ -312,8 +316,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
         own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
-        # A schedule that stagnated by what it could state may be there all the same.
+        # A schedule that stagnated by what it could state may be there all the same; none is that misses its tolerances.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
+        if stop is Stop.CONVERGED:
+            stop = _judged(terms, certificate)
         return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
 
 
