@@ -35,7 +35,7 @@ def well(cwd, module, *arguments):
 
 
 def tables(folder, sites, m, n):
-    """Parts of one smooth function: each site has three columns of nine, two of them correlated with another site's."""
+    """Parts of one smooth function: each site has two columns, correlated with the others'."""
     rng = np.random.default_rng(0)
     total = m + n * len(sites)
     hidden = rng.normal(size=(total, 2 * len(sites)))
@@ -48,7 +48,9 @@ def tables(folder, sites, m, n):
             writer = csv.writer(file)
             writer.writerow(["id", "a", "b", "y"])
             for i in rows:
-                writer.writerow([f"p{i}", *map(repr, X[i, 2 * v : 2 * v + 2].tolist()), "" if i < m else repr(float(y[i]))])
+                writer.writerow(
+                    [f"p{i}", *map(repr, X[i, 2 * v : 2 * v + 2].tolist()), "" if i < m else repr(float(y[i]))]
+                )
 
 
 def main():
@@ -102,7 +104,9 @@ def main():
             print(f"  {phase:<14} {spent['rounds']:>3} rounds {megabytes:>8.1f} MB {spent['seconds']:>7.2f} s")
         questions = [event for event in said if event["event"] == "round"]
         seconds, sent = (sum(event[key] for event in questions) for key in ("seconds", "bytes"))
-        print(f"  {'all':<14} {end['rounds']:>3} rounds {sent / 1e6:>8.1f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
+        print(
+            f"  {'all':<14} {end['rounds']:>3} rounds {sent / 1e6:>8.1f} MB {seconds:>7.2f} s; {wall:.1f} s with joining"
+        )
         print(f"  agents ended with {codes}; {json.dumps(end['last'])}")
 
 

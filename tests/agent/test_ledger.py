@@ -210,7 +210,7 @@ def test_what_the_chain_shows_and_what_it_does_not_is_said(tmp_path):
     told = CliRunner().invoke(app, ["ledger", str(tmp_path / "l")])
     assert told.exit_code == 0
     last = told.output.splitlines()[-1]
-    assert last.startswith("7 entries; the chain is whole up to the last line")
+    assert last.startswith("8 entries; the chain is whole up to the last line")
     assert "cut off" in last
     for words in (["ledger", "--help"], ["--help"]):
         page = " ".join(CliRunner().invoke(app, words).output.split())

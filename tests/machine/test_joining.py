@@ -249,7 +249,13 @@ def test_a_site_that_accepts_twice_in_a_session_counts_once() -> None:
 
 @pytest.mark.parametrize(
     "terms",
-    [{"bound": float("nan")}, {"bound": -1.0}, {"squared_norm": float("inf")}, {"scale": -1.0}, {"plan_digest": "other"}],
+    [
+        {"bound": float("nan")},
+        {"bound": -1.0},
+        {"squared_norm": float("inf")},
+        {"scale": -1.0},
+        {"plan_digest": "other"},
+    ],
 )
 def test_an_acceptance_that_cannot_be_used_excludes_the_site(terms: dict[str, object]) -> None:
     machine = planned()
