@@ -37,6 +37,7 @@ from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
 from site_agent.jobs.remembered import Remembered, Verified
+from site_agent.jobs.training import digest_of
 
 GENESIS = "0" * 64
 
@@ -195,10 +196,10 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
             answered += 1
             if run == plan.run:
                 number = (entry["question"], entry["attempt"])
+                columns = tuple(Column(*column) for column in entry["columns"])
                 if entry["verifies"] and number not in asked:
-                    columns = tuple(Column(*column) for column in entry["columns"])
                     verified.append(Verified(entry["target"], columns))
-                asked[number] = f"{entry['part']}:{entry['target']}"
+                asked[number] = digest_of(entry["part"], entry["target"], columns)
     return Remembered(answered, asked, tuple(verified[-2:]), kept)
 
 

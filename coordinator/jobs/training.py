@@ -4,6 +4,8 @@ Handlers of a `Reaction`; the table that calls them is in machine.py. Sums are t
 arrival. What questions and answers mean is the computation's business.
 """
 
+import numpy as np
+
 from coordinator import notices
 from coordinator.jobs import asking, delivery, membership
 from coordinator.jobs.phases import Phase, Turn
@@ -80,18 +82,38 @@ def settle(reaction: Reaction) -> None:
         _step(reaction)
 
 
+def _largest(answer: Prediction | Share) -> float:
+    scalars = answer.scalars if isinstance(answer, Share) else ()
+    vectors = 0.0 if answer.values is None else float(np.abs(answer.values.values).max())
+    return max([vectors, *map(abs, scalars)])
+
+
 def _step(reaction: Reaction) -> None:
     """The sum, what it shows, and what comes next."""
-    live, recorded = reaction.live, reaction.recorded
+    live = reaction.live
     assert live.ask is not None
+    ask, recorded = live.ask, reaction.recorded
     assert recorded.computation is not None
-    ask = live.ask
     # In site order, so that arrival order cannot change a bit.
-    taken = recorded.computation.step_of(ask, [live.answers[site] for site in live.asked], recorded.state)
+    with np.errstate(over="ignore", invalid="ignore"):  # judged below, in words
+        taken = recorded.computation.step_of(ask, [live.answers[site] for site in live.asked], recorded.state)
+    if not (np.isfinite(taken.scalars).all() and (taken.total is None or taken.total.finite)):
+        # Finite answers whose sum is none: whoever has the largest cannot be meant.
+        worst = max(live.asked, key=lambda site: _largest(live.answers[site]))
+        what = "predictions" if isinstance(live.answers[worst], Prediction) else "answers"
+        reason = (
+            f"{worst}: its {what} to question {ask.question} are so large that their sum overflows. Check its features."
+        )
+        membership.exclude(reaction, worst, Outcome.SITE_FAULT, reason)
+        return
     try:
         reaction.record(taken)
     except BadData as error:  # all the sites together have too little; nobody is at fault
         delivery.end(reaction, Outcome.REFUSED, str(error))
+        return
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:  # no honest sites' sum does this
+        reason = f"the sum of the answers to question {ask.question} cannot be used ({error})."
+        delivery.end(reaction, Outcome.SITE_FAULT, reason)
         return
     recorded = reaction.recorded
     assert recorded.computation is not None

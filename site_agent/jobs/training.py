@@ -14,8 +14,9 @@ from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
+from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import question_fault, weight_of
-from coreg_core.views import Solution, View
+from coreg_core.views import Part, Solution, View
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
@@ -128,14 +129,21 @@ def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Trai
     verified = before.verified
     if ask.verifies and (ask.question, ask.attempt) not in before.asked:  # repeated, it is one question
         verified = (*verified, Verified(ask.targets.digest, ask.columns))[-2:]
-    asked = {**before.asked, (ask.question, ask.attempt): question_digest(ask)}
+    digest = question_digest(ask)
+    asked = {**before.asked, (ask.question, ask.attempt): digest}
     remembered = Remembered(before.answered + 1, asked, verified)
     return replace(training, remembered=remembered, last=(ask, prediction)), prediction
 
 
 def question_digest(ask: Ask) -> str:
-    """What tells a question from another under the same number: its part and its targets."""
-    return f"{ask.part}:{ask.targets.digest}"
+    """`digest_of` a question."""
+    return digest_of(ask.part, ask.targets.digest, ask.columns)
+
+
+def digest_of(part: Part, targets: str, columns: tuple[Column, ...]) -> str:
+    """What tells a question from another under the same number: its part, its columns and their weights, its targets' digest."""
+    weights = ",".join(f"{column.coupling!r}*{column.weight!r}" for column in columns)
+    return f"{part}:{weights}:{targets}"
 
 
 def _unanswerable(training: Training, ask: Ask) -> str | None:

@@ -191,8 +191,6 @@ def test_a_question_that_is_repeated_is_one_question(agent: Agent, restart: bool
     assert agent.site.breach is None
 
 
-# XXX boss: `question_digest` has no columns, so an older question, or any after a restart, may come with other weights.
-@pytest.mark.xfail
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_repeated_question_has_the_weights_that_it_had(agent: Agent, restart: bool) -> None:
     fewer = tuple(Column(lam, consensus_weight(lam, 2)) for lam in COUPLING)
@@ -457,9 +455,6 @@ class _Huge(Site):
         ]
 
 
-# XXX boss: the sum of finite answers may overflow; the coordinator then asks a question that is not finite, which a site's
-# codec takes for a breach (the agents end with "the coordinator broke the protocol", and the run stalls).
-@pytest.mark.xfail
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @pytest.mark.parametrize("schedule", ["conjugate-gradients", "consensus"])
 def test_no_question_is_asked_that_is_not_finite(schedule: str) -> None:
