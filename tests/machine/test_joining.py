@@ -253,7 +253,7 @@ def test_a_site_that_accepts_twice_in_a_session_counts_once() -> None:
         {"bound": float("nan")},
         {"bound": -1.0},
         {"squared_norm": float("inf")},
-        {"scale": -1.0},
+        {"squared_norm": -1.0},
         {"plan_digest": "other"},
     ],
 )
