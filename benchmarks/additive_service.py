@@ -35,7 +35,7 @@ def well(cwd, module, *arguments):
 
 
 def tables(folder, sites, m, n):
-    """Parts of one smooth function: each site has three columns of nine, two of them correlated with another site's."""
+    """Parts of one smooth function: each site has two columns, correlated with the others'."""
     rng = np.random.default_rng(0)
     total = m + n * len(sites)
     hidden = rng.normal(size=(total, 2 * len(sites)))

@@ -36,7 +36,8 @@ from coreg_core.messages import (
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
-from site_agent.jobs.remembered import Remembered, Verified, digest_of
+from site_agent.jobs.remembered import Remembered, Verified
+from site_agent.jobs.training import digest_of
 
 GENESIS = "0" * 64
 

@@ -12,7 +12,7 @@ from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
 from coordinator.records import Snapshot
 from coreg_core.errors import BadData
-from coreg_core.messages import Ask, Fault, Inquiry, Prediction, Share, Vector
+from coreg_core.messages import Ask, Fault, Inquiry, Prediction, Share
 from coreg_core.outcomes import Outcome
 
 SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run is taken up again
@@ -82,19 +82,27 @@ def settle(reaction: Reaction) -> None:
         _step(reaction)
 
 
+def _largest(answer: Prediction | Share) -> float:
+    scalars = answer.scalars if isinstance(answer, Share) else ()
+    vectors = 0.0 if answer.values is None else float(np.abs(answer.values.values).max())
+    return max([vectors, *map(abs, scalars)])
+
+
 def _step(reaction: Reaction) -> None:
     """The sum, what it shows, and what comes next."""
-    live, recorded = reaction.live, reaction.recorded
+    live = reaction.live
     assert live.ask is not None
+    ask, recorded = live.ask, reaction.recorded
     assert recorded.computation is not None
-    ask = live.ask
     # In site order, so that arrival order cannot change a bit.
     with np.errstate(over="ignore", invalid="ignore"):  # judged below, in words
         taken = recorded.computation.step_of(ask, [live.answers[site] for site in live.asked], recorded.state)
-    if taken.total is not None and not taken.total.finite:  # whoever has the largest number cannot be meant
-        worst = max(live.asked, key=lambda site: _largest(live.answers[site].values))
+    if not (np.isfinite(taken.scalars).all() and (taken.total is None or taken.total.finite)):
+        # Finite answers whose sum is none: whoever has the largest cannot be meant.
+        worst = max(live.asked, key=lambda site: _largest(live.answers[site]))
+        what = "predictions" if isinstance(live.answers[worst], Prediction) else "answers"
         reason = (
-            f"{worst}: its answer to question {ask.question} is so large that the sum overflows. Check its features."
+            f"{worst}: its {what} to question {ask.question} are so large that their sum overflows. Check its features."
         )
         membership.exclude(reaction, worst, Outcome.SITE_FAULT, reason)
         return
@@ -102,6 +110,10 @@ def _step(reaction: Reaction) -> None:
         reaction.record(taken)
     except BadData as error:  # all the sites together have too little; nobody is at fault
         delivery.end(reaction, Outcome.REFUSED, str(error))
+        return
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError) as error:  # no honest sites' sum does this
+        reason = f"the sum of the answers to question {ask.question} cannot be used ({error})."
+        delivery.end(reaction, Outcome.SITE_FAULT, reason)
         return
     recorded = reaction.recorded
     assert recorded.computation is not None
@@ -121,10 +133,6 @@ def _step(reaction: Reaction) -> None:
         membership.regroup(reaction, [*recorded.participants, *back])
     else:
         asking.next_question(reaction)
-
-
-def _largest(vector: Vector | None) -> float:
-    return 0.0 if vector is None else float(np.abs(vector.values).max(initial=0.0))
 
 
 # --- time ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from coreg_core.additive.model import SiteModel
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
-from coreg_core.views import KernelExpansion, Part, Solution
+from coreg_core.views import KernelExpansion, Solution
 
 Number: TypeAlias = tuple[int, int]  # question and attempt
 
@@ -59,9 +59,3 @@ class SiteResult:
     def functions(self) -> tuple[KernelExpansion, ...]:
         """One for each coupling of the plan; empty where no round was verified."""
         return tuple(s.function for s in self.solutions)
-
-
-def digest_of(part: Part, targets: str, columns: tuple[Column, ...]) -> str:
-    """What tells a question from another under the same number: its part, its columns and their weights, its targets' digest."""
-    weights = ",".join(f"{column.coupling!r}*{column.weight!r}" for column in columns)
-    return f"{part}:{weights}:{targets}"

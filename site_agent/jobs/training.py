@@ -14,11 +14,12 @@ from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
+from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import question_fault, weight_of
-from coreg_core.views import Solution, View
+from coreg_core.views import Part, Solution, View
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
-from site_agent.jobs.remembered import Remembered, SiteResult, Verified, digest_of
+from site_agent.jobs.remembered import Remembered, SiteResult, Verified
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,12 @@ def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Trai
 def question_digest(ask: Ask) -> str:
     """`digest_of` a question."""
     return digest_of(ask.part, ask.targets.digest, ask.columns)
+
+
+def digest_of(part: Part, targets: str, columns: tuple[Column, ...]) -> str:
+    """What tells a question from another under the same number: its part, its columns and their weights, its targets' digest."""
+    weights = ",".join(f"{column.coupling!r}*{column.weight!r}" for column in columns)
+    return f"{part}:{weights}:{targets}"
 
 
 def _unanswerable(training: Training, ask: Ask) -> str | None:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -314,3 +315,38 @@ def test_common_rows_need_every_labelled_row_among_the_shared_ones() -> None:
     [refusal] = Site("a", private_data("a")).handle(plan)
     assert isinstance(refusal, PlanRefused)
     assert "rows=" in refusal.reason
+
+
+# --- answers that cannot be used ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"values": None}, "expected"),
+        ({"values": Vector(np.ones((30, 1)))}, "expected"),
+        ({"scalars": (1.0,)}, "expected"),
+        ({"values": Vector(np.full((61, 3), np.nan))}, "NaN or infinity"),
+        ({"values": Vector(np.full((61, 3), 1e308))}, "overflows"),
+    ],
+)
+def test_a_share_that_cannot_be_used_excludes_its_site_by_name(changed: dict[str, Any], said: str) -> None:
+    plan = additive_plan()
+    sites = additive_sites(plan)
+    for name in ("b", "c") if said == "overflows" else ("b",):
+        sites[name].handle = lying(sites[name].handle, changed)  # type: ignore[method-assign]
+    pump = Pump(plan, sites).join().run()
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.SITE_FAULT
+    assert said in pump.end.reason
+    assert pump.end.reason.startswith("b: ")
+
+
+def lying(handle: Any, changed: dict[str, Any]) -> Any:
+    def lie(message: ToSite) -> list[FromSite]:
+        answers = handle(message)
+        if isinstance(message, Inquiry) and message.kind is Ask.FIXED_POINT:
+            return [replace(answer, **changed) for answer in answers]
+        return answers
+
+    return lie
