@@ -230,8 +230,10 @@ def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float6
 
     Source: Brefeld et al. (2006), Propositions 3.1 and 3.2. O((Σ p_v)³).
 
-    Raises:
-        SingularSystem: repeated rows, or a kernel so wide that K squared is singular in floating point.
+    Raises
+    ------
+    SingularSystem
+        repeated rows, or a kernel so wide that K squared is singular in floating point.
     """
     M = len(views)
     ends = np.cumsum([0] + [view.K.shape[0] for view in views])
@@ -255,9 +257,12 @@ def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Fl
 
     Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
 
-    Raises:
-        UsageError: not two views.
-        SingularSystem: as `solve_stacked`.
+    Raises
+    ------
+    UsageError
+        not two views.
+    SingularSystem
+        as `solve_stacked`.
     """
     if len(views) != 2:
         raise UsageError(f"the partitioned inverse is for two views, not {len(views)}; use solve_stacked.")
