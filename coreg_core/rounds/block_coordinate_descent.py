@@ -23,12 +23,10 @@ from coreg_core.rounds.schedule import (
     FinalTargets,
     Progress,
     Query,
-    Stop,
     Terms,
-    code_of,
+    all_stopped,
     column_norms,
-    shown_residual,
-    stops_of,
+    progress_of,
 )
 
 PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so what is left is rounding
@@ -126,12 +124,9 @@ class BlockCoordinateDescent:
         least_round = np.where(gap < state.least_gap, state.round, state.least_round)
         stops = state.stops.copy()
         for j in np.flatnonzero(running):
-            stop = terms.stop_of(float(gap[j]), float(bound[j]))
-            if stop is None and state.round - least_round[j] >= PATIENCE:
-                stop = Stop.STAGNATED
-            if stop is None and state.round >= terms.max_rounds:
-                stop = Stop.MAX_ROUNDS
-            stops[j] = 0 if stop is None else code_of(stop)
+            stuck = bool(state.round - least_round[j] >= PATIENCE)
+            last = state.round >= terms.max_rounds
+            stops[j] = terms.code_after(float(gap[j]), float(bound[j]), stuck=stuck, last=last)
         return replace(
             state,
             verified_targets=state.targets,
@@ -145,14 +140,11 @@ class BlockCoordinateDescent:
 
     def progress(self, state: SweepState) -> Progress | None:
         """The last complete sweep; every one is verified."""
-        if np.isinf(state.residual).any():
-            return None
-        residual = shown_residual(state.residual, self.weights)
-        return Progress(state.round, True, residual, state.gap, state.prediction_bound, stops_of(state.stops))
+        return progress_of(state, self.weights, verified=True)
 
     def finished(self, state: SweepState) -> bool:
         """Every column has stopped."""
-        return bool((state.stops > 0).all())
+        return all_stopped(state)
 
     def models(self, state: SweepState) -> FinalTargets | None:
         """What each site answered in the last complete sweep."""

@@ -25,13 +25,11 @@ from coreg_core.rounds.schedule import (
     FinalTargets,
     Progress,
     Query,
-    Stop,
     Terms,
-    code_of,
+    all_stopped,
     column_norms,
     normalised,
-    shown_residual,
-    stops_of,
+    progress_of,
 )
 
 VERIFY_EVERY = 20
@@ -69,8 +67,6 @@ class GradientState(ArrayState):
     gap: Float64[Arr, " k"]
     prediction_bound: Float64[Arr, " k"]
     certified_residual: Float64[Arr, " k"]
-    certified_gap: Float64[Arr, " k"]
-    certified_prediction_bound: Float64[Arr, " k"]
     strikes: Int64[Ints, " k"]
     stops: Int64[Ints, " k"]
 
@@ -115,8 +111,6 @@ class ConjugateGradient:
             gap=infinite,
             prediction_bound=infinite,
             certified_residual=infinite,
-            certified_gap=infinite,
-            certified_prediction_bound=infinite,
             strikes=codes,
             stops=codes,
         )
@@ -189,13 +183,10 @@ class ConjugateGradient:
             least_residual[j] = min(norms[j], least_residual[j])
             least_energy[j] = min(energy, least_energy[j])
             strikes[j] = strikes[j] + 1 if stuck else 0
-            stop = self.terms.stop_of(c.gap, c.prediction_bound)
-            if stop is None and (strikes[j] >= STRIKES or norms[j] == 0.0):
-                stop = Stop.STAGNATED
+            stuck = bool(strikes[j] >= STRIKES or norms[j] == 0.0)
             # A direction and the verification after it take two rounds; where only one is left, the run ends.
-            if stop is None and state.round + 2 > self.terms.max_rounds:
-                stop = Stop.MAX_ROUNDS
-            stops[j] = 0 if stop is None else code_of(stop)
+            last = state.round + 2 > self.terms.max_rounds
+            stops[j] = self.terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
             residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
             r[:, j] = true[:, j]
             rr_new = float(np.dot(r[:, j], r[:, j]))
@@ -222,8 +213,6 @@ class ConjugateGradient:
             gap=gap,
             prediction_bound=bound,
             certified_residual=residual,
-            certified_gap=gap,
-            certified_prediction_bound=bound,
             strikes=strikes,
             stops=stops,
         )
@@ -241,20 +230,11 @@ class ConjugateGradient:
 
     def progress(self, state: GradientState) -> Progress | None:
         """The last round: certified when it was verified, an estimate from the recursion otherwise."""
-        if np.isinf(state.residual).any():
-            return None
-        return Progress(
-            state.round,
-            bool(state.verified),
-            shown_residual(state.residual, self.weights),
-            state.gap,
-            state.prediction_bound,
-            stops_of(state.stops),
-        )
+        return progress_of(state, self.weights, verified=bool(state.verified))
 
     def finished(self, state: GradientState) -> bool:
         """Every column has stopped."""
-        return bool((state.stops > 0).all())
+        return all_stopped(state)
 
     def models(self, state: GradientState) -> FinalTargets | None:
         """The answers at the last verified z."""

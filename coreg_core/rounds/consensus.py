@@ -19,12 +19,10 @@ from coreg_core.rounds.schedule import (
     FinalTargets,
     Progress,
     Query,
-    Stop,
     Terms,
-    code_of,
+    all_stopped,
     column_norms,
-    shown_residual,
-    stops_of,
+    progress_of,
 )
 
 # ‖r‖ falls in every exact step (r ← mean R_v r, and 0 ⪯ R_v ≺ I); without a new least value in this many rounds what
@@ -90,12 +88,9 @@ class Consensus:
                 float(residual[j]), float(scale[j]), float(self.weights[j]), bounds, terms.response_error, terms.shift
             )
             gap[j], bound[j] = c.gap, c.prediction_bound
-            stop = terms.stop_of(c.gap, c.prediction_bound)
-            if stop is None and state.round - least_round[j] >= PATIENCE:
-                stop = Stop.STAGNATED
-            if stop is None and state.round + 1 >= terms.max_rounds:
-                stop = Stop.MAX_ROUNDS
-            stops[j] = 0 if stop is None else code_of(stop)
+            stuck = bool(state.round - least_round[j] >= PATIENCE)
+            last = state.round + 1 >= terms.max_rounds
+            stops[j] = terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
         return replace(
             state,
             round=state.round + 1,
@@ -111,14 +106,11 @@ class Consensus:
 
     def progress(self, state: ConsensusState) -> Progress | None:
         """Every round is verified."""
-        if np.isinf(state.residual).any():
-            return None
-        residual = shown_residual(state.residual, self.weights)
-        return Progress(state.round, True, residual, state.gap, state.prediction_bound, stops_of(state.stops))
+        return progress_of(state, self.weights, verified=True)
 
     def finished(self, state: ConsensusState) -> bool:
         """Every column has stopped."""
-        return bool((state.stops > 0).all())
+        return all_stopped(state)
 
     def models(self, state: ConsensusState) -> FinalTargets | None:
         """The answers at the z that was asked last."""

@@ -154,6 +154,15 @@ class Terms:
         met = gap <= self.tolerance * self.initial_objective and prediction_bound <= self.prediction_tolerance
         return Stop.CONVERGED if met else None
 
+    def code_after(self, gap: float, prediction_bound: float, *, stuck: bool, last: bool) -> int:
+        """How a column stands after a verified round: converged, else stagnated where it is stuck, else out of rounds."""
+        stop = self.stop_of(gap, prediction_bound)
+        if stop is None and stuck:
+            stop = Stop.STAGNATED
+        if stop is None and last:
+            stop = Stop.MAX_ROUNDS
+        return 0 if stop is None else code_of(stop)
+
 
 @runtime_checkable
 class State(Protocol):
@@ -267,6 +276,19 @@ def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
     """One stop for all columns: the most severe, or None while any is running."""
     codes = [_COLUMN_STOPS.index(s) for s in stops]
     return None if 0 in codes else _COLUMN_STOPS[max(codes)]
+
+
+def progress_of(state: Any, weights: Float64[Arr, " k"], *, verified: bool) -> Progress | None:
+    """What the last complete round showed, from a state's fields of the same names; None before the first."""
+    if np.isinf(state.residual).any():
+        return None
+    residual = shown_residual(state.residual, weights)
+    return Progress(state.round, verified, residual, state.gap, state.prediction_bound, stops_of(state.stops))
+
+
+def all_stopped(state: Any) -> bool:
+    """Every column has stopped."""
+    return bool((state.stops > 0).all())
 
 
 def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"]]:
