@@ -30,8 +30,10 @@ def block_rows(row_length: int) -> int:
 def as_matrix(values: Any, name: str) -> Arr:
     """``values`` as a C-contiguous float64 matrix, not copied when it is one already.
 
-    Raises:
-        BadData: not two-dimensional, not numeric, or not finite; the message names the first bad row and column.
+    Raises
+    ------
+    BadData
+        not two-dimensional, not numeric, or not finite; the message names the first bad row and column.
     """
     try:
         matrix = _real(values)
@@ -49,8 +51,10 @@ def as_matrix(values: Any, name: str) -> Arr:
 def as_vector(values: Any, name: str) -> Arr:
     """``values`` as a float64 vector.
 
-    Raises:
-        BadData: not one-dimensional, not numeric, or not finite; the message names the first bad entry.
+    Raises
+    ------
+    BadData
+        not one-dimensional, not numeric, or not finite; the message names the first bad entry.
     """
     try:
         vector = _real(values)

@@ -68,15 +68,24 @@ Span: TypeAlias = EveryPoint | LabelledPoints | Landmarks | LinearFeatures
 class Basis:
     r"""φ(x) = Wᵀ k(B, x): ``points`` B (p, d), ``transform`` W (p, r), with $W^\top K_{BB} W = I_r$.
 
-    Args:
-        kernel: k.
-        points: B.
-        transform: W; its high part where ``transform_low`` is there.
-        transform_low: the low part of a W in double-double.
-        defect: at least ‖Wᵀ K_BB W − I‖₂ of the high part and the low one.
-        narrow: W is so large that only double-double features keep a digit, and only double-double coefficients.
-        n_basis: the dimension of the span, of which ``rank`` are in use; None: all of them.
-        factor: W in integers, which gives the features of a few rows to the last digit.
+    Parameters
+    ----------
+    kernel
+        k.
+    points
+        B.
+    transform
+        W; its high part where ``transform_low`` is there.
+    transform_low
+        the low part of a W in double-double.
+    defect
+        at least ‖Wᵀ K_BB W − I‖₂ of the high part and the low one.
+    narrow
+        W is so large that only double-double features keep a digit, and only double-double coefficients.
+    n_basis
+        the dimension of the span, of which ``rank`` are in use; None: all of them.
+    factor
+        W in integers, which gives the features of a few rows to the last digit.
     """
 
     kernel: Kernel
@@ -201,8 +210,10 @@ def make_basis(
 def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = RANK_TOLERANCE) -> Basis:
     r"""$K_{BB} = E \,\mathrm{diag}(s)\, E^\top$, cut at $s_i > \tau s_{\max}$; $W = E \,\mathrm{diag}(s)^{-1/2}$.
 
-    Raises:
-        UsageError: the kernel is zero on every point (rank 0), so the span holds only the zero function.
+    Raises
+    ------
+    UsageError
+        the kernel is zero on every point (rank 0), so the span holds only the zero function.
     """
     s, E = eigh(kernel(points, points), driver="evd", check_finite=False)
     keep = s > rank_tolerance * max(s[-1], 0.0)
@@ -225,8 +236,10 @@ def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: floa
 
     What is cut is in the open: ``n_basis`` is the span's dimension, ``tail`` bounds what the directions left out can reach.
 
-    Raises:
-        UsageError: the kernel is zero on every point (rank 0), so the span holds only the zero function.
+    Raises
+    ------
+    UsageError
+        the kernel is zero on every point (rank 0), so the span holds only the zero function.
     """
     _, first = np.unique(points, axis=0, return_index=True)
     points = np.ascontiguousarray(points[np.sort(first)])

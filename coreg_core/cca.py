@@ -26,10 +26,14 @@ class CanonicalBasis:
     Under a relative ridge κ the first holds with $E[z z^\top] + \kappa \tau_v I$ in place of E[z zᵀ], where
     $\tau_v = \mathrm{tr}\,E[z z^\top] / M_v$, and every λ is smaller for it.
 
-    Args:
-        first: B₁, (M₁, r).
-        second: B₂, (M₂, r); r = min(M₁, M₂).
-        correlations: λ, (r,), descending, in [0, 1].
+    Parameters
+    ----------
+    first
+        B₁, (M₁, r).
+    second
+        B₂, (M₂, r); r = min(M₁, M₂).
+    correlations
+        λ, (r,), descending, in [0, 1].
     """
 
     first: Float64[Arr, "p r"]
@@ -42,8 +46,10 @@ def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr, int]:
 
     Cost 2N(M₁+M₂)² operations, memory a block and the factor.
 
-    Raises:
-        BadData: there is no row.
+    Raises
+    ------
+    BadData
+        there is no row.
     """
     factor, width, rows = None, 0, 0
     for first, second in blocks:
@@ -66,8 +72,10 @@ def sketch_rows(blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.G
     Source: Avron, Boutsidis, Toledo, Zouzias (2013), with a sparse embedding in place of their Hadamard transform, which
     would want the number of rows in advance.
 
-    Raises:
-        BadData: there is no row.
+    Raises
+    ------
+    BadData
+        there is no row.
     """
     total: Arr | None = None
     width, rows = 0, 0
@@ -92,14 +100,20 @@ def canonical_basis(
     With $R_v^\top R_v = N(E[z z^\top] + \kappa\tau_v I)$ and $U \Lambda V^\top$ the singular value decomposition of
     $R_1^{-\top} F^\top S R_2^{-1}$: $B_1 = \sqrt N R_1^{-1} U$, $B_2 = \sqrt N R_2^{-1} V$.
 
-    Args:
-        first, second: rows, folded or not; the two share their rows.
-        n_rows: N.
-        ridge: κ ≥ 0, relative to the mean second moment of a view's features. Nyström features are nearly collinear: at
-            κ = 0 the directions of rounding error correlate with each other, and perfectly.
+    Parameters
+    ----------
+    first, second
+        rows, folded or not; the two share their rows.
+    n_rows
+        N.
+    ridge
+        κ ≥ 0, relative to the mean second moment of a view's features. Nyström features are nearly collinear: at
+        κ = 0 the directions of rounding error correlate with each other, and perfectly.
 
-    Raises:
-        UsageError: κ is negative, or κ = 0 and a view's features are linearly dependent.
+    Raises
+    ------
+    UsageError
+        κ is negative, or κ = 0 and a view's features are linearly dependent.
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise UsageError(f"cca_ridge={ridge!r}: needs a finite number of at least 0.")
@@ -143,8 +157,10 @@ def canonical_ridge(
 
     Source: McWilliams et al. (2013), Definition 1, equations 3, 4 and 9.
 
-    Raises:
-        UsageError: γ is negative.
+    Raises
+    ------
+    UsageError
+        γ is negative.
     """
     if not (np.isfinite(ridge) and ridge >= 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number of at least 0.")

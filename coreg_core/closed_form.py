@@ -6,9 +6,9 @@ matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2, and the two-view pa
 inside G_v, are singular when rows repeat, and then say so. Knows views and matrices; no rounds, no messages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -30,18 +30,35 @@ def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr
     A mixture of both is solved by conjugate gradients only.
     """
     spectral = [view for view in views if isinstance(view, SpectralView)]
-    if len(spectral) == len(views):
+    if closed_form_of([kind_of(view) for view in views]) == "finite":
         return _reduced_stacked_system(spectral, coupling)
-    known = [
-        view
-        for view in views
-        if isinstance(view, FunctionSpaceView) or (isinstance(view, SpectralView) and view.exact_span)
-    ]
-    if len(known) < len(views):
-        raise UsageError(
-            "the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'."
-        )
+    known = [view for view in views if isinstance(view, FunctionSpaceView | SpectralView)]
     return _precision_weighted_mean(known, coupling)
+
+
+Kind: TypeAlias = Literal["exact", "exact on a finite span", "finite"]
+
+
+def kind_of(view: View) -> Kind:
+    """Which closed forms a view can take part in."""
+    if isinstance(view, SpectralView):
+        return "exact on a finite span" if view.exact_span else "finite"
+    return "exact"
+
+
+def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
+    """The closed form of views of these kinds: the cheaper one of two.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    if "exact" not in kinds:
+        return "finite"
+    if "finite" not in kinds:
+        return "exact"
+    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
 
 
 def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
@@ -49,11 +66,16 @@ def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], 
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
     if weight == 0.0 or m == 0:
-        nought, none = np.zeros((m, 1)), np.zeros(1)
-        mean: Arr = np.mean([view.respond(nought, none)[:, 0] for view in views], axis=0)
+        mean: Arr = np.mean([prediction_alone(view) for view in views], axis=0)
         return mean
     total = pairwise_sum((information(view, weight) for view in views), add_information)
     return precision_weighted_mean(total, weight)
+
+
+def prediction_alone(view: View) -> Float64[Arr, " m"]:
+    """What a site predicts that has nobody to agree with: respond(0, 0)."""
+    prediction: Arr = view.respond(np.zeros((view.n_unlabelled, 1)), np.zeros(1))[:, 0]
+    return prediction
 
 
 Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
@@ -208,8 +230,10 @@ def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float6
 
     Source: Brefeld et al. (2006), Propositions 3.1 and 3.2. O((Σ p_v)³).
 
-    Raises:
-        SingularSystem: repeated rows, or a kernel so wide that K squared is singular in floating point.
+    Raises
+    ------
+    SingularSystem
+        repeated rows, or a kernel so wide that K squared is singular in floating point.
     """
     M = len(views)
     ends = np.cumsum([0] + [view.K.shape[0] for view in views])
@@ -233,9 +257,12 @@ def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Fl
 
     Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
 
-    Raises:
-        UsageError: not two views.
-        SingularSystem: as `solve_stacked`.
+    Raises
+    ------
+    UsageError
+        not two views.
+    SingularSystem
+        as `solve_stacked`.
     """
     if len(views) != 2:
         raise UsageError(f"the partitioned inverse is for two views, not {len(views)}; use solve_stacked.")

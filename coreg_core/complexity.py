@@ -34,10 +34,14 @@ from coreg_core.kernels import Kernel
 class KernelBlocks:
     """One view's kernel matrix by blocks: the paper's A, B, C (and D, E, F for the second view).
 
-    Args:
-        unlabelled: K(Z, Z), (m, m).
-        cross: K(Z, X), (m, l).
-        labelled: K(X, X), (l, l).
+    Parameters
+    ----------
+    unlabelled
+        K(Z, Z), (m, m).
+    cross
+        K(Z, X), (m, l).
+    labelled
+        K(X, X), (l, l).
     """
 
     unlabelled: Float64[Arr, "m m"]
@@ -53,15 +57,23 @@ def kernel_blocks(kernel: Kernel, X: Float64[Arr, "l d"], Z: Float64[Arr, "m d"]
 class CoRegularisedClass:
     """H and J at one coupling; see the module's docstring.
 
-    Args:
-        views: M ≥ 1 views' blocks, of the same m and l.
-        ridge: γ_v > 0, M of them.
-        coupling: λ ≥ 0.
+    Parameters
+    ----------
+    views
+        M ≥ 1 views' blocks, of the same m and l.
+    ridge
+        γ_v > 0, M of them.
+    coupling
+        λ ≥ 0.
 
-    Raises:
-        UsageError: a ridge or the coupling is out of range.
-        BadData: the blocks' shapes differ between views.
-        SingularSystem: (later, from what needs the factor) the coupling is so large that rounding outweighs the identity.
+    Raises
+    ------
+    UsageError
+        a ridge or the coupling is out of range.
+    BadData
+        the blocks' shapes differ between views.
+    SingularSystem
+        (later, from what needs the factor) the coupling is so large that rounding outweighs the identity.
     """
 
     def __init__(self, views: Sequence[KernelBlocks], ridge: Sequence[float], coupling: float):
@@ -192,17 +204,25 @@ def generalisation_bound(
     Holds for every φ in J at once with probability 1 − δ over the labelled sample, for a loss in [0, 1] that is B-Lipschitz in
     its first argument: B = 1 for (τ(ŷ) − y)²/4 with targets in [−1, 1] and τ clipping to it.
 
-    Args:
-        empirical_loss: the mean loss on the labelled rows.
-        complexity: R̂, or anything above it (`CoRegularisedClass.complexity_bounds`).
-        n_labelled: ℓ.
-        lipschitz: B.
-        failure: δ in (0, 1).
+    Parameters
+    ----------
+    empirical_loss
+        the mean loss on the labelled rows.
+    complexity
+        R̂, or anything above it (`CoRegularisedClass.complexity_bounds`).
+    n_labelled
+        ℓ.
+    lipschitz
+        B.
+    failure
+        δ in (0, 1).
 
     Source: Rosenberg and Bartlett (2007), Theorem 2.
 
-    Raises:
-        UsageError: a value out of range.
+    Raises
+    ------
+    UsageError
+        a value out of range.
     """
     if n_labelled < 1 or not 0.0 < failure < 1.0 or lipschitz < 0 or complexity < 0 or empirical_loss < 0:
         raise UsageError(

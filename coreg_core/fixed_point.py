@@ -68,8 +68,10 @@ def is_exact(kernel: Kernel) -> bool:
 def fixed_factor(kernel: Kernel, points: Float64[Arr, "p d"], tolerance: float) -> FixedFactor:
     """Pivots in falling order until one is at most ``tolerance`` times the largest, or none is left.
 
-    Raises:
-        UsageError: the kernel is zero on every point, or is none of `coreg_core.kernels`.
+    Raises
+    ------
+    UsageError
+        the kernel is zero on every point, or is none of `coreg_core.kernels`.
     """
     K, bits = _gram(kernel, points)
     p = len(points)

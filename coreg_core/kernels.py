@@ -120,8 +120,10 @@ class Linear:
 def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: float = 1.0) -> Kernel:
     """The kernel of that name; parameters that it does not have are ignored, as in scikit-learn.
 
-    Raises:
-        UsageError: no kernel has that name, or a parameter is out of range.
+    Raises
+    ------
+    UsageError
+        no kernel has that name, or a parameter is out of range.
     """
     match name:
         case "gaussian":
@@ -160,8 +162,10 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
 
     Source: Brefeld et al. (2006), section 5.
 
-    Raises:
-        UsageError: one row, or identical rows: the rule has no value there.
+    Raises
+    ------
+    UsageError
+        one row, or identical rows: the rule has no value there.
     """
     if kernel not in ("gaussian", "laplacian"):
         return 1.0
@@ -179,8 +183,10 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
 def median_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     r"""$\sigma = \mathrm{median}_{i<j} \|x_i - x_j\|^2$ (the 1-norm, not squared, for the laplacian).
 
-    Raises:
-        UsageError: the median is zero: one row, or at least half of the pairs identical.
+    Raises
+    ------
+    UsageError
+        the median is zero: one row, or at least half of the pairs identical.
     """
     if kernel not in ("gaussian", "laplacian"):
         return 1.0
@@ -194,8 +200,10 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
 
     Source: Brefeld et al. (2006), section 5.
 
-    Raises:
-        UsageError: every row is zero (one row, or identical rows, after centring): the rule has no value there.
+    Raises
+    ------
+    UsageError
+        every row is zero (one row, or identical rows, after centring): the rule has no value there.
     """
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
     return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
@@ -204,8 +212,10 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
     """A bandwidth from "paper", "median", or a positive number given as it is.
 
-    Raises:
-        UsageError: an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    Raises
+    ------
+    UsageError
+        an unknown rule, a rule without a value for these rows, or a number that is not positive.
     """
     match rule:
         case "paper":
@@ -221,8 +231,10 @@ def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) ->
 def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
     """A ridge from "paper" or a positive number given as it is.
 
-    Raises:
-        UsageError: an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    Raises
+    ------
+    UsageError
+        an unknown rule, a rule without a value for these rows, or a number that is not positive.
     """
     match rule:
         case "paper":

@@ -65,8 +65,10 @@ def choose(
 ) -> Chosen:
     """The candidate features and the ridge of least mean squared leave-one-out error; the first where they tie.
 
-    Raises:
-        UsageError: fewer than two rows: with one left out, nothing is left to fit.
+    Raises
+    ------
+    UsageError
+        fewer than two rows: with one left out, nothing is left to fit.
     """
     if len(y) < 2:
         raise UsageError(
@@ -102,8 +104,10 @@ def kernel_rule(
 ) -> tuple[float, float]:
     """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept, as RLSR is.
 
-    Raises:
-        UsageError: one row, an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    Raises
+    ------
+    UsageError
+        one row, an unknown rule, a rule without a value for these rows, or a number that is not positive.
     """
     if bandwidth != "loo" and ridge != "loo":
         return resolve_bandwidth(bandwidth, X, kernel), resolve_ridge(ridge, X)

@@ -78,13 +78,20 @@ def consensus_certificate(
 ) -> Certificate:
     """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
 
-    Args:
-        residual_norm: ‖r‖₂ as computed.
-        scale: ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
-        weight: μ = 2λM.
-        bounds: b_v (M,).
-        response_error: ρ, the largest of the views' `response_error`.
-        shift: at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
+    Parameters
+    ----------
+    residual_norm
+        ‖r‖₂ as computed.
+    scale
+        ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
+    weight
+        μ = 2λM.
+    bounds
+        b_v (M,).
+    response_error
+        ρ, the largest of the views' `response_error`.
+    shift
+        at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
     """
     noise = ROUNDING * scale
     root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
@@ -101,12 +108,18 @@ def with_response_error(
     norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
     view's predictions are √b_v times as far from the optimum's.
 
-    Args:
-        root: √gap by the computed answers.
-        noise: rounding of the predictions themselves, ‖·‖₂.
-        bounds: b_v (M,).
-        response_error: ρ.
-        shift: √Σ ρ_v² F_v, or more.
+    Parameters
+    ----------
+    root
+        √gap by the computed answers.
+    noise
+        rounding of the predictions themselves, ‖·‖₂.
+    bounds
+        b_v (M,).
+    response_error
+        ρ.
+    shift
+        √Σ ρ_v² F_v, or more.
     """
     root = (1.0 + 4.0 * response_error) * root + 2.0 * shift
     return Certificate(root * root, float(np.sqrt(bounds.max())) * root + noise)

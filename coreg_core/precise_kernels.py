@@ -18,8 +18,10 @@ _ENTRIES = 32_768  # of one pass: about 40 temporaries of this size stay in the 
 def precise_kernel(kernel: Kernel, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Pair:
     """k(A, B) as a pair of (a, b) arrays.
 
-    Raises:
-        UsageError: the kernel is none of `coreg_core.kernels`.
+    Raises
+    ------
+    UsageError
+        the kernel is none of `coreg_core.kernels`.
     """
     high, low = np.empty((len(A), len(B))), np.empty((len(A), len(B)))
     step = max(1, _ENTRIES // max(1, len(B)))

@@ -59,8 +59,10 @@ def from_table(
 ) -> Problem:
     """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
 
-    Raises:
-        BadData: fewer columns than sites, or fewer rows than asked for.
+    Raises
+    ------
+    BadData
+        fewer columns than sites, or fewer rows than asked for.
     """
     from site_agent.data.preprocessing import (
         Preprocessing,  # here: polars takes a second to import, and most runs need none

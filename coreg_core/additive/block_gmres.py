@@ -63,8 +63,10 @@ class Memory:
 def memory_for(n_unlabelled: int, n_columns: int, most_bytes: int) -> Memory:
     """Recycling where a basis of `ENOUGH` rounds fits four times; else as long a basis as fits once, and restarts.
 
-    Raises:
-        UsageError: fewer than `LEAST_RESTART` rounds fit.
+    Raises
+    ------
+    UsageError
+        fewer than `LEAST_RESTART` rounds fit.
     """
     for recycle, least in ((True, ENOUGH), (False, LEAST_RESTART)):
         rounds = most_bytes // basis_bytes(n_unlabelled, n_columns, 0, recycle=recycle) - 1
@@ -141,8 +143,10 @@ class GmresState:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """The inverse of `to_arrays`.
 
-        Raises:
-            UsageError: a field is missing, or one is there that the state does not have.
+        Raises
+        ------
+        UsageError
+            a field is missing, or one is there that the state does not have.
         """
         names = {f.name for f in fields(cls)} - {"basis", "directions"}
         parts = {name for name in arrays if "." in name or name == "plain"}
@@ -167,15 +171,24 @@ STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 class BlockGmres:
     """Solves x = T(x) for ``columns``, which share one operator. A value stepped from outside, like the schedules of `rounds`.
 
-    Args:
-        columns: what is solved for.
-        tolerance: of each column, relative to its scale: ‖T(x) − x‖₂ ≤ tolerance · ‖T(0)‖₂.
-        intercept_prior: c, by which the sum of the 1ᵀα becomes the last row of T(x).
-        max_rounds: questions, all told.
-        restart: most blocks of a basis.
-        verify: ask the true residual before it is done.
-        step: which noise and prior the sites answer with (tuning steps made).
-        scalars: told with the affine question.
+    Parameters
+    ----------
+    columns
+        what is solved for.
+    tolerance
+        of each column, relative to its scale: ‖T(x) − x‖₂ ≤ tolerance · ‖T(0)‖₂.
+    intercept_prior
+        c, by which the sum of the 1ᵀα becomes the last row of T(x).
+    max_rounds
+        questions, all told.
+    restart
+        most blocks of a basis.
+    verify
+        ask the true residual before it is done.
+    step
+        which noise and prior the sites answer with (tuning steps made).
+    scalars
+        told with the affine question.
     """
 
     columns: tuple[Column, ...]

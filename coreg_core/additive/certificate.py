@@ -70,13 +70,20 @@ def certify(
 ) -> AdditiveCertificate:
     """All three bounds.
 
-    Args:
-        residual: ρ.
-        smoothed: (D, e), summed.
-        sizes: Σ σ⁻²‖S‖² and Σ σ⁻²‖S‖√n, summed.
-        gradients: Σ τ²‖g‖², summed.
-        reach: Σ τ²‖Z‖₂², summed.
-        intercept_prior: c.
+    Parameters
+    ----------
+    residual
+        ρ.
+    smoothed
+        (D, e), summed.
+    sizes
+        Σ σ⁻²‖S‖² and Σ σ⁻²‖S‖√n, summed.
+    gradients
+        Σ τ²‖g‖², summed.
+    reach
+        Σ τ²‖Z‖₂², summed.
+    intercept_prior
+        c.
     """
     c, e, rho_a = intercept_prior, float(smoothed[-1]), float(residual.rho[-1])
     slack = residual.rounding_a / c + ROUNDING * abs(e) + sizes[1] * residual.rounding_s

@@ -54,8 +54,10 @@ class Forecast:
     def of(cls, terms: Additive, training: TrainingState) -> "Forecast":
         """After this training.
 
-        Raises:
-            UsageError: grouped or open residuals, where a fold cannot choose again: groups are made once.
+        Raises
+        ------
+        UsageError
+            grouped or open residuals, where a fold cannot choose again: groups are made once.
         """
         if terms.residuals != "smoothed":
             raise UsageError(

@@ -53,11 +53,16 @@ def position_after(terms: Additive, question: Question) -> Position:
 def question_fault(terms: Additive, n_unlabelled: int, before: Position | None, question: Question) -> str | None:
     """Why no training under these terms asks this after what it asked before; None where one does.
 
-    Args:
-        terms: of the plan.
-        n_unlabelled: m.
-        before: None at the beginning of an attempt.
-        question: with arrays that are finite.
+    Parameters
+    ----------
+    terms
+        of the plan.
+    n_unlabelled
+        m.
+    before
+        None at the beginning of an attempt.
+    question
+        with arrays that are finite.
     """
     here = position_after(terms, question)
     if (here.ask, here.solve, here.step) not in _following(terms, before):

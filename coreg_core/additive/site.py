@@ -60,18 +60,29 @@ class _Setting:
 class AdditiveSite:
     """A site's half of a training.
 
-    Args:
-        X: labelled rows (n, d), n = 0 allowed.
-        y: labels (n,), in the site's own units.
-        Z: shared instances (m, d), in the federation's order.
-        terms: what the federation agreed on.
-        name: of the site; draws its probes, and stands in errors.
-        positions: where each labelled row stands among the shared instances; needed by common rows.
-        policy: what it allows of its residuals.
+    Parameters
+    ----------
+    X
+        labelled rows (n, d), n = 0 allowed.
+    y
+        labels (n,), in the site's own units.
+    Z
+        shared instances (m, d), in the federation's order.
+    terms
+        what the federation agreed on.
+    name
+        of the site; draws its probes, and stands in errors.
+    positions
+        where each labelled row stands among the shared instances; needed by common rows.
+    policy
+        what it allows of its residuals.
 
-    Raises:
-        BadData: shapes that do not fit.
-        Refused: the terms disclose what the policy does not allow.
+    Raises
+    ------
+    BadData
+        shapes that do not fit.
+    Refused
+        the terms disclose what the policy does not allow.
     """
 
     def __init__(

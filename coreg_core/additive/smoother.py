@@ -134,11 +134,16 @@ def choose_smoother(
 ) -> Smoother:
     r"""Width and η by closed-form leave-one-out over Z for the others' mean score; O(m d²).
 
-    Args:
-        features: the site's candidates, centred over Z.
-        score: what the others together predict on Z; None where nobody else can say anything: ``default`` and η = 1.
-        etas: the grid.
-        default: which candidate without a score.
+    Parameters
+    ----------
+    features
+        the site's candidates, centred over Z.
+    score
+        what the others together predict on Z; None where nobody else can say anything: ``default`` and η = 1.
+    etas
+        the grid.
+    default
+        which candidate without a score.
     """
     if score is None or len(score) == 0:
         return Smoother(default, 1.0, 0.0, _filter(*_spectrum(features[default]), 1.0))
@@ -202,8 +207,10 @@ class ResidualPolicy:
     def require(self, residuals: str, group_size: int, site: str) -> None:
         """Refuse what was not allowed.
 
-        Raises:
-            Refused: grouped or open residuals that this policy does not name, or groups smaller than it asks for.
+        Raises
+        ------
+        Refused
+            grouped or open residuals that this policy does not name, or groups smaller than it asks for.
         """
         if residuals == "open" and not self.open_residuals:
             raise Refused(
@@ -231,8 +238,10 @@ def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
     A function of the rows (a site's standardised columns) and the size alone, never of labels: two groupings of one data set
     that differ by one row would give that row's label by a difference, so whoever serves a site remembers the first one.
 
-    Raises:
-        Refused: fewer rows than one group needs.
+    Raises
+    ------
+    Refused
+        fewer rows than one group needs.
     """
     n = len(rows)
     if n == 0:
@@ -261,8 +270,10 @@ def grouping_digest(groups: Float64[Arr, "g n"]) -> str:
 def require_same_grouping(groups: Float64[Arr, "g n"], before: str | None, site: str) -> str:
     """The digest; the first grouping of a data set is the only one.
 
-    Raises:
-        Refused: this data set went out in other groups before: the difference of two means can be one label.
+    Raises
+    ------
+    Refused
+        this data set went out in other groups before: the difference of two means can be one label.
     """
     digest = grouping_digest(groups)
     if before is not None and before != digest:

@@ -29,27 +29,47 @@ BLEND = 0.8
 class Additive:
     """Sites learn parts that add up, each for the columns that it has.
 
-    Args:
-        kernel: of each site's own part and of its smoother.
-        bandwidth: σ: "loo" (each site's own labels choose between two widths), or a positive number, in standard units.
-        ridge: ν, the start of tuning: "loo", or a positive number.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
-        landmarks: most landmarks a site, drawn from its labelled and the shared rows.
-        seed: of landmarks, probes and folds.
-        targets: "federation" (centred and scaled by mean and deviation of all labels: three summed scalars) or "raw".
-        rows: "private", or "common": labelled instances may be among the shared ids, and scoring together is tuned by folds.
-        residuals: "smoothed"; "grouped" (means over groups of ``group_size`` labels go out) and "open" (labels do) need common
-            rows and every site's word.
-        group_size: k of grouped residuals.
-        intercept_prior: c.
-        tuning_steps: of the evidence; 0 keeps each site's own start.
-        probes: random columns beside the labels, for the traces.
-        tolerance: of a tuning step, and ...
-        final_tolerance: ... of the final solve: ‖T(x) − x‖ relative to ‖T(0)‖.
-        folds: of common rows and forecasts.
-        max_rounds: rounds of vectors in one solve.
-        memory: bytes that the coordinator's basis may take.
+    Parameters
+    ----------
+    kernel
+        of each site's own part and of its smoother.
+    bandwidth
+        σ: "loo" (each site's own labels choose between two widths), or a positive number, in standard units.
+    ridge
+        ν, the start of tuning: "loo", or a positive number.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    landmarks
+        most landmarks a site, drawn from its labelled and the shared rows.
+    seed
+        of landmarks, probes and folds.
+    targets
+        "federation" (centred and scaled by mean and deviation of all labels: three summed scalars) or "raw".
+    rows
+        "private", or "common": labelled instances may be among the shared ids, and scoring together is tuned by folds.
+    residuals
+        "smoothed"; "grouped" (means over groups of ``group_size`` labels go out) and "open" (labels do) need common
+        rows and every site's word.
+    group_size
+        k of grouped residuals.
+    intercept_prior
+        c.
+    tuning_steps
+        of the evidence; 0 keeps each site's own start.
+    probes
+        random columns beside the labels, for the traces.
+    tolerance
+        of a tuning step, and ...
+    final_tolerance
+        ... of the final solve: ‖T(x) − x‖ relative to ‖T(0)‖.
+    folds
+        of common rows and forecasts.
+    max_rounds
+        rounds of vectors in one solve.
+    memory
+        bytes that the coordinator's basis may take.
     """
 
     kernel: KernelName = "gaussian"

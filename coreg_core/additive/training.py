@@ -114,8 +114,10 @@ class Training:
     def start(self, n_unlabelled: int) -> TrainingState:
         """Before the first question.
 
-        Raises:
-            UsageError: the memory that the terms grant holds too few rounds.
+        Raises
+        ------
+        UsageError
+            the memory that the terms grant holds too few rounds.
         """
         m, k = n_unlabelled, len(self.columns)
         memory_for(m, k, self.terms.memory)
@@ -245,8 +247,10 @@ class Training:
     def step_with(self, state: TrainingState, total: Answer) -> TrainingState:
         """The state after the sum of the answers.
 
-        Raises:
-            BadData: no site has a label.
+        Raises
+        ------
+        BadData
+            no site has a label.
         """
         phase = Phase(state.phase)
         vectors = int(total.vectors.size > 0)
@@ -342,8 +346,10 @@ class Training:
 def _require_centred(x: Float64[Arr, " r"], *, q_too: bool) -> None:
     """s, and q where residuals are smoothed, have mean zero over Z, whatever the labels.
 
-    Raises:
-        BadData: a site's features are not centred; two readings of its smoother would differ by deviations.
+    Raises
+    ------
+    BadData
+        a site's features are not centred; two readings of its smoother would differ by deviations.
     """
     s, q, _ = split(x[:, None])
     for name, part in (("s", s), *((("q", q),) if q_too else ())):

@@ -59,12 +59,18 @@ def traces(
 def next_hyper(found: Traces, old: Hyper, start: Hyper, multiplier: float, n_labelled: int) -> Hyper:
     """One step of the fixed point.
 
-    Args:
-        found: at the solution under ``old``.
-        old: σ², τ² now.
-        start: σ₀², τ₀².
-        multiplier: g, the federation's ratio of τ² to its start.
-        n_labelled: of this site; without labels σ² stays, and τ² is drawn to g τ₀².
+    Parameters
+    ----------
+    found
+        at the solution under ``old``.
+    old
+        σ², τ² now.
+    start
+        σ₀², τ₀².
+    multiplier
+        g, the federation's ratio of τ² to its start.
+    n_labelled
+        of this site; without labels σ² stays, and τ² is drawn to g τ₀².
     """
     if n_labelled == 0:
         drawn = found.weight + PRIOR_LABELS * multiplier * start.prior

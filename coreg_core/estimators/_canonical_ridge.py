@@ -43,9 +43,12 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), X_unlabelled (N−n, d) or None: `fit_unlabelled` on all rows, then `fit_labelled`.
 
-        Raises:
-            UsageError: a parameter out of range; the message names it.
-            BadData: tables that do not fit each other, or values that are not finite.
+        Raises
+        ------
+        UsageError
+            a parameter out of range; the message names it.
+        BadData
+            tables that do not fit each other, or values that are not finite.
         """
         X, y = self._validate_labelled(X, y, reset=True)
         tables = [X]

@@ -15,9 +15,12 @@ def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float)
 
     By the Cholesky factor of K + λI: $b = 1^\top A^{-1} Y / 1^\top A^{-1} 1$, $\alpha = A^{-1}(Y - 1b^\top)$.
 
-    Raises:
-        UsageError: λ is not positive.
-        SingularSystem: rows repeat, and λ is below rounding.
+    Raises
+    ------
+    UsageError
+        λ is not positive.
+    SingularSystem
+        rows repeat, and λ is below rounding.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a positive number.")

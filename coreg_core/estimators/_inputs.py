@@ -19,8 +19,10 @@ def generator(random_state: Any) -> np.random.Generator:
 def unlabelled_rows(estimator: Any, X_unlabelled: Any) -> Arr:
     """X_unlabelled (m, d), checked against the table that the estimator was given for X.
 
-    Raises:
-        BadData: it cannot be used; scikit-learn's reason, with the argument's name.
+    Raises
+    ------
+    BadData
+        it cannot be used; scikit-learn's reason, with the argument's name.
     """
     try:
         rows: Arr = validate_data(estimator, X_unlabelled, dtype=np.float64, order="C", reset=False)
@@ -32,8 +34,10 @@ def unlabelled_rows(estimator: Any, X_unlabelled: Any) -> Arr:
 def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
     """One value for all views, or one each.
 
-    Raises:
-        UsageError: another number of them.
+    Raises
+    ------
+    UsageError
+        another number of them.
     """
     if isinstance(value, str) or np.ndim(value) == 0:
         return [value] * n_views
@@ -51,8 +55,10 @@ class TwoClasses:
     def _signs(self, y: Any) -> Arr:
         """Sets ``classes_``, sorted; y as −1 and 1.
 
-        Raises:
-            BadData: one class, or more than two.
+        Raises
+        ------
+        BadData
+            one class, or more than two.
         """
         check_classification_targets(y)
         self.classes_ = np.unique(y)

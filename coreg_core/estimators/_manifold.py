@@ -35,8 +35,10 @@ class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
         """X (n, d), y (n,), X_unlabelled (m, d) or None.
 
-        Raises:
-            UsageError: (a ValueError) a parameter out of range; the message names it.
+        Raises
+        ------
+        UsageError
+            (a ValueError) a parameter out of range; the message names it.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         y, rows = np.asarray(y, dtype=np.float64), X
@@ -95,8 +97,10 @@ def tangents(rows: Arr, neighbours: Ints, dimension: int) -> Arr:
 def check_dimension(dimension: int | None, d: int, n_neighbours: int, most: int) -> int:
     """The tangent spaces' dimension: as given, or as large as ``most``, the features and the neighbours allow.
 
-    Raises:
-        UsageError: it does not fit.
+    Raises
+    ------
+    UsageError
+        it does not fit.
     """
     allowed = max(1, min(d, n_neighbours - 1))
     if dimension is None:

@@ -228,8 +228,10 @@ def _check(v: int, size: float) -> None:
 def check_finite(weights: Sequence[Weights]) -> None:
     """After the last step, which no prediction has judged.
 
-    Raises:
-        UsageError: a weight is not finite, or beyond any use.
+    Raises
+    ------
+    UsageError
+        a weight is not finite, or beyond any use.
     """
     for v, w in enumerate(weights):
         _check(v, float(np.abs(w.v).max(initial=0.0)) * abs(w.a))
@@ -238,8 +240,10 @@ def check_finite(weights: Sequence[Weights]) -> None:
 def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int:
     """A whole number within its limits.
 
-    Raises:
-        UsageError: it is not.
+    Raises
+    ------
+    UsageError
+        it is not.
     """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
@@ -252,8 +256,10 @@ def whole(value: Any, name: str, least: int, most: int | None, what: str) -> int
 def positive(value: Any, name: str) -> float:
     """A positive number.
 
-    Raises:
-        UsageError: it is not.
+    Raises
+    ------
+    UsageError
+        it is not.
     """
     if _number(value) > 0:
         return float(value)
@@ -263,8 +269,10 @@ def positive(value: Any, name: str) -> float:
 def not_negative(value: Any, name: str) -> float:
     """A finite number of at least 0.
 
-    Raises:
-        UsageError: it is not.
+    Raises
+    ------
+    UsageError
+        it is not.
     """
     if _number(value) >= 0:
         return float(value)

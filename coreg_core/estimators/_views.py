@@ -31,8 +31,10 @@ class Dealt:
 def columns_of(views: Any, n_features: int, names: Any = None) -> list[Ints]:
     """The column positions of every view, from slices, positions, booleans or names; None is one view of all columns.
 
-    Raises:
-        UsageError: a view without a column, or with one that the table does not have.
+    Raises
+    ------
+    UsageError
+        a view without a column, or with one that the table does not have.
     """
     if views is None:
         return [np.arange(n_features)]
@@ -67,8 +69,10 @@ def _positions(view: Any, names: Any) -> Any:
 def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
     """y (N,) as floats, NaN where it is missing.
 
-    Raises:
-        BadData: no y, another length, infinite, not numeric, or missing everywhere.
+    Raises
+    ------
+    BadData
+        no y, another length, infinite, not numeric, or missing everywhere.
     """
     name = type(estimator).__name__
     if y is None:
@@ -90,16 +94,25 @@ def deal(
 ) -> Dealt:
     """One table cut into views.
 
-    Args:
-        estimator: whose ``n_features_in_`` and ``feature_names_in_`` are set.
-        X: the table (N, p).
-        y: targets (N,), NaN where missing.
-        views: columns of each view.
-        label_mask: (N, M) booleans: may view v see the label of row i? None: every view sees every label.
-        all_shared: labelled rows are shared instances as well; None: where no target is missing.
+    Parameters
+    ----------
+    estimator
+        whose ``n_features_in_`` and ``feature_names_in_`` are set.
+    X
+        the table (N, p).
+    y
+        targets (N,), NaN where missing.
+    views
+        columns of each view.
+    label_mask
+        (N, M) booleans: may view v see the label of row i? None: every view sees every label.
+    all_shared
+        labelled rows are shared instances as well; None: where no target is missing.
 
-    Raises:
-        BadData: a table, targets or a mask that do not fit each other.
+    Raises
+    ------
+    BadData
+        a table, targets or a mask that do not fit each other.
     """
     table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
     targets = checked_targets(y, len(table), estimator)

@@ -35,38 +35,67 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     (benchmarks/additive_results.txt): a view's own model −5 to −13 % of its error, together −12 to −19 % of the best view's. With
     the *same* labelled rows in every view private rows are no better than views alone: give ``rows="common"`` there.
 
-    Args:
-        views: columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
-        kernel: "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
-        bandwidth: "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
-        ridge: ν, where tuning starts: "loo" or a positive number.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
-        landmarks: most landmarks a view.
-        rows: "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
-        residuals: with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are;
-            exact additive kernel ridge over all rows and columns).
-        group_size: k of grouped residuals, at least 3.
-        tuning_steps: of the evidence; 0 keeps each view's own start.
-        probes: random columns for the traces.
-        tol: of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
-        tuning_tol: of a tuning step.
-        folds: of common rows, and of the forecast.
-        max_rounds: most rounds of one solve.
-        forecast: also forecast the views' gains by folds.
-        random_state: of landmarks, probes and folds.
+    Parameters
+    ----------
+    views
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
+    kernel
+        "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
+    bandwidth
+        "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
+    ridge
+        ν, where tuning starts: "loo" or a positive number.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    landmarks
+        most landmarks a view.
+    rows
+        "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
+    residuals
+        with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are;
+        exact additive kernel ridge over all rows and columns).
+    group_size
+        k of grouped residuals, at least 3.
+    tuning_steps
+        of the evidence; 0 keeps each view's own start.
+    probes
+        random columns for the traces.
+    tol
+        of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
+    tuning_tol
+        of a tuning step.
+    folds
+        of common rows, and of the forecast.
+    max_rounds
+        most rounds of one solve.
+    forecast
+        also forecast the views' gains by folds.
+    random_state
+        of landmarks, probes and folds.
 
-    Attributes:
-        models_: a `SiteModel` a view. intercept_: a. score_unlabelled_: a + s on the shared rows (m,), in units of y.
-        noise_, prior_: σ² and τ², M each, in units of the federation's variance.
-        r2_: with which each view's columns predict the others' score, before anything is trained.
-        gap_, score_bound_: certified: J − J* ≤ gap_, and ‖s̃ − s*‖₂ ≤ score_bound_ in units of y.
-        n_rounds_: exchanges of vectors. n_exchanges_: all of them. stop_: how the final solve ended.
-        forecast_: forecast relative change of the views' error, with ``forecast=True``.
+    Attributes
+    ----------
+    models_
+        a `SiteModel` a view. intercept_: a. score_unlabelled_: a + s on the shared rows (m,), in units of y.
+    noise_, prior_
+        σ² and τ², M each, in units of the federation's variance.
+    r2_
+        with which each view's columns predict the others' score, before anything is trained.
+    gap_, score_bound_
+        certified: J − J* ≤ gap_, and ‖s̃ − s*‖₂ ≤ score_bound_ in units of y.
+    n_rounds_
+        exchanges of vectors. n_exchanges_: all of them. stop_: how the final solve ended.
+    forecast_
+        forecast relative change of the views' error, with ``forecast=True``.
 
-    Raises:
-        BadData: (a ValueError) tables that do not fit each other, or values that are not finite.
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    BadData
+        (a ValueError) tables that do not fit each other, or values that are not finite.
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -119,14 +148,20 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     ) -> Self:
         """Fit one table, or a list of views.
 
-        Args:
-            X: one table (N, p); or, with ``Z_views``, M labelled tables (n_v, d_v).
-            y: targets (N,), NaN where missing: those rows are shared (all rows, with common rows or where none is missing). With
-                ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
-            Z_views: M tables (m, d_v): the same shared instances, in the same order.
-            label_mask: one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
-            positions: list of views with common rows: where each labelled row stands among the shared ones, M vectors of
-                integers.
+        Parameters
+        ----------
+        X
+            one table (N, p); or, with ``Z_views``, M labelled tables (n_v, d_v).
+        y
+            targets (N,), NaN where missing: those rows are shared (all rows, with common rows or where none is missing). With
+            ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
+        Z_views
+            M tables (m, d_v): the same shared instances, in the same order.
+        label_mask
+            one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
+        positions
+            list of views with common rows: where each labelled row stands among the shared ones, M vectors of
+            integers.
         """
         terms = self._terms()
         self.one_table_ = Z_views is None

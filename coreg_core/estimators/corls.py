@@ -34,27 +34,44 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     Source: Rosenberg and Bartlett (2007), section 2; M > 2 is ours.
 
-    Args:
-        loss: "separate" or "mean".
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        views: columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
-        bandwidth: σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a positive number, or a
-            sequence of these, one a view.
-        ridge: γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see above), a positive number, or
-            a sequence.
-        coupling: λ ≥ 0.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
+    Parameters
+    ----------
+    loss
+        "separate" or "mean".
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    views
+        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+    bandwidth
+        σ: "paper", "median", "loo" (leave-one-out of the view's kernel ridge regression), a positive number, or a
+        sequence of these, one a view.
+    ridge
+        γ: "paper" (the rule of Brefeld et al., inverse mean norm), "loo" (its ν over Mℓ, see above), a positive number, or
+        a sequence.
+    coupling
+        λ ≥ 0.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
 
-    Attributes:
-        functions_: the views' kernel expansions. predictions_unlabelled_: (M, m).
-        bandwidth_, ridge_: the values in use, M each.
-        complexity_bounds_: of the empirical Rademacher complexity, Theorem 3.
-        complexity_reduction_: Δ(λ).
+    Attributes
+    ----------
+    functions_
+        the views' kernel expansions. predictions_unlabelled_: (M, m).
+    bandwidth_, ridge_
+        the values in use, M each.
+    complexity_bounds_
+        of the empirical Rademacher complexity, Theorem 3.
+    complexity_reduction_
+        Δ(λ).
 
-    Raises:
-        BadData: (a ValueError) tables that do not fit each other, or values that are not finite.
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    BadData
+        (a ValueError) tables that do not fit each other, or values that are not finite.
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

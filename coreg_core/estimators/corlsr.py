@@ -1,6 +1,7 @@
 r"""Co-regularised least squares regression over any number of views, by five solvers of one problem."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -61,32 +62,53 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/mathematics.md.
 
-    Args:
-        form: "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        views: columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
-        bandwidth: σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
-            these, one a view.
-        ridge: ν: "paper", "loo", a positive number, or a sequence, one a view.
-        coupling: λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
-        solver: "direct" (the closed form that holds for repeated rows too), "stacked" (the paper's own system, which says
-            so when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
-        tol: stop when the certified gap Q − Q* is at most tol · Σ‖y_v‖² ...
-        prediction_tol: ... and the certified error of every view's predictions on Z (2-norm) at most this;
-            None: 1e-9 · max|y|.
-        max_rounds: most rounds; sweeps for Algorithm 1.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
-        rank_tolerance: relative pivot at or below which a direction of the semi-parametric span is cut.
+    Parameters
+    ----------
+    form
+        "exact" (f_v over kernels at X_v ∪ Z) or "semi-parametric" (over kernels at X_v).
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    views
+        columns of each view (slices, positions, booleans or names) of one table; for a list of views it is not needed.
+    bandwidth
+        σ: "paper", "median", "loo" (leave-one-out on the view's own labels), a positive number, or a sequence of
+        these, one a view.
+    ridge
+        ν: "paper", "loo", a positive number, or a sequence, one a view.
+    coupling
+        λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
+    solver
+        "direct" (the closed form that holds for repeated rows too), "stacked" (the paper's own system, which says
+        so when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
+    tol
+        stop when the certified gap Q − Q* is at most tol · Σ‖y_v‖² ...
+    prediction_tol
+        ... and the certified error of every view's predictions on Z (2-norm) at most this;
+        None: 1e-9 · max|y|.
+    max_rounds
+        most rounds; sweeps for Algorithm 1.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    rank_tolerance
+        relative pivot at or below which a direction of the semi-parametric span is cut.
 
-    Attributes:
-        predictions_unlabelled_: (M, m).
-        objective_: Q at the models. disagreement_: its last sum, without λ.
-        n_rounds_: rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
-        gap_, prediction_bound_: certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v; rounding included.
-        rank_: the dimension of each view's span that is in use, M numbers, of n_basis_. Where it is less the models are over
-            the span in use, and cut_cost_ · √Q(0) is at least what the cut costs in √(Q − Q*); the bounds contain it.
-        functions_: the views' kernel expansions. bandwidth_, ridge_: the values in use, M each.
+    Attributes
+    ----------
+    predictions_unlabelled_
+        (M, m).
+    objective_
+        Q at the models. disagreement_: its last sum, without λ.
+    n_rounds_
+        rounds taken (0 for the closed forms). stop_: how they ended, a `Stop`.
+    gap_, prediction_bound_
+        certified: Q − Q* ≤ gap_, and ‖ŷ_v − ŷ_v*‖₂ ≤ prediction_bound_ for every v; rounding included.
+    rank_
+        the dimension of each view's span that is in use, M numbers, of n_basis_. Where it is less the models are over
+        the span in use, and cut_cost_ · √Q(0) is at least what the cut costs in √(Q − Q*); the bounds contain it.
+    functions_
+        the views' kernel expansions. bandwidth_, ridge_: the values in use, M each.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -123,17 +145,26 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None, *, label_mask: Any = None) -> Self:
         """Fit every view together, from a list of views or from one table.
 
-        Args:
-            X_views: M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) whose columns ``views`` deals out.
-            y: M target vectors (n_v,), or one (n,) when the same labelled instances stand in each view. One table: targets
-                (N,), NaN where missing; those rows are the unlabelled instances.
-            Z_views: M tables (m, d_v): the same m unlabelled instances, in the same order.
-            label_mask: one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
+        Parameters
+        ----------
+        X_views
+            M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) whose columns ``views`` deals out.
+        y
+            M target vectors (n_v,), or one (n,) when the same labelled instances stand in each view. One table: targets
+            (N,), NaN where missing; those rows are the unlabelled instances.
+        Z_views
+            M tables (m, d_v): the same m unlabelled instances, in the same order.
+        label_mask
+            one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
 
-        Raises:
-            BadData: shapes that do not fit, or values that are not finite; says which view.
-            UsageError: a parameter out of range, or a rule without a value for these rows.
-            SingularSystem: solver="stacked" on data for which the paper's system is singular.
+        Raises
+        ------
+        BadData
+            shapes that do not fit, or values that are not finite; says which view.
+        UsageError
+            a parameter out of range, or a rule without a value for these rows.
+        SingularSystem
+            solver="stacked" on data for which the paper's system is singular.
         """
         self.one_table_ = Z_views is None
         if Z_views is None:
@@ -298,7 +329,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
 
     def _rounds(self, views: list[View], terms: Terms) -> _Fit:
-        schedule = make_schedule(self.solver, terms)
+        # A hundredth is left for the rounding of the functions' coefficients, which no schedule knows of.
+        tolerance, prediction_tolerance = 0.99 * terms.tolerance, 0.99 * terms.prediction_tolerance
+        tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
+        schedule = make_schedule(self.solver, tighter)
         state = run_in_memory(schedule, views)
         models, progress = schedule.models(state), schedule.progress(state)
         assert models is not None
@@ -312,8 +346,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
         own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
-        # A schedule that stagnated by what it could state may be there all the same.
+        # A schedule that stagnated by what it could state may be there all the same; none is that misses its tolerances.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
+        if stop is Stop.CONVERGED:
+            stop = _judged(terms, certificate)
         return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
 
 

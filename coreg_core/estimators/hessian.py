@@ -16,20 +16,32 @@ class HessianRLS(ManifoldRLS):
     Source: Kim, Steinke, Hein (2009), section 3. Departure: f is in a kernel space with a small ridge, as in `LaplacianRLS`, so
     that it has values at new rows; theirs is defined on the given ones.
 
-    Args:
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper", "median", or a positive number.
-        ridge: γ_A > 0.
-        manifold: γ_I ≥ 0.
-        n_neighbours: k; at least the 1, 2, 5, 9 … coefficients q(q+3)/2 of a quadratic in q tangent coordinates.
-        dimension: q of the tangent spaces; None: the most that k and the features allow, up to 3.
-        fit_intercept: take the target's labelled mean off, and add it back.
+    Parameters
+    ----------
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper", "median", or a positive number.
+    ridge
+        γ_A > 0.
+    manifold
+        γ_I ≥ 0.
+    n_neighbours
+        k; at least the 1, 2, 5, 9 … coefficients q(q+3)/2 of a quadratic in q tangent coordinates.
+    dimension
+        q of the tangent spaces; None: the most that k and the features allow, up to 3.
+    fit_intercept
+        take the target's labelled mean off, and add it back.
 
-    Attributes:
-        function_, intercept_, bandwidth_, predictions_unlabelled_: as of `LaplacianRLS`.
+    Attributes
+    ----------
+    function_, intercept_, bandwidth_, predictions_unlabelled_
+        as of `LaplacianRLS`.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or too few neighbours for the dimension.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or too few neighbours for the dimension.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))

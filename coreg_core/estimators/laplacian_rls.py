@@ -15,20 +15,32 @@ class LaplacianRLS(ManifoldRLS):
 
     Source: Belkin, Niyogi, Sindhwani (2006), section 4.2, as cited by Grabocka et al. (2014).
 
-    Args:
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" (mean squared distance over all rows), "median", or a positive number.
-        ridge: γ_A > 0.
-        manifold: γ_I ≥ 0.
-        n_neighbours: of the graph; fewer where there are fewer rows.
-        fit_intercept: take the target's labelled mean off, and add it back.
+    Parameters
+    ----------
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" (mean squared distance over all rows), "median", or a positive number.
+    ridge
+        γ_A > 0.
+    manifold
+        γ_I ≥ 0.
+    n_neighbours
+        of the graph; fewer where there are fewer rows.
+    fit_intercept
+        take the target's labelled mean off, and add it back.
 
-    Attributes:
-        function_: the kernel expansion over all rows. intercept_, bandwidth_.
-        predictions_unlabelled_: (m,).
+    Attributes
+    ----------
+    function_
+        the kernel expansion over all rows. intercept_, bandwidth_.
+    predictions_unlabelled_
+        (m,).
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))

@@ -20,20 +20,32 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
 
     Source: Menon and Elkan (2010), as cited by Grabocka et al. (2014): the linear case of `SNF`, by alternating least squares.
 
-    Args:
-        n_latent: columns of Z; None: three quarters of the features, at least 1.
-        target_weight: τ ≥ 0; 0 ignores the target while Z is found.
-        ridge_predictors: λ_V > 0.
-        ridge_target: λ_W > 0.
-        ridge_latent: λ_Z > 0.
-        n_epochs: most alternations.
-        tolerance: stop when the objective falls by less than this share of itself.
+    Parameters
+    ----------
+    n_latent
+        columns of Z; None: three quarters of the features, at least 1.
+    target_weight
+        τ ≥ 0; 0 ignores the target while Z is found.
+    ridge_predictors
+        λ_V > 0.
+    ridge_target
+        λ_W > 0.
+    ridge_latent
+        λ_Z > 0.
+    n_epochs
+        most alternations.
+    tolerance
+        stop when the objective falls by less than this share of itself.
 
-    Attributes:
-        latent_: Z, the labelled rows first. predictions_unlabelled_: (m,). objective_: after each alternation.
+    Attributes
+    ----------
+    latent_
+        Z, the labelled rows first. predictions_unlabelled_: (m,). objective_: after each alternation.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 4))
@@ -108,8 +120,10 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
 def latent_dimension(n_latent: int | None, d: int) -> int:
     """The columns of Z.
 
-    Raises:
-        UsageError: below 1.
+    Raises
+    ------
+    UsageError
+        below 1.
     """
     if n_latent is None:
         return max(1, round(0.75 * d))

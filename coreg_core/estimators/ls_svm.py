@@ -16,18 +16,28 @@ class LSSVM(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     Source: Suykens and Vandewalle (1999), as cited by Grabocka, Bedalli, Schmidt-Thieme (2014), section 5.1.
 
-    Args:
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" (mean squared distance), "median", or a positive number.
-        ridge: λ > 0.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
+    Parameters
+    ----------
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" (mean squared distance), "median", or a positive number.
+    ridge
+        λ > 0.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
 
-    Attributes:
-        function_: f. intercept_: b. bandwidth_: σ in use.
+    Attributes
+    ----------
+    function_
+        f. intercept_: b. bandwidth_: σ in use.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or a rule without a value for these rows.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or a rule without a value for these rows.
 
     >>> import numpy as np
     >>> X = np.arange(5.0)[:, None]

@@ -57,14 +57,21 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None) -> Self:
         """From w = 0, ``n_steps`` steps of k labelled and l unlabelled rows, drawn anew each.
 
-        Args:
-            X_views: M tables (n, d_v), dense or sparse: the same labelled instances in each.
-            y: (n,).
-            Z_views: M tables (m, d_v): the same unlabelled instances in each; None: no co-regularisation.
+        Parameters
+        ----------
+        X_views
+            M tables (n, d_v), dense or sparse: the same labelled instances in each.
+        y
+            (n,).
+        Z_views
+            M tables (m, d_v): the same unlabelled instances in each; None: no co-regularisation.
 
-        Raises:
-            BadData: tables that do not fit each other.
-            UsageError: a parameter out of range, k or l above the rows that there are, or steps that diverge.
+        Raises
+        ------
+        BadData
+            tables that do not fit each other.
+        UsageError
+            a parameter out of range, k or l above the rows that there are, or steps that diverge.
         """
         X, target, Z, classes = self._check(X_views, y, Z_views)
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
@@ -173,21 +180,34 @@ class OCARegressor(_OCA):
     Departures: the objective has λ/2, because equation 6 shrinks by 1 − ηλ, which is the gradient of that. There is no
     bias, as in the paper: add a constant column to a view, or centre the target. Scale features to [−1, 1].
 
-    Args:
-        ridge: λ > 0, a number or one a view.
-        coupling: μ ≥ 0; each pair of views counts twice.
-        eta0: η₀: the steps are η₀ / (1 + η₀ λ (t−1)); a number or one a view. None: 1/(λt), as in Algorithm 1.
-        n_labelled_step: k.
-        n_unlabelled_step: l.
-        n_steps: of `fit`.
-        random_state: of the rows drawn.
+    Parameters
+    ----------
+    ridge
+        λ > 0, a number or one a view.
+    coupling
+        μ ≥ 0; each pair of views counts twice.
+    eta0
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); a number or one a view. None: 1/(λt), as in Algorithm 1.
+    n_labelled_step
+        k.
+    n_unlabelled_step
+        l.
+    n_steps
+        of `fit`.
+    random_state
+        of the rows drawn.
 
-    Attributes:
-        coef_: w, one (d_v,) a view. n_steps_: steps so far. n_features_in_views_, n_views_.
+    Attributes
+    ----------
+    coef_
+        w, one (d_v,) a view. n_steps_: steps so far. n_features_in_views_, n_views_.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or steps that diverge.
-        BadData: (a ValueError) tables that do not fit each other.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or steps that diverge.
+    BadData
+        (a ValueError) tables that do not fit each other.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -220,21 +240,34 @@ class OCAClassifier(_OCA):
 
     Source: de Ruijter, Tsivtsivadze (2012), Algorithm 1; its line 5 has a sign and a 1/k that equation 6 puts right.
 
-    Args:
-        ridge: λ > 0, a number or one a view.
-        coupling: μ ≥ 0; each pair of views counts twice.
-        eta0: η₀, a number or one a view; None: 1/(λt).
-        n_labelled_step: k.
-        n_unlabelled_step: l.
-        n_steps: of `fit`.
-        random_state: of the rows drawn.
+    Parameters
+    ----------
+    ridge
+        λ > 0, a number or one a view.
+    coupling
+        μ ≥ 0; each pair of views counts twice.
+    eta0
+        η₀, a number or one a view; None: 1/(λt).
+    n_labelled_step
+        k.
+    n_unlabelled_step
+        l.
+    n_steps
+        of `fit`.
+    random_state
+        of the rows drawn.
 
-    Attributes:
-        classes_: the two, sorted. coef_, n_steps_, n_features_in_views_, n_views_: as of `OCARegressor`.
+    Attributes
+    ----------
+    classes_
+        the two, sorted. coef_, n_steps_, n_features_in_views_, n_views_: as of `OCARegressor`.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or steps that diverge.
-        BadData: (a ValueError) tables that do not fit each other, one class, or more than two.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or steps that diverge.
+    BadData
+        (a ValueError) tables that do not fit each other, one class, or more than two.
     """
 
     _loss = "hinge"

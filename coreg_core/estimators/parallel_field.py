@@ -18,21 +18,34 @@ class ParallelFieldRLS(ManifoldRLS):
     Source: Lin, Zhang, He (2011), equations 4 to 9. Departure: f is in a kernel space with a small ridge, as in `LaplacianRLS`,
     so that it has values at new rows.
 
-    Args:
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper", "median", or a positive number.
-        ridge: γ_A > 0.
-        manifold: γ_I ≥ 0.
-        parallel: ρ > 0, the weight of R₂ against R₁.
-        n_neighbours: k.
-        dimension: of the tangent spaces; None: the most that k and the features allow, up to 3.
-        fit_intercept: take the target's labelled mean off, and add it back.
+    Parameters
+    ----------
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper", "median", or a positive number.
+    ridge
+        γ_A > 0.
+    manifold
+        γ_I ≥ 0.
+    parallel
+        ρ > 0, the weight of R₂ against R₁.
+    n_neighbours
+        k.
+    dimension
+        of the tangent spaces; None: the most that k and the features allow, up to 3.
+    fit_intercept
+        take the target's labelled mean off, and add it back.
 
-    Attributes:
-        function_, intercept_, bandwidth_, predictions_unlabelled_: as of `LaplacianRLS`.
+    Attributes
+    ----------
+    function_, intercept_, bandwidth_, predictions_unlabelled_
+        as of `LaplacianRLS`.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(100, 2))

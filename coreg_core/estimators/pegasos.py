@@ -80,18 +80,28 @@ class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
     Source: Shalev-Shwartz, Singer, Srebro (2007), with the squared loss, as de Ruijter, Tsivtsivadze (2012) use it. No bias, and
     no projection onto the ball of radius 1/√λ, which the convergence does not need.
 
-    Args:
-        ridge: λ > 0.
-        eta0: η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt).
-        n_labelled_step: k, rows a step.
-        n_steps: steps.
-        random_state: of the rows drawn.
+    Parameters
+    ----------
+    ridge
+        λ > 0.
+    eta0
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt).
+    n_labelled_step
+        k, rows a step.
+    n_steps
+        steps.
+    random_state
+        of the rows drawn.
 
-    Attributes:
-        coef_: w, (d,). n_iter_: steps.
+    Attributes
+    ----------
+    coef_
+        w, (d,). n_iter_: steps.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or steps that diverge.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or steps that diverge.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 3))
@@ -122,19 +132,30 @@ class PegasosClassifier(TwoClasses, ClassifierMixin, _Pegasos):  # type: ignore[
 
     Source: Shalev-Shwartz, Singer, Srebro (2007). No bias and no projection.
 
-    Args:
-        ridge: λ > 0.
-        eta0: η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt), as published.
-        n_labelled_step: k, rows a step.
-        n_steps: steps.
-        random_state: of the rows drawn.
+    Parameters
+    ----------
+    ridge
+        λ > 0.
+    eta0
+        η₀: the steps are η₀ / (1 + η₀ λ (t−1)); None: 1/(λt), as published.
+    n_labelled_step
+        k, rows a step.
+    n_steps
+        steps.
+    random_state
+        of the rows drawn.
 
-    Attributes:
-        classes_: the two, sorted. coef_: w, (d,). n_iter_: steps.
+    Attributes
+    ----------
+    classes_
+        the two, sorted. coef_: w, (d,). n_iter_: steps.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
-        BadData: (a ValueError) one class, or more than two.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
+    BadData
+        (a ValueError) one class, or more than two.
     """
 
     _loss = "hinge"

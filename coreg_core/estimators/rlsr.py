@@ -16,20 +16,32 @@ class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     Source: Saunders et al. (1998), as cited by Brefeld et al. (2006), section 3.
 
-    Args:
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", or a positive number.
-        ridge: ν: "paper" (inverse mean input norm) or a positive number.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
+    Parameters
+    ----------
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" (mean of ‖x_i−x_j‖² over all n² pairs), "median", or a positive number.
+    ridge
+        ν: "paper" (inverse mean input norm) or a positive number.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
 
-    Attributes:
-        bandwidth_, ridge_: the values in use.
-        function_: the kernel expansion.
+    Attributes
+    ----------
+    bandwidth_, ridge_
+        the values in use.
+    function_
+        the kernel expansion.
 
-    Raises:
-        UsageError: (a ValueError) a rule has no value for these rows; the message names the parameter.
-        SingularSystem: (a ValueError) rows repeat, and the ridge is below rounding.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a rule has no value for these rows; the message names the parameter.
+    SingularSystem
+        (a ValueError) rows repeat, and the ridge is below rounding.
 
     >>> import numpy as np
     >>> from coreg_core.estimators import RLSR

@@ -43,27 +43,46 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     paper is transductive) is a ridge regression of Z on X, scaled to mean square norm 1, in the kernel of the same degree; it
     is only as good as that regression, so that rows given as X_unlabelled are better served by `predictions_unlabelled_`.
 
-    Args:
-        n_latent: D, columns of Z; None: three quarters of the features, at least 1.
-        degree: p of the kernel.
-        ridge_predictors: λ_V > 0.
-        ridge_target: λ_W > 0.
-        ridge_latent: λ_Z ≥ 0.
-        eta_predictors: η_X ≥ 0.
-        eta_target: η_Y ≥ 0; 0 is the unsupervised ablation: Z never sees a target.
-        n_epochs: most steps; 0 keeps the start.
-        tolerance: stop when the weighted objective falls by less than this share of itself.
-        start: "pca" (the principal components' scores) or "random", as in the paper.
-        ridge_new_rows: > 0, of the regression that gives new rows their latent.
-        random_state: of the random start.
+    Parameters
+    ----------
+    n_latent
+        D, columns of Z; None: three quarters of the features, at least 1.
+    degree
+        p of the kernel.
+    ridge_predictors
+        λ_V > 0.
+    ridge_target
+        λ_W > 0.
+    ridge_latent
+        λ_Z ≥ 0.
+    eta_predictors
+        η_X ≥ 0.
+    eta_target
+        η_Y ≥ 0; 0 is the unsupervised ablation: Z never sees a target.
+    n_epochs
+        most steps; 0 keeps the start.
+    tolerance
+        stop when the weighted objective falls by less than this share of itself.
+    start
+        "pca" (the principal components' scores) or "random", as in the paper.
+    ridge_new_rows
+        > 0, of the regression that gives new rows their latent.
+    random_state
+        of the random start.
 
-    Attributes:
-        latent_: Z, the labelled rows first. predictions_unlabelled_: (m,).
-        objective_: the weighted objective before each step and at the end.
-        dual_predictors_, bias_predictors_: α (N, d) and v₀. dual_target_, bias_target_: ω (n,) and w₀.
+    Attributes
+    ----------
+    latent_
+        Z, the labelled rows first. predictions_unlabelled_: (m,).
+    objective_
+        the weighted objective before each step and at the end.
+    dual_predictors_, bias_predictors_
+        α (N, d) and v₀. dual_target_, bias_target_: ω (n,) and w₀.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 4))

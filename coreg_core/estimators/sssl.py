@@ -24,20 +24,32 @@ class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     Source: Ji, Yang, Lin, Jin, Han (2012), as given by McWilliams et al. (2013), equations 6 and 10.
 
-    Args:
-        n_eigenfunctions: s; None: half as many as labelled rows, at least 1.
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" or "median", over all N rows; or a positive number.
-        eigen_solver: "dense" (LAPACK; what the cost above says) or "lanczos" (O(N²) a step; the same functions).
-        fit_intercept: take the target's labelled mean off, and add it back; False is the paper's equation as printed.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
+    Parameters
+    ----------
+    n_eigenfunctions
+        s; None: half as many as labelled rows, at least 1.
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" or "median", over all N rows; or a positive number.
+    eigen_solver
+        "dense" (LAPACK; what the cost above says) or "lanczos" (O(N²) a step; the same functions).
+    fit_intercept
+        take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
 
-    Attributes:
-        eigenvalues_: of K/N, the first s. coef_: w. basis_: the eigenfunctions. intercept_, bandwidth_.
+    Attributes
+    ----------
+    eigenvalues_
+        of K/N, the first s. coef_: w. basis_: the eigenfunctions. intercept_, bandwidth_.
 
-    Raises:
-        UsageError: (a ValueError) s is below 1 or above the number of rows, or an unknown name.
+    Raises
+    ------
+    UsageError
+        (a ValueError) s is below 1 or above the number of rows, or an unknown name.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
@@ -95,21 +107,34 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Source: McWilliams, Balduzzi, Buhmann (2013), section 2.4.
 
-    Args:
-        n_components: M; None: 200, or every row where they are fewer.
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" or "median", over the landmarks; or a positive number.
-        ridge: γ > 0.
-        fit_intercept: take the target's labelled mean off, and add it back; False is the paper's equation as printed.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
-        random_state: of the landmarks.
+    Parameters
+    ----------
+    n_components
+        M; None: 200, or every row where they are fewer.
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" or "median", over the landmarks; or a positive number.
+    ridge
+        γ > 0.
+    fit_intercept
+        take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    random_state
+        of the landmarks.
 
-    Attributes:
-        coef_: w. basis_: the features. intercept_, bandwidth_, n_components_.
+    Attributes
+    ----------
+    coef_
+        w. basis_: the features. intercept_, bandwidth_, n_components_.
 
-    Raises:
-        UsageError: (a ValueError) M is below 1 or above the number of rows, γ is not positive, or an unknown name.
+    Raises
+    ------
+    UsageError
+        (a ValueError) M is below 1 or above the number of rows, γ is not positive, or an unknown name.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
@@ -157,8 +182,10 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
     r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, through whichever of ΦᵀΦ and ΦΦᵀ is smaller.
 
-    Raises:
-        UsageError: γ is not positive.
+    Raises
+    ------
+    UsageError
+        γ is not positive.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a positive number.")

@@ -43,22 +43,36 @@ class XKS(Regression, _FourierViews):
 
     Source: McWilliams, Balduzzi, Buhmann (2013), Algorithm 2, equation 11.
 
-    Args:
-        n_components: M; None: 200, or half of the rows where they are fewer.
-        bandwidth: σ: "paper" or "median", over 2M rows drawn from all; or a positive number.
-        ridge: γ ≥ 0.
-        cca: "exact" or "randomised".
-        cca_ridge: κ ≥ 0, relative to the mean second moment of a view's features.
-        sketch: rows of the sketch; None: 40 M.
-        fit_intercept: False is the paper's equation as printed.
-        random_state: of the frequencies, and of the sketch.
+    Parameters
+    ----------
+    n_components
+        M; None: 200, or half of the rows where they are fewer.
+    bandwidth
+        σ: "paper" or "median", over 2M rows drawn from all; or a positive number.
+    ridge
+        γ ≥ 0.
+    cca
+        "exact" or "randomised".
+    cca_ridge
+        κ ≥ 0, relative to the mean second moment of a view's features.
+    sketch
+        rows of the sketch; None: 40 M.
+    fit_intercept
+        False is the paper's equation as printed.
+    random_state
+        of the frequencies, and of the sketch.
 
-    Attributes:
-        canonical_correlations_, basis_, coef_, intercept_, views_, bandwidth_, n_components_: as of `XNV`.
+    Attributes
+    ----------
+    canonical_correlations_, basis_, coef_, intercept_, views_, bandwidth_, n_components_
+        as of `XNV`.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range.
-        BadData: (a ValueError) a table or a target that cannot be used.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range.
+    BadData
+        (a ValueError) a table or a target that cannot be used.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 3))
@@ -70,10 +84,15 @@ class XKS(Regression, _FourierViews):
 class XKSClassifier(Classification, _FourierViews):
     """XKS for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XKS`.
 
-    Attributes:
-        classes_: the two, sorted.
+    Attributes
+    ----------
+    classes_
+        the two, sorted.
 
-    Raises:
-        UsageError: a parameter out of range.
-        BadData: one class, or more than two.
+    Raises
+    ------
+    UsageError
+        a parameter out of range.
+    BadData
+        one class, or more than two.
     """

@@ -53,27 +53,46 @@ class XNV(Regression, _NystromViews):
     Departures: a relative ridge in the correlation analysis (the features are nearly collinear, and without it directions
     of rounding error correlate perfectly); the target's labelled mean is taken off and added back (``fit_intercept``).
 
-    Args:
-        n_components: M, features a view; None: 200, or half of the rows where they are fewer.
-        kernel: "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
-        bandwidth: σ: "paper" (mean squared distance) or "median", over the 2M landmarks; or a positive number.
-        ridge: γ ≥ 0.
-        cca: "exact" (QR and SVD of every row) or "randomised" (of a sketch of them).
-        cca_ridge: κ ≥ 0, relative to the mean second moment of a view's features.
-        sketch: rows of the sketch; None: 40 M. With no more rows than that the analysis is exact.
-        fit_intercept: False is the paper's equation as printed.
-        degree: of the polynomial kernel.
-        offset: of the polynomial kernel.
-        random_state: of the landmarks, and of the sketch.
+    Parameters
+    ----------
+    n_components
+        M, features a view; None: 200, or half of the rows where they are fewer.
+    kernel
+        "gaussian" (exp(−‖x−x'‖²/σ)), "laplacian", "polynomial" or "linear".
+    bandwidth
+        σ: "paper" (mean squared distance) or "median", over the 2M landmarks; or a positive number.
+    ridge
+        γ ≥ 0.
+    cca
+        "exact" (QR and SVD of every row) or "randomised" (of a sketch of them).
+    cca_ridge
+        κ ≥ 0, relative to the mean second moment of a view's features.
+    sketch
+        rows of the sketch; None: 40 M. With no more rows than that the analysis is exact.
+    fit_intercept
+        False is the paper's equation as printed.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    random_state
+        of the landmarks, and of the sketch.
 
-    Attributes:
-        canonical_correlations_: λ, descending. basis_: the `CanonicalBasis`.
-        coef_: β. intercept_: what is added to it.
-        views_: the two feature maps. bandwidth_: σ in use. n_components_: M in use.
+    Attributes
+    ----------
+    canonical_correlations_
+        λ, descending. basis_: the `CanonicalBasis`.
+    coef_
+        β. intercept_: what is added to it.
+    views_
+        the two feature maps. bandwidth_: σ in use. n_components_: M in use.
 
-    Raises:
-        UsageError: (a ValueError) a parameter out of range, or more landmarks than rows.
-        BadData: (a ValueError) a table or a target that cannot be used.
+    Raises
+    ------
+    UsageError
+        (a ValueError) a parameter out of range, or more landmarks than rows.
+    BadData
+        (a ValueError) a table or a target that cannot be used.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -87,12 +106,17 @@ class XNV(Regression, _NystromViews):
 class XNVClassifier(Classification, _NystromViews):
     """XNV for two classes: least squares on −1 and 1, the sign decides. Parameters and attributes: those of `XNV`.
 
-    Attributes:
-        classes_: the two, sorted.
+    Attributes
+    ----------
+    classes_
+        the two, sorted.
 
-    Raises:
-        UsageError: a parameter out of range.
-        BadData: one class, or more than two.
+    Raises
+    ------
+    UsageError
+        a parameter out of range.
+    BadData
+        one class, or more than two.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 2))

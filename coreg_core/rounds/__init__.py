@@ -17,8 +17,10 @@ SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
 def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
     """The schedule of that name.
 
-    Raises:
-        UsageError: no schedule has that name.
+    Raises
+    ------
+    UsageError
+        no schedule has that name.
     """
     match name:
         case "conjugate-gradients":
@@ -38,8 +40,9 @@ def run_in_memory(
 ) -> Any:
     """Step a schedule to its end with every view at hand; sums in site order, as the service takes them.
 
-    Returns:
-        The last state. ``on_step`` sees every one before it.
+    Returns
+    -------
+    The last state. ``on_step`` sees every one before it.
     """
     state = schedule.start(views[0].n_unlabelled)
     while not schedule.finished(state):

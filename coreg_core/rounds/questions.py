@@ -39,13 +39,20 @@ def question_fault(
 ) -> str | None:
     """Why the schedule of that name asks no such thing, with any of these numbers of sites; None where it does.
 
-    Args:
-        name: of the schedule.
-        coupling: λ, one for each column of the plan.
-        n_views: the numbers of sites that may take part.
-        part: of respond.
-        columns: what is asked, column by column.
-        targets: as many columns.
+    Parameters
+    ----------
+    name
+        of the schedule.
+    coupling
+        λ, one for each column of the plan.
+    n_views
+        the numbers of sites that may take part.
+    part
+        of respond.
+    columns
+        what is asked, column by column.
+    targets
+        as many columns.
     """
     gradients = name == "conjugate-gradients"
     if part == "linear" and not gradients:

@@ -82,15 +82,23 @@ class FinalTargets:
 class Terms:
     """What a schedule has to know of the federation. Frozen: another membership means other terms.
 
-    Args:
-        coupling: λ, one for each column.
-        bounds: b_v in site order.
-        initial_objective: Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
-        tolerance: stop when gap ≤ tolerance · initial_objective and ...
-        prediction_tolerance: ... the prediction bound is at most this, in the units of the targets.
-        max_rounds: rounds (sweeps, for Algorithm 1) that may be asked, all told.
-        roundings: ρ_v in site order, each view's `response_error` at the largest weight 2λM; (): none was stated, and the
-            certificates are those of the views as they were computed.
+    Parameters
+    ----------
+    coupling
+        λ, one for each column.
+    bounds
+        b_v in site order.
+    initial_objective
+        Q(0) = Σ ‖y_v‖², or Σ n_v where targets are standardised.
+    tolerance
+        stop when gap ≤ tolerance · initial_objective and ...
+    prediction_tolerance
+        ... the prediction bound is at most this, in the units of the targets.
+    max_rounds
+        rounds (sweeps, for Algorithm 1) that may be asked, all told.
+    roundings
+        ρ_v in site order, each view's `response_error` at the largest weight 2λM; (): none was stated, and the
+        certificates are those of the views as they were computed.
     """
 
     coupling: tuple[float, ...]
@@ -231,8 +239,10 @@ class ArrayState:
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """The inverse of `to_arrays`.
 
-        Raises:
-            UsageError: a field is missing, or one is there that the state does not have.
+        Raises
+        ------
+        UsageError
+            a field is missing, or one is there that the state does not have.
         """
         names = {f.name for f in fields(cls)}
         if names != set(arrays):

@@ -47,14 +47,22 @@ def make_view(
 ) -> View:
     """Factor a site's data once.
 
-    Args:
-        span: what f_v ranges over; ``EveryPoint`` is the exact form.
-        kernel: k_v.
-        X: labelled instances (n, d).
-        y: targets (n,).
-        Z: unlabelled instances (m, d), m = 0 allowed.
-        ridge: ν_v > 0.
-        rank_tolerance: relative pivot at or below which a direction of a finite span is cut.
+    Parameters
+    ----------
+    span
+        what f_v ranges over; ``EveryPoint`` is the exact form.
+    kernel
+        k_v.
+    X
+        labelled instances (n, d).
+    y
+        targets (n,).
+    Z
+        unlabelled instances (m, d), m = 0 allowed.
+    ridge
+        ν_v > 0.
+    rank_tolerance
+        relative pivot at or below which a direction of a finite span is cut.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")

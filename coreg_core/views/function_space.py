@@ -19,8 +19,10 @@ from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
     """The factor, in place; positive definite in exact arithmetic, and where rounding outweighs that it is said.
 
-    Raises:
-        SingularSystem: it is not positive definite in floating point.
+    Raises
+    ------
+    SingularSystem
+        it is not positive definite in floating point.
     """
     try:
         factor, lower = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
@@ -37,8 +39,10 @@ class FunctionSpaceView:
 
     Memory: Σ (m, m) and one Cholesky factor per μ in use. Set-up O(m² n + m³/3) per μ, a round O(m²).
 
-    Raises:
-        SingularSystem: rounding of K outweighs ν, or the identity in B, so that nothing could be said of an answer.
+    Raises
+    ------
+    SingularSystem
+        rounding of K outweighs ν, or the identity in B, so that nothing could be said of an answer.
     """
 
     def __init__(

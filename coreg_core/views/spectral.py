@@ -34,8 +34,10 @@ class SpectralView:
 
     Memory: one (m, r) array and blocks. Set-up: O(n r² + m r² + m p r).
 
-    Raises:
-        SingularSystem: rounding outweighs the ridge, so that nothing could be said of an answer.
+    Raises
+    ------
+    SingularSystem
+        rounding outweighs the ridge, so that nothing could be said of an answer.
     """
 
     def __init__(

@@ -15,16 +15,20 @@ import numpy as np
 from coreg_core.arrays import Arr
 from coreg_core.closed_form import (
     Information,
+    Kind,
     add_information,
+    closed_form_of,
     information,
+    kind_of,
     pairwise_sum,
     precision_weighted_mean,
+    prediction_alone,
     reduced_rows,
     solve_reduced,
 )
 from coreg_core.errors import Unreachable
 from coreg_core.objective import consensus_weight
-from coreg_core.plan import Agreement, Plan
+from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
 from coreg_core.views import FunctionSpaceView, Solution, SpectralView, View
 from coreg_sim.over_ray.cluster import Cluster
@@ -44,8 +48,8 @@ class Factors:
     def ready(self) -> None:
         """It is there."""
 
-    def factor(self) -> None:
-        """Make the views.
+    def factor(self) -> list[Kind]:
+        """Make the views, and tell of which kinds they are.
 
         Raises
         ------
@@ -54,14 +58,16 @@ class Factors:
         """
         pin_threads(self._plan.iteration.threads)
         self._views = factored(self._data, self._plan)
+        return [kind_of(view) for view in self._views]
 
     def information(self) -> Information:
         """Exact views: their node of the tree."""
-        return pairwise_sum((information(view, self._weight) for view in self._exact), add_information)
+        known = [view for view in self._views if isinstance(view, FunctionSpaceView | SpectralView)]
+        return pairwise_sum((information(view, self._weight) for view in known), add_information)
 
-    def means(self) -> list[Arr]:
-        """Exact views without coupling: their posterior means."""
-        return [view.posterior_mean for view in self._exact]
+    def alone(self) -> list[Arr]:
+        """Exact views without coupling: what they predict."""
+        return [prediction_alone(view) for view in self._views]
 
     def maps(self) -> list[Arr]:
         """Finite spans: C of each."""
@@ -74,10 +80,6 @@ class Factors:
     def solutions(self, z: Arr) -> list[Solution]:
         """Each site's function, given z*."""
         return [view.solve(z, self._weight) for view in self._views]
-
-    @property
-    def _exact(self) -> list[FunctionSpaceView]:
-        return [view for view in self._views if isinstance(view, FunctionSpaceView)]
 
     @property
     def _finite(self) -> list[SpectralView]:
@@ -109,8 +111,8 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
             ray.get([actor.ready.remote() for actor in actors], timeout=START_SECONDS)
         except ray.exceptions.GetTimeoutError:
             raise Unreachable(late(cluster)) from None
-        ray.get([actor.factor.remote() for actor in actors])
-        z = _exact(ray, actors, weight) if _is_exact(plan) else _finite(cluster, actors, plan)
+        kind = closed_form_of(_flat(ray, [actor.factor.remote() for actor in actors]))
+        z = _exact(ray, actors, weight) if kind == "exact" else _finite(cluster, actors, plan)
         shared = ray.put(z)
         solutions: list[Solution] = _flat(ray, [actor.solutions.remote(shared) for actor in actors])
         return solved(solutions, plan, started)
@@ -133,7 +135,7 @@ def aligned(sites: int, cpus: int) -> int:
 
 def _exact(ray: Any, actors: Sequence[Any], weight: float) -> Arr:
     if weight == 0.0:
-        mean: Arr = np.array(_flat(ray, [actor.means.remote() for actor in actors])).mean(axis=0)
+        mean: Arr = np.mean(_flat(ray, [actor.alone.remote() for actor in actors]), axis=0)
         return mean
     add = _beside(ray, add_information)
     total = pairwise_sum([actor.information.remote() for actor in actors], add.remote)
@@ -167,7 +169,3 @@ def _some_rows(sites: range, coupling: float, *maps: list[Arr]) -> list[Arr]:
     pin_threads(1)
     every = [C for some in maps for C in some]
     return [reduced_rows(v, every, coupling) for v in sites]
-
-
-def _is_exact(plan: Plan) -> bool:
-    return isinstance(plan.objective, Agreement) and plan.objective.form == "exact"

@@ -55,11 +55,16 @@ class Plot:
 class Report:
     """What came out, beside what the paper found.
 
-    Args:
-        findings: plain sentences, made from the results.
-        tables: the paper's figure and ours side by side.
-        plots: the paper's figures, from our numbers.
-        figures: the few numbers that other texts may quote, by name.
+    Parameters
+    ----------
+    findings
+        plain sentences, made from the results.
+    tables
+        the paper's figure and ours side by side.
+    plots
+        the paper's figures, from our numbers.
+    figures
+        the few numbers that other texts may quote, by name.
     """
 
     findings: tuple[str, ...]

@@ -197,8 +197,9 @@ def descend(
 ) -> list[Arr]:
     """`OCARegressor` or `OCAClassifier` with k = 1 and l = ``size`` for many parameters at once, on the same draws.
 
-    Returns:
-        For each view w (d_v, C), a column for each candidate.
+    Returns
+    -------
+    For each view w (d_v, C), a column for each candidate.
     """
     M = len(X)
     w = [np.zeros((t.shape[1], len(eta0))) for t in X]

@@ -25,13 +25,20 @@ MISSING = ("", "?", "NA", "nan", "NaN")
 class DataSet:
     """One table as numbers.
 
-    Args:
-        name: as in the papers and on OpenML.
-        X: (n, d).
-        y: (n,); of a binary problem as the file has it, or 0 and 1 where the file has words.
-        columns: d names.
-        attributes: for each attribute of the original table, the columns of X that it became.
-        task: "regression" or "binary".
+    Parameters
+    ----------
+    name
+        as in the papers and on OpenML.
+    X
+        (n, d).
+    y
+        (n,); of a binary problem as the file has it, or 0 and 1 where the file has words.
+    columns
+        d names.
+    attributes
+        for each attribute of the original table, the columns of X that it became.
+    task
+        "regression" or "binary".
     """
 
     name: str
@@ -45,8 +52,10 @@ class DataSet:
 class Pool:
     """A folder with manifest.json and one CSV file a set.
 
-    Raises:
-        UsageError: no such folder, or no manifest in it.
+    Raises
+    ------
+    UsageError
+        no such folder, or no manifest in it.
     """
 
     def __init__(self, folder: Path):
@@ -83,9 +92,12 @@ class Pool:
     def load(self, name: str) -> DataSet:
         """The set as numbers; read once.
 
-        Raises:
-            UsageError: there is no such set.
-            BadData: the file does not fit its entry in the manifest; says which column and row.
+        Raises
+        ------
+        UsageError
+            there is no such set.
+        BadData
+            the file does not fit its entry in the manifest; says which column and row.
         """
         if name not in self._loaded:
             if not self.has(name):
@@ -151,11 +163,14 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
 def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
     """Fetch the sets that ``folder`` lacks from OpenML, by name, and list them in its manifest.
 
-    Returns:
-        The names that OpenML does not have, or not in a form that we can read.
+    Returns
+    -------
+    The names that OpenML does not have, or not in a form that we can read.
 
-    Raises:
-        Unreachable: OpenML does not answer.
+    Raises
+    ------
+    Unreachable
+        OpenML does not answer.
     """
     from sklearn.datasets import fetch_openml
 

@@ -145,8 +145,10 @@ class _Row:
 def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float, float, float]:
     """Pearson's r, the ends of its 95 % interval (Fisher's), and Spearman's r.
 
-    Raises:
-        UsageError: fewer than four sets: there is no interval.
+    Raises
+    ------
+    UsageError
+        fewer than four sets: there is no interval.
     """
     if len(rows) < 4:
         raise UsageError(f"rademacher: a correlation over {len(rows)} sets says nothing; it needs at least 4 of them.")

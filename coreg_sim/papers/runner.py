@@ -23,8 +23,10 @@ NAMES = ("corlsr-uci", "corlsr-unlabelled", "rademacher", "oca", "xnv", "snf")
 def find(name: str) -> Experiment:
     """The experiment of that name.
 
-    Raises:
-        UsageError: there is none.
+    Raises
+    ------
+    UsageError
+        there is none.
     """
     if name not in NAMES:
         raise UsageError(f"{name!r} is no experiment; choose one of {', '.join(NAMES)}, or all.")
@@ -36,11 +38,16 @@ def find(name: str) -> Experiment:
 class Outcome:
     """What a run gave.
 
-    Args:
-        report: made from every result.
-        jobs: how many; ``resumed`` of them had been done before.
-        seconds: summed over the jobs, each on one core.
-        path: where the report lies, as JSON.
+    Parameters
+    ----------
+    report
+        made from every result.
+    jobs
+        how many; ``resumed`` of them had been done before.
+    seconds
+        summed over the jobs, each on one core.
+    path
+        where the report lies, as JSON.
     """
 
     report: Report
@@ -61,18 +68,29 @@ def run_experiment(
 ) -> Outcome:
     """Do what is not done yet, and make the report.
 
-    Args:
-        experiment: what to run.
-        pool: the data sets.
-        out: a folder for NAME.jsonl and NAME.json (NAME-quick of a quick run); made when absent.
-        quick: the small form, which shows that it runs and not what comes out.
-        jobs: processes; more than one needs Ray (the extra ``sim``).
-        progress: told how many jobs are done, and of how many.
+    Parameters
+    ----------
+    experiment
+        what to run.
+    pool
+        the data sets.
+    out
+        a folder for NAME.jsonl and NAME.json (NAME-quick of a quick run); made when absent.
+    quick
+        the small form, which shows that it runs and not what comes out.
+    jobs
+        processes; more than one needs Ray (the extra ``sim``).
+    progress
+        told how many jobs are done, and of how many.
 
-    Raises:
-        UsageError: none of the experiment's data sets is there, or Ray is wanted and not installed.
-        StorageError: ``out`` cannot be written.
-        Unreachable: Ray does not start.
+    Raises
+    ------
+    UsageError
+        none of the experiment's data sets is there, or Ray is wanted and not installed.
+    StorageError
+        ``out`` cannot be written.
+    Unreachable
+        Ray does not start.
     """
     todo = experiment.jobs(pool, quick=quick)
     if not todo:

