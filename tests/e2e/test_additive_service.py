@@ -45,7 +45,7 @@ def values(path):
 
 def test_both_sides_are_killed_and_the_bits_are_the_same(tmp_path):
     with federation(tmp_path) as fed:
-        prepare(fed, steps=40)
+        prepare(fed, steps=15)
         coordinator = fed.coordinator(store="undisturbed.sqlite")
         agents = [fed.agent(site, "--policy", "policy.toml", tag="-undisturbed") for site in SITES]
         assert ends(coordinator) == 0, fed.said("coordinator")
@@ -54,12 +54,12 @@ def test_both_sides_are_killed_and_the_bits_are_the_same(tmp_path):
 
         coordinator = fed.coordinator()
         agents = {site: fed.agent(site, "--policy", "policy.toml") for site in SITES}
-        until(lambda: fed.rounds() >= 25, 120)
+        until(lambda: fed.rounds() >= 12, 120)
         agents["south"].send_signal(signal.SIGKILL)
         ends(agents["south"])
         stopped_at = fed.rounds()
         agents["south"] = fed.agent("south", "--policy", "policy.toml")
-        until(lambda: fed.rounds() >= stopped_at + 20, 120)
+        until(lambda: fed.rounds() >= stopped_at + 8, 120)
         port = fed.address
         coordinator.send_signal(signal.SIGKILL)
         ends(coordinator)
