@@ -105,6 +105,14 @@ class Simulated:
     alone: tuple[Solution, ...]
 
 
+def close_enough(problem: Problem, asked: float | None = None) -> float:
+    """A bound on the predictions' error (2-norm): what was asked for, or 1e-5 √m, that is 1e-5 an instance.
+
+    A fixed number cannot serve: rounding alone, which the certificate counts, grows with the instances and the sites.
+    """
+    return asked if asked is not None else 1e-5 * float(np.sqrt(len(next(iter(problem.sites.values())).Z)))
+
+
 def plan_for(
     problem: Problem,
     objective: Agreement | Additive | None = None,

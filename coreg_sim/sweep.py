@@ -19,7 +19,7 @@ from coreg_core.rounds import ScheduleName
 from coreg_sim.jobs import JSON, Job
 from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
 from coreg_sim.problems import Problem, from_table, generated
-from coreg_sim.simulate import federate, held_out_errors, plan_for
+from coreg_sim.simulate import close_enough, federate, held_out_errors, plan_for
 
 HARM = 1.02  # a site is harmed where its error grows by more than 2 %
 CONFIDENCE = 0.95
@@ -47,7 +47,7 @@ class Sweep:
     form: Form
     schedule: ScheduleName
     tolerance: float
-    prediction_tolerance: float
+    prediction_tolerance: float | None
     max_rounds: int
     features: int
     data: str | None = None
@@ -71,7 +71,8 @@ class Sweep:
         asked = job.arguments
         problem = self._problem(asked["sites"], asked["labelled"], asked["unlabelled"], asked["seed"])
         objective = Agreement(form=self.form, coupling=self.couplings, seed=asked["seed"])
-        iteration = Iteration(self.schedule, self.tolerance, self.prediction_tolerance, self.max_rounds)
+        within = close_enough(problem, self.prediction_tolerance)
+        iteration = Iteration(self.schedule, self.tolerance, within, self.max_rounds)
         run = federate(problem, plan_for(problem, objective, iteration))
         alone, mean_alone = held_out_errors(problem, [r.alone for r in run.results if r.alone is not None])
         columns = []

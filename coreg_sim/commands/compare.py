@@ -40,7 +40,7 @@ from coreg_sim.commands.options import (
     plain,
     problem_of,
 )
-from coreg_sim.simulate import plan_for, simulate
+from coreg_sim.simulate import close_enough, plan_for, simulate
 from coreg_wire import output
 
 
@@ -52,7 +52,7 @@ def compare(
     coupling: Coupling = DEFAULT_COUPLING,
     form: FormOption = "exact",
     tolerance: Tolerance = 1e-10,
-    prediction_tolerance: PredictionTolerance = 1e-6,
+    prediction_tolerance: PredictionTolerance = None,
     max_rounds: MaxRounds = 10_000,
     data: Data = None,
     target: Target = None,
@@ -77,9 +77,9 @@ def compare(
             raise UsageError("--objective additive is simulated in this process: leave --on ray out.")
         raise typer.Exit(additive.compare(problem, threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
+    within = close_enough(problem, prediction_tolerance)
     iterations = [
-        Iteration(cast(ScheduleName, name), tolerance, prediction_tolerance, max_rounds, threads)
-        for name in SCHEDULE_NAMES
+        Iteration(cast(ScheduleName, name), tolerance, within, max_rounds, threads) for name in SCHEDULE_NAMES
     ]
     plans = [plan_for(problem, objective, iteration) for iteration in iterations]
     with place(on, address, sites_per_actor) as there:

@@ -28,7 +28,10 @@ Coupling = Annotated[float, typer.Option("--coupling", min=0, help="λ.")]
 FormOption = Annotated[str, typer.Option("--form", help="exact, semi-parametric, landmarks or linear.")]
 Tolerance = Annotated[float, typer.Option("--tolerance", min=0, help="Certified gap over Σ‖y‖².")]
 PredictionTolerance = Annotated[
-    float, typer.Option("--prediction-tolerance", min=0, help="Certified error of the predictions (2-norm).")
+    float | None,
+    typer.Option(
+        "--prediction-tolerance", min=0, help="Certified error of the predictions (2-norm) [1e-5 √m: 1e-5 an instance]."
+    ),
 ]
 MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Most rounds (sweeps).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the data and of the draw.")]

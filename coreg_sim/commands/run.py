@@ -41,7 +41,7 @@ from coreg_sim.commands.options import (
     plain,
     problem_of,
 )
-from coreg_sim.simulate import Steps, held_out_errors, plan_for, simulate
+from coreg_sim.simulate import Steps, close_enough, held_out_errors, plan_for, simulate
 from coreg_wire import output
 
 
@@ -78,7 +78,7 @@ def run(
     schedule: Annotated[str, typer.Option("--schedule", help=", ".join(SCHEDULE_NAMES) + ".")] = SCHEDULE_NAMES[0],
     form: FormOption = "exact",
     tolerance: Tolerance = 1e-10,
-    prediction_tolerance: PredictionTolerance = 1e-6,
+    prediction_tolerance: PredictionTolerance = None,
     max_rounds: MaxRounds = 10_000,
     data: Data = None,
     target: Target = None,
@@ -106,7 +106,8 @@ def run(
         raise typer.Exit(additive.run(problem, _Printing(as_json=as_json), threads, as_json=as_json))
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
-    plan = plan_for(problem, objective, Iteration(name, tolerance, prediction_tolerance, max_rounds, threads))
+    within = close_enough(problem, prediction_tolerance)
+    plan = plan_for(problem, objective, Iteration(name, tolerance, within, max_rounds, threads))
     with place(on, address, sites_per_actor) as there:
         result = simulate(problem, plan, _Printing(as_json=as_json), there.carry)
     errors, error_of_mean = held_out_errors(problem, result.solutions)

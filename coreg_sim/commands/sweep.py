@@ -47,7 +47,7 @@ def sweep(
     form: FormOption = "exact",
     schedule: Annotated[str, typer.Option("--schedule", help=", ".join(SCHEDULE_NAMES) + ".")] = SCHEDULE_NAMES[0],
     tolerance: Tolerance = 1e-8,
-    prediction_tolerance: PredictionTolerance = 1e-3,
+    prediction_tolerance: PredictionTolerance = None,
     max_rounds: MaxRounds = 10_000,
     views: Views = "5",
     data: Data = None,

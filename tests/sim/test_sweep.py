@@ -15,6 +15,8 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_sim.cli import app
 from coreg_sim.drawing import svg
 from coreg_sim.papers.experiment import Plot, Series
+from coreg_sim.problems import generated
+from coreg_sim.simulate import close_enough
 from coreg_sim.sweep import interval
 from coreg_sim.views_file import parted, read_views
 
@@ -202,3 +204,10 @@ def test_the_scaling_page_says_what_the_figures_say():
     tool = Path(__file__).resolve().parents[2] / "tools" / "scaling.py"
     found = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr
+
+
+def test_close_enough_grows_with_the_instances_unless_a_number_is_asked_for():
+    problem = generated(2, 5, 400, 2, seed=0)
+    assert close_enough(problem) == pytest.approx(2e-4)
+    assert close_enough(problem, 1e-9) == 1e-9
+    assert close_enough(problem, 0.0) == 0.0
