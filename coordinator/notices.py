@@ -116,6 +116,15 @@ class MembersAre:
 
 
 @dataclass(frozen=True)
+class KeysChanged:
+    """These sites came back with new keys: the open question is asked of everybody again, under other masks."""
+
+    run: str
+    attempt: int
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Stalled:
     """Nothing goes on until these sites are back, or so many seconds have passed."""
 
@@ -166,6 +175,7 @@ Notice: TypeAlias = (
     | SessionTurnedAway
     | GoingOnWithout
     | MembersAre
+    | KeysChanged
     | Stalled
     | QuestionAnswered
     | NotFetched

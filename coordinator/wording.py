@@ -32,6 +32,8 @@ def worded(notice: n.Notice) -> str:
             return f"going on without {', '.join(sites)}, who did not {what}"
         case n.MembersAre(sites=sites):
             return f"{len(sites)} sites: {', '.join(sites)}"
+        case n.KeysChanged(sites=sites):
+            return f"{', '.join(sites)} came back with new keys: everybody answers the open question again, under other masks"
         case n.Stalled(sites=sites, seconds=seconds):
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {seconds:g} s at most"
         case n.NotFetched(sites=sites):

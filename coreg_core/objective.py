@@ -75,6 +75,7 @@ def consensus_certificate(
     bounds: Float64[Arr, " M"],
     response_error: float = 0.0,
     shift: float = 0.0,
+    step: float = 0.0,
 ) -> Certificate:
     """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
 
@@ -92,8 +93,10 @@ def consensus_certificate(
         ρ, the largest of the views' `response_error`.
     shift
         at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
+    step
+        at least what summing in fixed point has moved the mean answer by, ‖·‖₂.
     """
-    noise = ROUNDING * scale
+    noise = ROUNDING * scale + step
     root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
     return with_response_error(root, noise, bounds, response_error, shift)
 

@@ -24,7 +24,8 @@ from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.federation import Site, Terms
 from site_agent.identity import Identity, check_identity
 from site_agent.jobs.remembered import SiteResult
-from site_agent.ledger import Disclosed, Ledger, recall
+from site_agent.ledger import Disclosed, Ledger, recall, summed_with
+from site_agent.masking.peers import run_keys
 from site_agent.models import Models, check_output
 from site_agent.policy import read_policy
 from site_agent.probe import probe_server
@@ -124,6 +125,9 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         pin_threads,
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
         policy.residuals,
+        None if identity is None else run_keys(identity, policy.peers),
+        lambda ids_digest: summed_with(ledger.path, ids_digest),
+        policy.membership_changes,
     )
     site = Site(name, d, terms, release())
 

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -28,6 +28,7 @@ from coreg_core.messages import (
     Hello,
     Inquiry,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
@@ -36,10 +37,12 @@ from coreg_core.messages import (
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
+from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered, Verified
 from site_agent.jobs.training import digest_of
 
 GENESIS = "0" * 64
+_ANSWERS = ("Prediction", "Share", "Masked")
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,10 @@ class Ledger:
             stands in the entry as ``kept``, and is not sent.
         """
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
-        if isinstance(message, Share) and remembered is not None and remembered.kept is not None:
+        if isinstance(message, Share | Masked) and remembered is not None and remembered.kept is not None:
             entry["kept"] = remembered.kept.to_json()
+        if isinstance(message, Masked) and remembered is not None:
+            entry |= {"participants": list(remembered.participants), "may_change": remembered.may_change}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         try:
             self._file.write(line + b"\n")
@@ -108,7 +113,7 @@ class Ledger:
         before = self.sent.get(kind, Disclosed(0, 0))
         numbers = int(entry.get("numbers", 0))
         self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
-        if entry.get("labels") == "in the vectors" or (kind == "Prediction" and entry.get("part") == "affine"):
+        if entry.get("labels") == "in the vectors" or (isinstance(ask, Ask) and entry.get("part") == "affine"):
             before = self.label_bearing
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
@@ -144,6 +149,10 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             sent = {"numbers": numbers, "scalars": scalars, "sha256": None if values is None else values.digest}
             asked = _inquiry(ask) if isinstance(ask, Inquiry) else {}
             return {"kind": kind, **_where(message), **sent, "sent": "in clear", **asked}
+        case Masked():
+            sent = {"numbers": message.words.values.size, "sha256": message.words.digest, "sent": "masked"}
+            asked = _question(ask) if isinstance(ask, Ask) else _inquiry(ask) if isinstance(ask, Inquiry) else {}
+            return {"kind": kind, **_where(message), **sent, **asked}
         case Fault():
             return {"kind": kind, **_where(message), "text": message.reason}
         case Fetched():
@@ -154,7 +163,7 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             assert_never(message)
 
 
-def _where(message: Prediction | Share | Fault) -> dict[str, Any]:
+def _where(message: Prediction | Share | Masked | Fault) -> dict[str, Any]:
     return {"run": message.run, "question": message.question, "attempt": message.attempt}
 
 
@@ -178,29 +187,47 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
-    answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
-    kept: SiteMemory | None = None
+    found = Remembered()
     for entry in _entries(path):
-        run = entry.get("run")
-        if entry.get("kind") == "PlanAccepted":
+        run, kind = entry.get("run"), entry.get("kind")
+        if kind == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
-        elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
-            answered += 1
-            if run == plan.run:
-                number = (entry["question"], entry["attempt"])
-                kept = SiteMemory.from_json(entry["kept"])
-                if entry["question_kind"] == "MODEL" and number not in asked:
-                    verified.append(Verified(entry["target"], ()))
-                asked[number] = entry["asked"]
-        elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
-            answered += 1
-            if run == plan.run:
-                number = (entry["question"], entry["attempt"])
-                columns = tuple(Column(*column) for column in entry["columns"])
-                if entry["verifies"] and number not in asked:
-                    verified.append(Verified(entry["target"], columns))
-                asked[number] = digest_of(entry["part"], entry["target"], columns)
-    return Remembered(answered, asked, tuple(verified[-2:]), kept)
+        elif kind not in _ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
+            continue
+        elif run != plan.run:
+            found = replace(found, answered=found.answered + 1)
+        else:
+            found = _after(found, entry)
+    return found
+
+
+def _after(found: Remembered, entry: dict[str, Any]) -> Remembered:
+    """What a site remembers once it has given the answer of that entry."""
+    number, told = (entry["question"], entry["attempt"]), {"participants": tuple(entry.get("participants", ()))}
+    if "question_kind" in entry:
+        verified = Verified(entry["target"], ()) if entry["question_kind"] == "MODEL" else None
+        return found.after(number, entry["asked"], verified, kept=SiteMemory.from_json(entry["kept"]), **told)
+    columns = tuple(Column(*column) for column in entry["columns"])
+    verified = Verified(entry["target"], columns) if entry["verifies"] else None
+    return found.after(number, digest_of(entry["part"], entry["target"], columns), verified, **told)
+
+
+def summed_with(path: Path, ids_digest: str) -> frozenset[SummedWith]:
+    """Every set of sites whose sum an answer on these instances went into, in any run of any plan.
+
+    Raises
+    ------
+    StorageError
+        the file cannot be read.
+    """
+    runs, found = dict[str, Any](), set[SummedWith]()
+    for entry in _entries(path):
+        run = str(entry.get("run"))
+        if entry.get("kind") == "PlanAccepted":
+            runs[run] = entry.get("ids_digest")
+        elif entry.get("kind") == "Masked" and runs.get(run) == ids_digest:
+            found.add(SummedWith(frozenset(entry["participants"]), bool(entry["may_change"])))
+    return frozenset(found)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coordinator.jobs.summing import Answer as Told
+from coordinator.jobs.summing import clear_fault, masked_fault, summed
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Answer
-from coreg_core.additive.questions import answer_shape
+from coreg_core.additive.questions import answer_bounds, answer_shape
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training, TrainingState
 from coreg_core.arrays import Arr
-from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
+from coreg_core.masking.fixed_point import exponent_for
+from coreg_core.masking.sums import Layout
+from coreg_core.messages import Ask, Inquiry, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -53,9 +57,9 @@ class AdditiveComputation:
     tries_out = False
 
     @classmethod
-    def of(cls, plan: Plan, terms: Additive) -> "AdditiveComputation":
-        """Of a plan with these terms, whoever takes part."""
-        return cls(plan, Training(terms))
+    def of(cls, plan: Plan, terms: Additive, participants: Sites) -> "AdditiveComputation":
+        """Of a plan with these terms; of those who take part it is their number that counts."""
+        return cls(plan, Training(terms, len(participants)))
 
     def start(
         self,
@@ -78,14 +82,22 @@ class AdditiveComputation:
             asked = type(asked)(
                 asked.ask, asked.targets, asked.columns, asked.part, asked.step, asked.scalars, state.probe_sum
             )
-        return Inquiry.of(self.plan.run, question, attempt, asked), None
+        bounds = answer_bounds(self.training.terms, len(state.score), asked)
+        exponents = tuple(exponent_for(bound, self.training.n_sites) for bound in bounds)
+        return Inquiry.of(self.plan.run, question, attempt, asked, exponents), None
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
         """No question is one of another membership's."""
         return False
 
-    def fault(self, state: TrainingState, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:
+    def _layout(self, state: TrainingState, ask: Inquiry) -> Layout:
+        shape, scalars = answer_shape(self.training.terms, len(state.score), ask.asked())
+        return Layout(*shape, scalars)
+
+    def fault(self, state: TrainingState, ask: Ask | Inquiry, answer: Told) -> str | None:
         """Why this answer cannot be used, without the site's name."""
+        if self.plan.masked and isinstance(ask, Inquiry):
+            return masked_fault(self._layout(state, ask), answer)
         if not (isinstance(ask, Inquiry) and isinstance(answer, Share)):
             return "another kind of answer than the one that was asked for."
         shape, scalars = answer_shape(self.training.terms, len(state.score), ask.asked())
@@ -98,17 +110,19 @@ class AdditiveComputation:
             )
         if not (np.isfinite(answer.scalars).all() and (vectors is None or vectors.finite)):
             return f"NaN or infinity in its answer to question {ask.question}. Check its features."
-        return None
+        return clear_fault(answer, ask.exponents, self.training.n_sites)
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: TrainingState) -> StepTaken:
-        """The record of the answers' sum, taken in the order given."""
-        shares = [answer.answer() for answer in answers if isinstance(answer, Share)]
-        total = shares[0]
-        for share in shares[1:]:
-            total = total + share
-        vectors = Vector(total.vectors) if total.vectors.size else None
-        scalars = tuple(total.scalars.tolist())
-        return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(shares), scalars, self.phase(state))
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Told], state: TrainingState) -> StepTaken:
+        """The record of the answers' sum.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
+        assert isinstance(ask, Inquiry)
+        vectors, scalars = summed(self._layout(state, ask), answers, ask.exponents)
+        return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(answers), scalars, self.phase(state))
 
     def phase(self, state: TrainingState) -> str:
         """Which part of the training the open question belongs to, in words."""

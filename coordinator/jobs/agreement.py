@@ -4,24 +4,29 @@ Knows plans, schedules and messages; nothing of sessions, timers or files. Its l
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum, sqrt
 from typing import Any
 
+from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, Vector
+from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
+from coreg_core.masking.sums import Layout
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds import make_schedule
 from coreg_core.rounds.columns import Column
-from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, overall_stop
+from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, column_norms, overall_stop
 
 
 def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> Terms:
-    """What the schedule has to know of these sites."""
+    """What the schedule has to know of these sites; of those that are summed, by the sums alone (see `with_sums`)."""
     agreed = [accepted[site] for site in participants]
-    return Terms(
+    M = len(agreed)
+    terms = Terms(
         coupling=plan.couplings,
         bounds=tuple(a.bound for a in agreed),
         initial_objective=sum(a.squared_norm for a in agreed),
@@ -30,6 +35,24 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
         max_rounds=plan.iteration.max_rounds,
         roundings=tuple(a.rounding for a in agreed),
     )
+    if not plan.summed:
+        return terms
+    m = agreed[0].n_unlabelled
+    steps = (relative_step(m, M), step_error(m, reach_of(accepted, participants), M))
+    told = [(a.bound, a.squared_norm, a.rounding**2) for a in agreed]
+    return with_sums(replace(terms, steps=steps), tuple(fsum(column) for column in zip(*told, strict=True)))
+
+
+def reach_of(accepted: Mapping[str, PlanAccepted], participants: Sites) -> float:
+    """A power of two that no site's label-bearing answer at target 0 reaches."""
+    return float(2.0 ** max(accepted[site].reach for site in participants))
+
+
+def with_sums(terms: Terms, sums: tuple[float, ...]) -> Terms:
+    """The terms where Σ b_v, Σ ‖y_v‖² and Σ ρ_v² are known, and not whose: the worst case is that one site has all of it."""
+    bounds, initial, roundings = sums
+    rest = (0.0,) * (terms.n_views - 1)
+    return replace(terms, bounds=(bounds, *rest), initial_objective=initial, roundings=(float(sqrt(roundings)), *rest))
 
 
 @dataclass(frozen=True)
@@ -38,14 +61,20 @@ class AgreementComputation:
 
     plan: Plan
     schedule: Schedule[Any]
+    reach: float = 1.0
 
     snapshots = True
-    tries_out = True
+
+    @property
+    def tries_out(self) -> bool:
+        """Under masks nobody outside the roster can answer anything."""
+        return not self.plan.masked
 
     @classmethod
     def of(cls, plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> "AgreementComputation":
         """Of these sites."""
-        return cls(plan, make_schedule(plan.iteration.name, terms_of(plan, accepted, participants)))
+        schedule = make_schedule(plan.iteration.name, terms_of(plan, accepted, participants))
+        return cls(plan, schedule, reach_of(accepted, participants))
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None, rounds: int, known: Vector | None) -> Any:
         """From earlier models, and with the label-bearing sum where these very sites have told it before."""
@@ -60,18 +89,30 @@ class AgreementComputation:
         query = self.schedule.query(state)
         columns = self._columns(query.weights)
         targets = Vector(query.targets)
-        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets)
+        exponents = self._exponents(query.part, query.targets) if self.plan.summed else ()
+        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets, exponents)
         return ask, query.site
+
+    def _exponents(self, part: str, targets: Arr) -> tuple[int, ...]:
+        """From ‖R p‖ ≤ ‖p‖, and what the sites said that their label-bearing answers at 0 stay below."""
+        own = self.reach if part == "affine" else 0.0
+        return tuple(exponent_for(own + norm, self.schedule.terms.n_views) for norm in column_norms(targets).tolist())
+
+    def _layout(self, ask: Ask) -> Layout:
+        return Layout(*ask.targets.shape, 3 if self.plan.masked else 0)
 
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
         return tuple(Column(lam, mu) for lam, mu in zip(self.plan.couplings, weights.tolist(), strict=True))
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:
         """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
-        return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients"
+        # Masks are another attempt's after any change: a masked answer is of no use later.
+        return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients" and not self.plan.masked
 
-    def fault(self, state: Any, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:  # noqa: ARG002
+    def fault(self, state: Any, ask: Ask | Inquiry, answer: Answer) -> str | None:  # noqa: ARG002
         """Why this answer cannot be used, without the site's name."""
+        if self.plan.masked and isinstance(ask, Ask):
+            return masked_fault(self._layout(ask), answer)
         if not (isinstance(ask, Ask) and isinstance(answer, Prediction)):
             return "another kind of answer than the one that was asked for."
         values, number = answer.values, answer.question
@@ -82,20 +123,32 @@ class AgreementComputation:
             )
         if not values.finite:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
-        return None
+        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views) if self.plan.summed else None
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: Any) -> StepTaken:  # noqa: ARG002
-        """The record of the answers' sum, taken in the order given."""
-        values = [answer.values for answer in answers if isinstance(answer, Prediction)]
-        total = values[0].values
-        for vector in values[1:]:
-            total = total + vector.values
-        return StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(values))
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:  # noqa: ARG002
+        """The record of the answers' sum; one answer, where the schedule needs each by itself.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
+        assert isinstance(ask, Ask)
+        if not self.plan.summed:
+            [only] = answers
+            assert isinstance(only, Prediction)
+            return StepTaken(ask.question, ask.attempt, ask.part, only.values, 1)
+        values, scalars = summed(self._layout(ask), answers, ask.exponents)
+        return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 
     def step(self, state: Any, taken: StepTaken) -> Any:
-        """The state after that sum."""
+        """The state after that sum, and those of b_v, ‖y_v‖² and ρ_v² that came with it under masks."""
         assert taken.total is not None, "an answer of the agreement is a vector"
-        return self.schedule.step(state, taken.total.values)
+        schedule = self.schedule
+        if taken.scalars:
+            terms = with_sums(schedule.terms, taken.scalars)
+            schedule = make_schedule(self.plan.iteration.name, terms)
+        return schedule.step(state, taken.total.values)
 
     def affine_after(self, known: Mapping[Sites, Vector], sites: Sites, taken: StepTaken) -> Mapping[Sites, Vector]:
         """The label-bearing sums that are known. Conjugate gradients alone ask the same one (at target 0) again."""

@@ -25,6 +25,7 @@ from coreg_core.messages import (
     FromSite,
     Hello,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
@@ -46,6 +47,7 @@ class Happening(Enum):
     PLAN_REFUSED = "PlanRefused"
     PREDICTION = "Prediction"
     SHARE = "Share"
+    MASKED = "Masked"
     FAULT = "Fault"
     FETCHED = "Fetched"
     DEADLINE = "the run's deadline passed"
@@ -63,6 +65,8 @@ def happened(message: FromSite) -> Happening | None:
             return Happening.PREDICTION
         case Share():
             return Happening.SHARE
+        case Masked():
+            return Happening.MASKED
         case Fault():
             return Happening.FAULT
         case Fetched():
@@ -146,6 +150,7 @@ _ROWS: Mapping[Happening, tuple[Handler, ...]] = {
     Happening.PLAN_REFUSED: (nothing, refused, refused, refused, refused, refused, nothing),
     Happening.PREDICTION: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.SHARE: (nothing, nothing, nothing, answered, answered, nothing, nothing),
+    Happening.MASKED: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.FAULT: (nothing, nothing, nothing, faulted, faulted, nothing, nothing),
     Happening.FETCHED: (nothing, nothing, nothing, nothing, nothing, fetched, nothing),
     Happening.DEADLINE: (

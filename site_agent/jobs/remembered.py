@@ -1,8 +1,8 @@
 """What a site writes down of a run, and how a run ended for it: shared by the kinds of job that a site has. Values alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
@@ -28,13 +28,23 @@ class Remembered:
 
     ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
     ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
-    training of the additive objective has to know to go on.
+    training of the additive objective has to know to go on, ``participants`` whom the last masked answer was summed with, and
+    ``may_change`` whether its plan said that they may change.
     """
 
     answered: int = 0
     asked: Mapping[Number, str] = field(default_factory=dict)
     verified: tuple[Verified, ...] = ()
     kept: SiteMemory | None = None
+    participants: tuple[str, ...] = ()
+    may_change: bool = False
+
+    def after(self, asked: Number, digest: str, verified: Verified | None, **changes: Any) -> "Remembered":
+        """Once a question is answered; repeated, it is one question, and so it is under another attempt's number."""
+        before, known = self.verified, {**self.asked, asked: digest}
+        if verified is not None and asked not in self.asked and before[-1:] != (verified,):
+            before = (*before, verified)[-2:]
+        return replace(self, answered=self.answered + 1, asked=known, verified=before, **changes)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ from coreg_core.messages import (
     FromSite,
     Hello,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
     Share,
     Vector,
+    Words,
 )
 from coreg_core.rounds.columns import Column
 from site_agent.cli import app
@@ -36,6 +38,7 @@ EVERYTHING = (
     PlanAccepted("r", "digest of the plan", 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1, 1e-9),
     Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
     Share("r", 2, 0, (3.0, 4.5), Vector(np.arange(4.0).reshape(4, 1))),
+    Masked("r", 3, 0, Words(np.arange(7, dtype="<u8"))),
     Fault("r", 1, 0, "another target under an old number"),
     Fetched("r"),
     Leaving("over"),
@@ -70,7 +73,7 @@ def test_every_kind_of_message_is_told_with_what_it_disclosed(tmp_path):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
     assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
-    assert sum(s.numbers for s in sent.values()) == 9 + 6
+    assert sum(s.numbers for s in sent.values()) == 9 + 6 + 7
     assert told[0]["previous"] == GENESIS
 
 
@@ -210,7 +213,7 @@ def test_what_the_chain_shows_and_what_it_does_not_is_said(tmp_path):
     told = CliRunner().invoke(app, ["ledger", str(tmp_path / "l")])
     assert told.exit_code == 0
     last = told.output.splitlines()[-1]
-    assert last.startswith("8 entries; the chain is whole up to the last line")
+    assert last.startswith("9 entries; the chain is whole up to the last line")
     assert "cut off" in last
     for words in (["ledger", "--help"], ["--help"]):
         page = " ".join(CliRunner().invoke(app, words).output.split())
