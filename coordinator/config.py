@@ -118,7 +118,8 @@ class FederationSection(_Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
-        if (fault := plan_fault(Plan("", self.name, self.membership))) is not None:
+        alone = Plan("", self.name, self.membership, privacy=Privacy(answers="clear"))  # the others are judged below
+        if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self
 
@@ -176,9 +177,15 @@ class Configuration(_Section):
         """What has no meaning under the additive objective is an error, like an unknown key."""
         if isinstance(self.objective, Additive):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
-            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set)]
+            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set & {"bound"})]
             if unused:
                 raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
+        return self
+
+    @model_validator(mode="after")
+    def _together(self) -> "Configuration":
+        if (fault := plan_fault(self.plan(""))) is not None:
+            raise ValueError(fault)
         return self
 
     @property

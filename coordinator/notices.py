@@ -19,6 +19,13 @@ class RunBegan:
 
 
 @dataclass(frozen=True)
+class AnswersInClear:
+    """This run shows the coordinator each site's answers: said before anything else."""
+
+    run: str
+
+
+@dataclass(frozen=True)
 class RunTakenUp:
     """A run that was left unfinished waits for the sites that took part in it."""
 
@@ -164,6 +171,7 @@ class RunEnded:
 
 Notice: TypeAlias = (
     RunBegan
+    | AnswersInClear
     | RunTakenUp
     | DeliveryTakenUp
     | Joined

@@ -32,6 +32,12 @@ def worded(notice: n.Notice) -> str:
             return f"going on without {', '.join(sites)}, who did not {what}"
         case n.MembersAre(sites=sites):
             return f"{len(sites)} sites: {', '.join(sites)}"
+        case n.AnswersInClear():
+            return (
+                "answers in the clear: whoever holds this coordinator or its memory learns each site's predictions and "
+                "response, and "
+                'from them the labels of every row whose features it knows; [privacy] answers = "sums" gives sums alone'
+            )
         case n.KeysChanged(sites=sites):
             return f"{', '.join(sites)} came back with new keys: everybody answers the open question again, under other masks"
         case n.Stalled(sites=sites, seconds=seconds):

@@ -92,7 +92,7 @@ class Privacy:
     site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
     """
 
-    answers: Answers = "clear"
+    answers: Answers = "sums"
     membership_changes: bool = False
     bound: BoundRule = "tight"
 

@@ -23,12 +23,13 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.outcomes import Outcome, exit_code, told
-from coreg_core.plan import Iteration
+from coreg_core.plan import Answers, Iteration
 from coreg_core.threads import pin_threads
+from coreg_sim.masks import simulated_keys
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import Steps, plan_for, rmse
 from coreg_wire.output import print_json
-from site_agent.federation import Site
+from site_agent.federation import Site, Terms
 from site_agent.jobs.additive import AdditiveTraining
 
 # The oracle is O(N³) in all labels: beyond these it would be most of the run.
@@ -53,7 +54,9 @@ class SimulatedAdditive:
     alone: tuple[Expansion | None, ...]
 
 
-def simulate(problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1) -> SimulatedAdditive:
+def simulate(
+    problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1, answers: Answers = "clear"
+) -> SimulatedAdditive:
     """Run the federation to its end.
 
     Raises
@@ -61,9 +64,9 @@ def simulate(problem: Problem, terms: Additive, reporter: Steps | None = None, t
     Refused
         a site refused the plan, or all of them together have no label; the message says which.
     """
-    plan = plan_for(problem, terms, Iteration(threads=threads))
+    plan = plan_for(problem, terms, Iteration(threads=threads), answers=answers)
     pin_threads(threads)
-    sites = {name: Site(name, data) for name, data in problem.sites.items()}
+    sites = {name: Site(name, data, Terms(keys=simulated_keys(name))) for name, data in problem.sites.items()}
     transport, steps = InProcess(sites), reporter or Steps()
     started = time.perf_counter()
     end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
@@ -148,9 +151,9 @@ def _against(result: SimulatedAdditive) -> str:
     return f"{result.off_oracle:.1e} deviations from the dense oracle at most"
 
 
-def run(problem: Problem, printing: Steps, threads: int, *, as_json: bool) -> int:
+def run(problem: Problem, printing: Steps, threads: int, answers: Answers = "clear", *, as_json: bool) -> int:
     """`coreg-sim run --objective additive`; the exit code."""
-    result = simulate(problem, Additive(), printing, threads)
+    result = simulate(problem, Additive(), printing, threads, answers)
     errors, alone = held_out(problem, result.own), held_out(problem, result.alone)
     if as_json:
         print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})

@@ -105,6 +105,14 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.wait()
 
 
+def pin(work: Path, sites: Sequence[str]) -> None:
+    """Each site pins the others' keys. Here from their certificates; between organisations by telephone (`coreg-agent peers`)."""
+    for site in sites:
+        others = [f"federation/{other}.pem" for other in sites if other != site]
+        pinned = run("site_agent.cli", "peers", "--pin", "--identity", site, *others, cwd=work)
+        (work / f"{site}-policy.toml").write_text(pinned, encoding="utf-8")
+
+
 def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
     """Enrol, serve, join, wait; the stored run, and the seconds from the coordinator's start to the last model."""
     (work / "federation").mkdir()
@@ -114,6 +122,7 @@ def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
         run("site_agent.cli", "enroll", "--name", site, "--identity", site, cwd=work)
         run("coordinator.cli", "sign", "--identity", "federation", f"{site}/site.csr", cwd=work)
         run("site_agent.cli", "enroll", "--identity", site, "--install", f"federation/{site}.pem", cwd=work)
+    pin(work, sorted(dealt.tables))
     started, port_file = time.monotonic(), work / "port"
     with processes() as alive:
         serve = command("coordinator.cli", "run", "federation/federation.toml", "--port-file", port_file)
@@ -130,6 +139,7 @@ def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
             join = command(
                 "site_agent.cli", "--data", table, "--target", TARGET, "--id", ID, "--coordinator", address,
                 "--identity", site, "--output", f"{site}.model", "--alone", f"{site}-alone.model",
+                "--policy", f"{site}-policy.toml",
             )  # fmt: skip
             with (work / f"{site}.log").open("wb") as log:
                 agents[site] = subprocess.Popen(join, cwd=work, stdout=log, stderr=log)  # noqa: S603
@@ -242,13 +252,16 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
     console.print("what left each site, by its ledger (the chain is checked):")
     for site in report["sites"]:
         kinds: dict[str, int] = {}
-        numbers = affine = 0
+        numbers = affine = masked = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
             affine += entry.get("part") == "affine"
+            masked += entry.get("sent") == "masked"
         said = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        console.print(f"  {site}: {said}; {numbers} numbers in all; {affine} vector in which its labels appear")
+        console.print(
+            f"  {site}: {said}; {numbers} numbers in all, {masked} answers masked; labels are in {affine} of them"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,8 @@ from site_agent.policy import read_policy
 from site_agent.probe import probe_server
 from site_agent.settings import Settings
 
+IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -185,7 +187,9 @@ def describe(message: ToSite) -> str | None:
     """A line for the operator, where a message deserves one."""
     match message:
         case Plan():
-            return f"plan of run {message.run}: {_objective(message)}, sites {', '.join(message.sites)}"
+            gets = "sums alone" if message.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+            sites = ", ".join(message.sites)
+            return f"plan of run {message.run}: the coordinator gets {gets}; {_objective(message)}, sites {sites}"
         case Finished():
             return told(message.outcome, message.reason)
         case _:

@@ -183,6 +183,8 @@ def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
         delivery.end(reaction, last.outcome, last.reason)
         return reaction.run, reaction.actions
     name, awaited = recorded.plan.run, reaction.run.awaited
+    if not recorded.plan.masked:
+        reaction.notify(notices.AnswersInClear(name))
     if phase is Phase.ENROLLING:
         reaction.notify(notices.RunBegan(name, awaited))
     else:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from coordinator.transports.in_process import SiteFunction
 from coreg_core.messages import Ask, Finished, FromSite, Hello, ToSite
 from coreg_core.threads import pin_threads
+from coreg_sim.masks import simulated_keys
 from coreg_sim.over_ray.cluster import Cluster
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
@@ -32,6 +33,7 @@ class Told:
     number: tuple[int, int]
     digest: str
     verified: Verified | None
+    participants: tuple[str, ...] = ()
 
 
 def told(ask: Ask) -> Told:
@@ -56,7 +58,7 @@ def make_site(name: str, data: PrivateData, ledger: Sequence[Told]) -> Site:
         verified = tuple(entry.verified for entry in mine if entry.verified is not None)
         return Remembered(len(ledger), {entry.number: entry.digest for entry in mine}, verified[-2:])
 
-    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall))
+    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall, keys=simulated_keys(name)))
 
 
 @dataclass(frozen=True)

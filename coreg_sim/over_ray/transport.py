@@ -19,7 +19,7 @@ from coordinator.events import Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import vector_bytes
 from coreg_core.errors import Unreachable
-from coreg_core.messages import Ask, Leaving, Prediction, Rejected, ToSite
+from coreg_core.messages import Ask, Leaving, Masked, Prediction, Rejected, ToSite
 from coreg_sim.over_ray.cluster import Cluster
 from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
 
@@ -219,7 +219,7 @@ class RayActors:
                 continue
             for answer in answers:
                 self.traffic.received += vector_bytes(answer)
-                if isinstance(answer, Prediction) and isinstance(message, Ask):
+                if isinstance(answer, Prediction | Masked) and isinstance(message, Ask):
                     if id(message) not in entries:
                         entries[id(message)] = told(message)
                     self._ledgers[site].append(entries[id(message)])

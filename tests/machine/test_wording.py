@@ -25,6 +25,7 @@ SAID: dict[n.Notice, str] = {
     n.SessionTurnedAway("", "no certificate"): "turned away: somebody: no certificate",
     n.GoingOnWithout(RUN, ("b", "c"), "join in time"): "going on without b, c, who did not join in time",
     n.MembersAre(RUN, 1, ("a", "b")): "2 sites: a, b",
+    n.AnswersInClear(RUN): "answers in the clear: whoever holds this coordinator or its memory ",
     n.KeysChanged(
         RUN, 2, ("b",)
     ): "b came back with new keys: everybody answers the open question again, under other masks",
