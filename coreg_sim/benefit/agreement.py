@@ -1,0 +1,90 @@
+r"""coRLSR in finite features, in closed form over a path of λ, with each site's own choice by leave-one-out.
+
+    Q = Σ_v [‖y_v − a_v − Φ_v w_v‖² + ν_v‖w_v‖²] + 2Mλ Σ_v ‖f_v(Z) − f̄(Z)‖²,   f_v(Z) = a_v + Z_v w_v
+
+The features, widths and ridges are those of the site alone (`AdditiveSite`), so that λ = 0 is the site alone and every column of
+a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by
+`judgement.agreement.respond_leave_one_out` at the others' mean, which an agent can do by itself; and by exact leave-one-out of
+the whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld et al. (2006), equation 2.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_factor, cho_solve
+
+from coreg_core.arrays import Arr
+from coreg_core.judgement.agreement import choose_coupling, others_mean, others_weights, respond_leave_one_out
+
+COUPLINGS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
+# Variance of an intercept in units of the target's: its feature's square, at a ridge of ν.
+_INTERCEPT = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One site: features of labelled, shared and test rows, its labels less the federation's mean, its ridge."""
+
+    labelled: Float64[Arr, "n r"]
+    shared: Float64[Arr, "m r"]
+    test: Float64[Arr, "t r"]
+    y: Float64[Arr, " n"]
+    ridge: float
+
+    def with_intercept(self) -> "Part":
+        """A constant feature first."""
+        constant = np.sqrt(_INTERCEPT * self.ridge)
+
+        def widened(A: Arr) -> Arr:
+            return np.concatenate([np.full((len(A), 1), constant), A], axis=1)
+
+        return Part(widened(self.labelled), widened(self.shared), widened(self.test), self.y, self.ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Of every site: predictions of test rows at every λ, and where each choice fell; None without labels."""
+
+    test: list[Float64[Arr, "k t"]]
+    chosen: list[int | None]
+    chosen_exactly: list[int | None]
+
+
+def agree(parts: list[Part]) -> Path:
+    """The path, and each site's choices."""
+    parts = [part.with_intercept() for part in parts]
+    M = len(parts)
+    ends = np.cumsum([0, *(part.shared.shape[1] for part in parts)])
+    spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
+    Z = np.concatenate([part.shared for part in parts], axis=1)
+    gram = Z.T @ Z
+    own, right = np.zeros_like(gram), np.zeros(len(gram))
+    within = np.zeros_like(gram)  # the diagonal blocks of the Gram matrix
+    for part, span in zip(parts, spans, strict=True):
+        own[span, span] = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
+        right[span] = part.labelled.T @ part.y
+        within[span, span] = gram[span, span]
+    solutions, exact = [], [np.full((len(COUPLINGS), len(part.y)), np.inf) for part in parts]
+    for j, coupling in enumerate(COUPLINGS):
+        # 2Mλ Σ_v ‖f_v − f̄‖² = 2λ (M Σ_v ‖f_v‖² − ‖Σ_v f_v‖²).
+        factor = cho_factor(own + 2.0 * coupling * (M * within - gram), lower=True, check_finite=False)
+        w: Arr = cho_solve(factor, right, check_finite=False)
+        solutions.append(w)
+        for errors, part, span in zip(exact, parts, spans, strict=True):
+            rows = np.zeros((len(gram), len(part.y)))
+            rows[span] = part.labelled.T
+            leverage = np.einsum("ij,ji->i", part.labelled, cho_solve(factor, rows, check_finite=False)[span])
+            errors[j] = (part.y - part.labelled @ w[span]) / np.maximum(1.0 - leverage, 1e-6)
+    said = np.array([[part.shared @ w[span] for w in solutions] for part, span in zip(parts, spans, strict=True)])
+    mean = said.mean(axis=0)
+    weights = others_weights(COUPLINGS, M)
+    chosen: list[int | None] = []
+    for part, heard in zip(parts, said, strict=True):
+        others = others_mean(mean.T, heard.T, M)
+        by_site = respond_leave_one_out(part.labelled, part.shared, part.y, part.ridge, others, weights)
+        chosen.append(choose_coupling(COUPLINGS, by_site) if len(part.y) else None)
+    exactly = [choose_coupling(COUPLINGS, errors) if errors.shape[1] else None for errors in exact]
+    test = [np.array([part.test @ w[span] for w in solutions]) for part, span in zip(parts, spans, strict=True)]
+    return Path(test, chosen, exactly)
