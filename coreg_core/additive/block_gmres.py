@@ -15,8 +15,8 @@ A tuning step changes A a little. The last solve's space is *recycled*: with A_o
 and what that space lacks of the one before it stands behind it. For four times the memory, cpu_act at 200 labels a site takes 47
 rounds where 61 were needed with the last solve's space alone.
 
-A residual's s and q parts begin as directions of their own: a round's answers to both are then known apart, at twice the numbers a
-round (sarcos, 50 labels at each of three sites: 46 rounds of a tuned model where 65 were needed).
+A residual's s and q parts begin as directions of their own: what a round answers to each is then known apart, at twice the
+numbers a round (sarcos, 50 labels at each of three sites: 46 rounds of a tuned model where 65 were needed).
 
 Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the true
 residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it does when
@@ -103,8 +103,8 @@ class Space:
     def behind(self, older: "Space", most: int) -> "Space":
         """This space, and what C lacks of the older one: at most so many columns.
 
-        C_old − C CᵀC_old = Q diag(s) Vᵀ makes A_old (U_old − U CᵀC_old) V diag(s)⁻¹ = Q, but for what A changed in between, which a
-        preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
+        C_old − C CᵀC_old = Q diag(s) Vᵀ makes A_old (U_old − U CᵀC_old) V diag(s)⁻¹ = Q, but for what A changed in between, which
+        a preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
         """
         room = most - self.C.shape[1]
         if room <= 0 or not older.C.shape[1]:
@@ -303,8 +303,8 @@ class BlockGmres:
     def space(self, state: GmresState) -> Space:
         """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = P diag(h) Vᵀ gives A (M⁻¹Q_j V diag(h)⁻¹) = Q_{j+1}P.
 
-        Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of few
-        rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
+        Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of
+        few rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
         """
         given = Space(state.U, state.C)
         if not state.H.shape[1]:

@@ -31,7 +31,6 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.rounds.schedule import Stop
 
-
 # The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
 # digit less there costs the tuned model nothing that could be measured, and saves a tenth of the rounds.
 EARLY = 10.0
