@@ -3,9 +3,9 @@ r"""coRLSR in finite features, in closed form over a path of λ, with each site'
     Q = Σ_v [‖y_v − a_v − Φ_v w_v‖² + ν_v‖w_v‖²] + 2Mλ Σ_v ‖f_v(Z) − f̄(Z)‖²,   f_v(Z) = a_v + Z_v w_v
 
 The features, widths and ridges are those of the site alone (`AdditiveSite`), so that λ = 0 is the site alone and every column of
-a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by
-`judgement.agreement.respond_leave_one_out` at the others' mean, which an agent can do by itself; and by exact leave-one-out of
-the whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld et al. (2006), equation 2.
+a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by the product's
+rule (`coreg_core.views.left_out`: labels left out at the final target, which is held); and by exact leave-one-out of the
+whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld et al. (2006), equation 2.
 """
 
 import itertools
@@ -15,8 +15,11 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import cho_factor, cho_solve
 
+from coreg_core.additive.own import LEAST_LABELS
 from coreg_core.arrays import Arr
-from coreg_core.judgement.agreement import choose_coupling, others_mean, others_weights, respond_leave_one_out
+from coreg_core.judgement.losses import Paired, paired
+from coreg_core.objective import consensus_weight
+from coreg_core.views.left_out import LabelledFit, choose_on
 
 COUPLINGS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
 # Variance of an intercept in units of the target's: its feature's square, at a ridge of ν.
@@ -45,11 +48,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Of every site: predictions of test rows at every λ, and where each choice fell; None without labels."""
+    """Of every site: predictions of test rows at every λ, and where each choice fell; None with too few labels to choose by.
+
+    ``beside`` is what nested folds say of the choice, beside the site alone.
+    """
 
     test: list[Float64[Arr, "k t"]]
     chosen: list[int | None]
     chosen_exactly: list[int | None]
+    beside: list[Paired | None]
 
 
 def agree(parts: list[Part]) -> Path:
@@ -77,14 +84,30 @@ def agree(parts: list[Part]) -> Path:
             rows[span] = part.labelled.T
             leverage = np.einsum("ij,ji->i", part.labelled, cho_solve(factor, rows, check_finite=False)[span])
             errors[j] = (part.y - part.labelled @ w[span]) / np.maximum(1.0 - leverage, 1e-6)
-    said = np.array([[part.shared @ w[span] for w in solutions] for part, span in zip(parts, spans, strict=True)])
-    mean = said.mean(axis=0)
-    weights = others_weights(COUPLINGS, M)
+    mean = np.mean(
+        [[part.shared @ w[span] for w in solutions] for part, span in zip(parts, spans, strict=True)], axis=0
+    )
     chosen: list[int | None] = []
-    for part, heard in zip(parts, said, strict=True):
-        others = others_mean(mean.T, heard.T, M)
-        by_site = respond_leave_one_out(part.labelled, part.shared, part.y, part.ridge, others, weights)
-        chosen.append(choose_coupling(COUPLINGS, by_site) if len(part.y) else None)
-    exactly = [choose_coupling(COUPLINGS, errors) if errors.shape[1] else None for errors in exact]
+    beside: list[Paired | None] = []
+    for part in parts:
+        if len(part.y) < LEAST_LABELS:
+            chosen.append(None)
+            beside.append(None)
+            continue
+        fits = [_on_labels(part, z, consensus_weight(lam, M)) for z, lam in zip(mean, COUPLINGS, strict=True)]
+        choice, alone = choose_on(fits), choose_on(fits[:1])
+        chosen.append(choice.chosen)
+        told = choice.nested is not None and alone.nested is not None
+        beside.append(paired(choice.nested, alone.nested) if told else None)  # type: ignore[arg-type]  # both are there
+    exactly = [int(np.argmin(np.mean(e**2, axis=1))) if e.shape[1] >= LEAST_LABELS else None for e in exact]
     test = [np.array([part.test @ w[span] for w in solutions]) for part, span in zip(parts, spans, strict=True)]
-    return Path(test, chosen, exactly)
+    return Path(test, chosen, exactly, beside)
+
+
+def _on_labels(part: Part, target: Float64[Arr, " m"], weight: float) -> LabelledFit:
+    """respond(t, μ) at the labelled rows: its residuals and G."""
+    A = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
+    factor = cho_factor(A + weight * (part.shared.T @ part.shared), lower=True, check_finite=False)
+    w = cho_solve(factor, part.labelled.T @ part.y + weight * (part.shared.T @ target), check_finite=False)
+    G = np.eye(len(part.y)) - part.labelled @ cho_solve(factor, part.labelled.T, check_finite=False)
+    return LabelledFit(part.y - part.labelled @ w, G, part.y, centred=False)

@@ -140,8 +140,8 @@ class _Federation:
                 self._mse(self.mean + test[j]) if j else alone
                 for test, j, alone in zip(path.test, chosen, self.alone, strict=True)
             ]
-        for told, j in zip(self.told, path.chosen, strict=True):
-            told["coupling"] = None if j is None else COUPLINGS[j]
+        for told, j, beside in zip(self.told, path.chosen, path.beside, strict=True):
+            told |= {"coupling": None if j is None else COUPLINGS[j], "agreement": _told(beside)}
         return out
 
     def _own_models(self) -> dict[str, list[float]]:

@@ -134,6 +134,7 @@ def _pairs(found: Sequence[Seat], what: str, method: str) -> list[tuple[float, f
 
 
 FORECASTS = (
+    ("agreement", "nested folds of the agreement at the site's own λ", "agreement-loo"),
     ("own", "the site's own nested folds of its joined model", "additive-blended"),
     ("federation", "the federation's sum of them", "additive-blended"),
     ("r2", "r² of the others' score, before anything is trained (a large one should help)", "additive-blended"),
@@ -179,7 +180,8 @@ def _calibration(found: Sequence[Seat]) -> list[Table]:
             "Forecasts: rank correlation with what came",
             header,
             tuple(rows),
-            "Of the change of a site's own model (blended), and of scoring together in the last line. Each site is a point.",
+            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring together. A site is "
+            "a point.",
         )
     ]
     for what, about, method in FORECASTS:
