@@ -180,8 +180,8 @@ def _calibration(found: Sequence[Seat]) -> list[Table]:
             "Forecasts: rank correlation with what came",
             header,
             tuple(rows),
-            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring together. A site is "
-            "a point.",
+            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring "
+            "together. A site is a point.",
         )
     ]
     for what, about, method in FORECASTS:
