@@ -119,13 +119,12 @@ class PlanAccepted:
     """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
     ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
-    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for.
-    ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
-    when an agent comes back, and nothing else. Under a plan of sums the three numbers are 0 here and are summed, masked,
-    with every
-    answer; ``reach`` is p where this site's label-bearing answers are below 2ᵖ, a multiple of four. ``key`` is its key for
-    the masks
-    of this run (X25519, hex), ``signature`` that of its certificate's key ``identity`` on it.
+    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for. ``n_labelled`` is
+    n_v, told where the plan's couplings are relative to it, and 0 elsewhere. ``data_digest`` is salted by the run and a
+    secret of the site: it tells the coordinator that nothing changed when an agent comes back, and nothing else. Under a plan
+    of sums the three numbers are 0 here and are summed, masked, with every answer; ``reach`` is p where this site's
+    label-bearing answers are below 2ᵖ, a multiple of four. ``key`` is its key for the masks of this run (X25519, hex),
+    ``signature`` that of its certificate's key ``identity`` on it.
     """
 
     run: str
@@ -137,6 +136,7 @@ class PlanAccepted:
     squared_norm: NotNegative
     threads: Natural
     rounding: NotNegative = 0.0
+    n_labelled: Natural = 0
     reach: Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)] = 24
     key: str = ""
     signature: str = ""

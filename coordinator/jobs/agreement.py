@@ -16,10 +16,33 @@ from coreg_core.masking.fixed_point import exponent_for, relative_step, step_err
 from coreg_core.masking.sums import Layout
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds import make_schedule
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, column_norms, overall_stop
+
+
+def couplings_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> tuple[float, ...]:
+    """λ of each column where these sites take part; of relative couplings with how many labels they told."""
+    assert isinstance(plan.objective, Agreement)
+    agreed = [accepted[site] for site in participants]
+    return plan.objective.couplings(sum(a.n_labelled for a in agreed), len(agreed), agreed[0].n_unlabelled)
+
+
+def _grown(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites, site: str) -> float:
+    """By how much a site's own rounding may have grown: it stated it as if all had as many labels as itself.
+
+    No term of `View.response_error` rises faster than its weight: at c times the weight there is at most c times as much.
+    """
+    if not (isinstance(plan.objective, Agreement) and plan.objective.relative):
+        return 1.0
+    mean = sum(accepted[s].n_labelled for s in participants) / len(participants)
+    return max(1.0, mean / max(accepted[site].n_labelled, 1))
+
+
+def _growth(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> float:
+    """The largest of the sites'."""
+    return max(_grown(plan, accepted, participants, site) for site in participants)
 
 
 def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> Terms:
@@ -27,20 +50,23 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
     agreed = [accepted[site] for site in participants]
     M = len(agreed)
     terms = Terms(
-        coupling=plan.couplings,
+        coupling=couplings_of(plan, accepted, participants),
         bounds=tuple(a.bound for a in agreed),
         initial_objective=sum(a.squared_norm for a in agreed),
         tolerance=plan.iteration.tolerance,
         prediction_tolerance=plan.iteration.prediction_tolerance,
         max_rounds=plan.iteration.max_rounds,
-        roundings=tuple(a.rounding for a in agreed),
+        roundings=tuple(
+            a.rounding * _grown(plan, accepted, participants, s) for s, a in zip(participants, agreed, strict=True)
+        ),
     )
     if not plan.summed:
         return terms
     m = agreed[0].n_unlabelled
     steps = (relative_step(m, M), step_error(m, reach_of(accepted, participants), M))
     told = [(a.bound, a.squared_norm, a.rounding**2) for a in agreed]
-    return with_sums(replace(terms, steps=steps), tuple(fsum(column) for column in zip(*told, strict=True)))
+    sums = tuple(fsum(column) for column in zip(*told, strict=True))
+    return with_sums(replace(terms, steps=steps), sums, _growth(plan, accepted, participants))
 
 
 def reach_of(accepted: Mapping[str, PlanAccepted], participants: Sites) -> float:
@@ -48,11 +74,12 @@ def reach_of(accepted: Mapping[str, PlanAccepted], participants: Sites) -> float
     return float(2.0 ** max(accepted[site].reach for site in participants))
 
 
-def with_sums(terms: Terms, sums: tuple[float, ...]) -> Terms:
+def with_sums(terms: Terms, sums: tuple[float, ...], growth: float) -> Terms:
     """The terms where Σ b_v, Σ ‖y_v‖² and Σ ρ_v² are known, and not whose: the worst case is that one site has all of it."""
     bounds, initial, roundings = sums
     rest = (0.0,) * (terms.n_views - 1)
-    return replace(terms, bounds=(bounds, *rest), initial_objective=initial, roundings=(float(sqrt(roundings)), *rest))
+    largest = growth * float(sqrt(roundings))
+    return replace(terms, bounds=(bounds, *rest), initial_objective=initial, roundings=(largest, *rest))
 
 
 @dataclass(frozen=True)
@@ -61,7 +88,9 @@ class AgreementComputation:
 
     plan: Plan
     schedule: Schedule[Any]
+    couplings: tuple[float, ...]  # λ, whatever units the plan has it in
     reach: float = 1.0
+    growth: float = 1.0
 
     snapshots = True
 
@@ -73,8 +102,9 @@ class AgreementComputation:
     @classmethod
     def of(cls, plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> "AgreementComputation":
         """Of these sites."""
-        schedule = make_schedule(plan.iteration.name, terms_of(plan, accepted, participants))
-        return cls(plan, schedule, reach_of(accepted, participants))
+        terms, most = terms_of(plan, accepted, participants), _growth(plan, accepted, participants)
+        schedule = make_schedule(plan.iteration.name, terms)
+        return cls(plan, schedule, terms.coupling, reach_of(accepted, participants), most)
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None, rounds: int, known: Vector | None) -> Any:
         """From earlier models, and with the label-bearing sum where these very sites have told it before."""
@@ -102,7 +132,7 @@ class AgreementComputation:
         return Layout(*ask.targets.shape, 3 if self.plan.masked else 0)
 
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
-        return tuple(Column(lam, mu) for lam, mu in zip(self.plan.couplings, weights.tolist(), strict=True))
+        return tuple(Column(lam, mu) for lam, mu in zip(self.couplings, weights.tolist(), strict=True))
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:
         """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
@@ -146,7 +176,7 @@ class AgreementComputation:
         assert taken.total is not None, "an answer of the agreement is a vector"
         schedule = self.schedule
         if taken.scalars:
-            terms = with_sums(schedule.terms, taken.scalars)
+            terms = with_sums(schedule.terms, taken.scalars, self.growth)
             schedule = make_schedule(self.plan.iteration.name, terms)
         return schedule.step(state, taken.total.values)
 
@@ -178,6 +208,6 @@ class AgreementComputation:
 
     def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector]:
         """Columns and targets of `Finished`, for the site at that position."""
-        if len(models.weights) != len(self.plan.couplings):
+        if len(models.weights) != len(self.couplings):
             raise UsageError("these models are of another plan.")
         return self._columns(models.weights), Vector(models.of(site))

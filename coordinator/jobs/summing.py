@@ -1,8 +1,7 @@
 """Answers to one question, added: in integers, in the clear or under masks, and so to the same bits.
 
 What is added is the answers' fixed point (`coreg_core.masking`), at the exponents that the question went out with. Knows
-messages and
-layouts; no site by name, no schedule and no key: what a masked answer says, nobody here can tell.
+messages and layouts; no site by name, no schedule and no key: what a masked answer says, nobody here can tell.
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,8 @@ r"""Real numbers as integers modulo 2⁶⁴: n = rint(x · 2ᵉ), one exponent e
 
     e = ⌊log₂(2⁶² / (M · bound))⌋, M and the bound rounded up to powers of two        |Σ_v n_v| < 2⁶³
 
-A step 2⁻ᵉ that is fixed once and for all stagnates at strong couplings; taken from the bound it is about as fine as
-float64 itself up
-to m = 10⁶. Everything is a power of two, so that x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
+A step 2⁻ᵉ that is fixed once and for all stagnates at strong couplings; taken from the bound it is about as fine as float64
+itself up to m = 10⁶. Everything is a power of two, so that x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
 """
 
 from collections.abc import Sequence

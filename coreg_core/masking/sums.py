@@ -2,11 +2,11 @@ r"""What one site adds to a sum, as words of 64 bits: a vector in fixed point, s
 
     [ m·k words: the vector, mod 2⁶⁴ ] [ 34 words a scalar: x · 2¹⁰⁷⁴, mod 2²¹⁷⁶ ] [ 2 words: 0 ]
 
-A scalar has no bound that everybody knows (a squared norm, a count, an error), and it costs nothing to carry it whole: 2176 bits
-hold every float64 exactly, so sums of scalars are exact, and rounded once. The check is zero at every site, and masked
-like the rest:
-where the masks of a sum do not cancel, it is not zero (but for one time in 2¹²⁸), and there is a refusal instead of a wrong sum.
-Masks are bytes from outside (`Fill`), added by one of a pair and taken away by the other. Knows words; no key, site or message.
+A scalar has no bound that everybody knows (a squared norm, a count, an error), and it costs nothing to carry it whole: 2176
+bits hold every float64 exactly, so sums of scalars are exact, and rounded once. The check is zero at every site, and masked
+like the rest: where the masks of a sum do not cancel, it is not zero (but for one time in 2¹²⁸), and there is a refusal
+instead of a wrong sum. Masks are bytes from outside (`Fill`), added by one of a pair and taken away by the other. Knows
+words; no key, site or message.
 """
 
 from collections.abc import Callable, Sequence

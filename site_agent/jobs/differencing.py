@@ -1,13 +1,10 @@
 r"""What sums over different sets of sites tell together: answers are linear, and linear algebra does not forget.
 
 A sum over one site fewer, or one more, at any target, in this run or another, is that site's answer: exactly where the
-weights are
-equal, nearly where they are near. So is every combination: S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c). A site remembers the
-sets that it was
-summed with on a set of instances, and refuses one that, with the earlier ones, tells some site's answer by itself: the
-unit vector of that
-site lies in the span of the sets' indicator vectors. Weights are not looked at: a near one tells nearly as much.
-Knows names; no plan, message or file.
+weights are equal, nearly where they are near. So is every combination: S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c). A site
+remembers the sets that it was summed with on a set of instances, and refuses one that, with the earlier ones, tells some
+site's answer by itself: the unit vector of that site lies in the span of the sets' indicator vectors. Weights are not looked
+at: a near one tells nearly as much. Knows names; no plan, message or file.
 """
 
 from collections.abc import Iterable

@@ -17,22 +17,25 @@ from coreg_core.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccep
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import question_fault, weight_of
+from coreg_core.rounds.questions import RelativeTo, question_fault, weight_of
 from coreg_core.rounds.schedule import column_norms
 from coreg_core.views import Part, Solution, View
+from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
 from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, scale_fault
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
+
+# With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
+LEAST_TO_CHOOSE = 3
 
 
 @dataclass(frozen=True)
 class Training:
     """See the module's docstring. ``last`` is the last question and its answer: only that one can be repeated whole.
 
-    ``stated`` are b_v, ‖y_v‖² and ρ_v², which go out with the acceptance, or masked with every answer; ``masks`` those of
-    the roster
-    that came last.
+    ``stated`` are b_v, ‖y_v‖² and ρ_v², which go out with the acceptance, or masked with every answer; ``masks`` those of the
+    roster that came last.
     """
 
     plan: Plan
@@ -99,7 +102,9 @@ def begin(
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
-            strongest = weight_of("consensus", max(plan.couplings), len(plan.sites))
+            # Of relative couplings as if every site had as many labels; the coordinator, who hears of all, scales it.
+            largest = max(objective.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(m, 1)))
+            strongest = weight_of("consensus", largest, len(plan.sites))
             rounding = view.response_error(strongest)
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
@@ -111,6 +116,7 @@ def begin(
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
     told = (0.0, 0.0, 0.0) if plan.masked else (bound, norm, rounding)
+    count = len(data.y) if objective.relative else 0
     accepted = PlanAccepted(
         plan.run,
         plan.digest,
@@ -120,6 +126,7 @@ def begin(
         *told[:2],
         threads,
         told[2],
+        count,
         _reach(plan, alone, bound, norm),
         offer.key,
         offer.signature,
@@ -131,11 +138,13 @@ def begin(
 def _reach(plan: Plan, alone: Arr, bound: float, norm: float) -> int:
     r"""p, a multiple of four: every label-bearing answer at target 0 is below 2ᵖ.
 
-    ‖respond(0, μ)‖ ≤ min(√b ‖y‖, ‖y‖/(2√μ)), since each of its coordinates is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b; at μ =
-    0 they are
-    the predictions alone.
+    ‖respond(0, μ)‖ ≤ min(√b ‖y‖, ‖y‖/(2√μ)), since each of its coordinates is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b; at μ = 0
+    they are the predictions alone.
     """
-    weights = [weight_of(plan.iteration.name, lam, plan.membership.min_sites) for lam in plan.couplings]
+    # Relative couplings are not known yet: √b ‖y‖ bounds them at any weight.
+    relative = isinstance(plan.objective, Agreement) and plan.objective.relative
+    least = float(np.finfo(float).tiny) if relative else 1.0
+    weights = [least * weight_of(plan.iteration.name, lam, plan.membership.min_sites) for lam in plan.couplings]
     coupled = [mu for mu in weights if mu > 0.0]
     most = float(np.abs(alone).max(initial=0.0)) if len(coupled) < len(weights) else 0.0
     for mu in coupled:
@@ -224,7 +233,13 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
             return f"no roster of attempt {ask.attempt} came before it, so nobody's masks would cancel."
         n_views = range(len(training.masks.roster.participants), len(training.masks.roster.participants) + 1)
     columns, targets = ask.columns, ask.targets.values
-    if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets):
+    objective = plan.objective
+    relative = (
+        RelativeTo(len(training.data.Z), len(training.data.y))
+        if isinstance(objective, Agreement) and objective.relative
+        else None
+    )
+    if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets, relative):
         return f"nothing that the plan's schedule asks: {reason}"
     if plan.summed and (reason := _scaled_beyond(training, ask)) is not None:
         return reason
@@ -259,10 +274,35 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
             for j, column in enumerate(finished.columns)
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
+    choice = _own_choice(training, finished)
     result = SiteResult(
-        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.divisor
+        finished.outcome,
+        finished.reason,
+        training.plan,
+        solutions,
+        alone,
+        training.shift,
+        training.divisor,
+        couplings=tuple(column.coupling for column in finished.columns),
+        choice=choice,
     )
     return replace(training, result=result), None
+
+
+def _own_choice(training: Training, finished: Finished) -> PathChoice | None:
+    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say."""
+    objective, y = training.plan.objective, (training.data.y - training.shift) / training.divisor
+    if finished.targets is None or len(finished.columns) < 2 or len(y) < LEAST_TO_CHOOSE:
+        return None
+    assert isinstance(objective, Agreement)
+    targets = finished.targets.values
+    fits = []
+    with np.errstate(all="ignore"):
+        for j, column in enumerate(finished.columns):
+            r, G = training.view.on_labels(np.ascontiguousarray(targets[:, j]), column.weight)
+            fits.append(LabelledFit(r, G, y, objective.label_units != "raw"))
+        choice = choose_on(fits)
+    return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
 
 
 def _not_by_the_plan(training: Training, finished: Finished) -> str | None:

@@ -3,8 +3,8 @@ r"""X25519 keys, fresh in every run and process, signed by the certificate's key
     secret_uv = X25519(k_u, K_v)        stream = AES-256-CTR under HKDF-SHA256(secret_uv; salt: the plan; info: the context)
 
 The coordinator relays keys and is the certificate authority: it could sign a certificate for anybody. So a signature is
-believed only of
-a key whose fingerprint the site's own policy has, from its peer's operator. Secrets stay in memory, and end with the process.
+believed only of a key whose fingerprint the site's own policy has, from its peer's operator. Secrets stay in memory, and end
+with the process.
 """
 
 import json

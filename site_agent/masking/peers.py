@@ -1,8 +1,7 @@
 r"""Who a site's peers are: fingerprints of their keys, in words that can be read over the telephone, and as policy.toml has them.
 
-Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): sixteen bits a word of five letters,
-consonants and vowels in
-turn. Knows keys and certificates; no socket.
+Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): sixteen bits a word of five letters, consonants
+and vowels in turn. Knows keys and certificates; no socket.
 """
 
 from collections.abc import Mapping

@@ -117,6 +117,7 @@ agreements = made_later(
     seed=uint31,
     coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
     label_units=st.sampled_from(get_args(LabelUnits)),
+    relative=st.booleans(),
 )
 iterations = st.builds(
     Iteration,
@@ -186,6 +187,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
         not_negative,
         uint31,
         not_negative,
+        uint31,
         st.integers(-1000, 1000),
         texts,
         texts,

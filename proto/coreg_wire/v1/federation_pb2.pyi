@@ -65,7 +65,7 @@ class Hello(_message.Message):
     def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
 class PlanAccepted(_message.Message):
-    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "reach", "key", "signature", "identity")
+    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "n_labelled", "reach", "key", "signature", "identity")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class PlanAccepted(_message.Message):
     N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ROUNDING_FIELD_NUMBER: _ClassVar[int]
+    N_LABELLED_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
@@ -88,11 +89,12 @@ class PlanAccepted(_message.Message):
     n_unlabelled: int
     ids_digest: str
     rounding: float
+    n_labelled: int
     reach: int
     key: str
     signature: str
     identity: str
-    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., reach: _Optional[int] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., n_labelled: _Optional[int] = ..., reach: _Optional[int] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -217,7 +219,7 @@ class Plan(_message.Message):
     def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
 
 class Agreement(_message.Message):
-    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units")
+    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units", "relative")
     FORM_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +230,7 @@ class Agreement(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
     LABEL_UNITS_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_FIELD_NUMBER: _ClassVar[int]
     form: str
     kernel: str
     bandwidth: RuleOrValue
@@ -238,7 +241,8 @@ class Agreement(_message.Message):
     seed: int
     coupling: _containers.RepeatedScalarFieldContainer[float]
     label_units: str
-    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
+    relative: bool
+    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ..., relative: _Optional[bool] = ...) -> None: ...
 
 class Additive(_message.Message):
     __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "largest_gain")
