@@ -6,7 +6,7 @@ Knows every room of the agent and puts them together; `cli` parses and calls it.
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -21,6 +21,7 @@ from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part
 from site_agent.data.prepare import Inputs, prepare, site_salt
+from site_agent.data.shared_set import keyed
 from site_agent.federation import Site, Terms
 from site_agent.identity import Identity, check_identity
 from site_agent.jobs.remembered import SiteResult
@@ -118,6 +119,8 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
     for text in prepared.notes:
         note(text)
     d = prepared.data
+    if policy.ids_secret is not None:
+        d = replace(d, ids_digest=keyed(d.ids_digest, policy.ids_secret))
     note(f"{name}: {len(d.X)} labelled and {len(d.Z)} shared unlabelled instances, {d.X.shape[1]} features")
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
     ledger = Ledger(settings.ledger_path)

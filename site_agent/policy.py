@@ -38,6 +38,8 @@ class Policy(BaseModel):
     answers: Answers = "sums"
     # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
+    # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
+    ids_secret: str | None = Field(default=None, min_length=16)
     # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
     membership_changes: bool = False
     # n_v, the number of labels, which relative couplings are made of.

@@ -142,7 +142,8 @@ class AdditiveTraining:
             if not again and (reason := question_fault(self.terms, len(self.data.Z), before, question)):
                 return f"nothing that the plan's training asks: {reason}"
             bounds = answer_bounds(self.terms, len(self.data.Z), question)
-            if reason := scale_fault(inquiry.exponents, bounds, max(1, len(self._participants))):
+            needed = self.plan.masked or inquiry.exponents
+            if needed and (reason := scale_fault(inquiry.exponents, bounds, max(1, len(self._participants)))):
                 return reason
         if self.remembered.answered >= self.most:
             return (

@@ -241,7 +241,7 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
     )
     if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets, relative):
         return f"nothing that the plan's schedule asks: {reason}"
-    if plan.summed and (reason := _scaled_beyond(training, ask)) is not None:
+    if (plan.masked or ask.exponents) and (reason := _scaled_beyond(training, ask)) is not None:
         return reason
     if training.remembered.answered >= training.most:
         return (
