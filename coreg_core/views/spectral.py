@@ -73,17 +73,24 @@ class SpectralView:
             tail += float(left.sum())
             if not by_qr:
                 PtP += P[rows].T @ P[rows]
+        s, V = np.zeros(r), np.eye(r)
         if by_qr:
-            _, s, Vt = np.linalg.svd(np.linalg.qr(P, mode="r")) if len(Z) else (None, np.zeros(0), np.eye(r))
-            self._s2, V = np.zeros(r), np.ascontiguousarray(Vt.T)
-            self._s2[: len(s)] = s * s
+            # C = U diag(s) and not P V: columns of small s then are small themselves, and CᵀC is diag(s²) to the last digit of
+            # each pair. Through P V they carry the rounding of the largest, which the labels' part of a may see whole.
+            if len(Z):
+                outer, triangle = np.linalg.qr(P)
+                U, found, Vt = np.linalg.svd(triangle)
+                s[: len(found)], V = found, np.ascontiguousarray(Vt.T)
+                P = np.zeros((len(Z), r))
+                P[:, : len(found)] = outer @ (U[:, : len(found)] * found)
+            self._s2 = s * s
         else:
             s2, V = eigh(PtP, driver="evd", check_finite=False)
             self._s2 = np.maximum(s2, 0.0)
+            for start in range(0, len(Z), step):
+                rows = slice(start, start + step)
+                P[rows] = P[rows] @ V
         largest_P = float(np.sqrt(self._s2.sum()))  # Frobenius
-        for start in range(0, len(Z), step):
-            rows = slice(start, start + step)
-            P[rows] = P[rows] @ V
         self._C = P
         self._features_X = Phi_X
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
@@ -167,14 +174,17 @@ class SpectralView:
 
     def response_error(self, weight: float) -> float:
         """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, the basis's defect, the factor of P, one query and the cut (docs/mathematics.md)."""
-        nu, mu, b = self._ridge, weight, self.bound()
-        root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(mu))
+        nu, b = self._ridge, self.bound()
+        root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(weight))
         data = 2.0 * (self._off_X + root_mu * self._off_Z * self._seen) / root_nu
         # What the answer itself is off by where no factor moved: ‖δΦ_Z‖ ‖w‖, in units of √b.
         direct = self._off_Z / root_nu / float(np.sqrt(b)) if b > 0.0 else 0.0
-        grown = float(np.sqrt(mu * b)) if self._by_qr else mu * b
-        query = SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
-        return float(data + direct + self._defect + query + self.cut_cost(weight))
+        return float(data + direct + self._defect + self._query_rounding(weight) + self.cut_cost(weight))
+
+    def _query_rounding(self, weight: float) -> float:
+        """Of C a, with a's own size for unit: no function answers so, and all sites' agreement carries it √(1 + μb) times over."""
+        grown = float(np.sqrt(weight * self.bound())) if self._by_qr else weight * self.bound()
+        return SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
 
     def cut_cost(self, weight: float) -> float:
         """(√tr tail_X + √(μ tr tail_Z))/√ν, tail(x) = k(x, x) − ‖φ(x)‖²: what every function left out could reach together."""
@@ -219,4 +229,6 @@ class SpectralView:
             np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w))
         )
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
+        # A share of Q is small where f fits its labels; a, whose square is ‖f(X)‖² + ν‖f‖², is not.
+        off += self._query_rounding(weight) * float(np.linalg.norm(a))
         return Solution(function, self._C @ a, local, off)
