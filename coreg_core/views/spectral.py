@@ -182,7 +182,7 @@ class SpectralView:
         return float(data + direct + self._defect + self._query_rounding(weight) + self.cut_cost(weight))
 
     def _query_rounding(self, weight: float) -> float:
-        """Of C a, with a's own size for unit: no function answers so, and all sites' agreement carries it √(1 + μb) times over."""
+        """Of C a, at ‖a‖ for unit: no function answers so, and agreement carries it √(1 + μb) times over."""
         grown = float(np.sqrt(weight * self.bound())) if self._by_qr else weight * self.bound()
         return SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
 

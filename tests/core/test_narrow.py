@@ -184,5 +184,5 @@ def test_an_answer_differs_from_its_target_by_what_it_should_though_the_labels_a
 def test_a_closed_form_without_digits_is_refused_in_words():
     """Seed 61081 of benchmarks/certify.py: μb of 1e20, so that rounding of CᵀC outweighs the identity."""
     problem = hard_problem(61081)
-    with pytest.raises(SingularSystem, match="reduced stacked system.*conjugate-gradients"):
+    with pytest.raises(SingularSystem, match=r"reduced stacked system.*conjugate-gradients"):
         CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)
