@@ -5,6 +5,7 @@ their defaults and limits stand there and nowhere else. Unknown keys are errors:
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -37,11 +38,38 @@ class _Section(BaseModel):
     model_config = _CONFIG
 
 
-def _section(terms: type, **changed: Any) -> Any:
+def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
     """A section of the file with the fields of a class of the plan: their types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
     shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
-    return create_model(f"{terms.__name__}Section", __config__=_CONFIG, __doc__=terms.__doc__, **shape | changed)
+    validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
+    made: Any = create_model(
+        f"{terms.__name__}Section",
+        __config__=_CONFIG,
+        __doc__=terms.__doc__,
+        __validators__=validators,
+        **shape | changed,
+    )
+    return made
+
+
+def _coupling_said(section: Any) -> Any:
+    """``coupling = {relative = …}`` as the plan has it, and 0 in every path: "stay alone" is one of its answers."""
+    if not isinstance(section, dict):
+        return section
+    if "relative" in section:
+        raise ValueError("relative: write coupling = { relative = … }")
+    if "coupling" not in section:
+        return section
+    said = section["coupling"]
+    units = {}
+    if isinstance(said, dict):
+        if set(said) != {"relative"}:
+            raise ValueError("coupling: a number, a list of numbers, or { relative = a number or a list }")
+        said, units = said["relative"], {"relative": True}
+    if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
+        said = [0.0, *said]
+    return {**section, "coupling": said, **units}
 
 
 def _one_or_several(value: object) -> object:
@@ -62,6 +90,7 @@ else:
     _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
     AgreementSection = _section(
         Agreement,
+        _coupling_said,
         objective=(Literal["agreement"], "agreement"),
         coupling=_couplings,
         label_units=(_label_units, _units),

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le, Len
 from coreg_core.additive.terms import Additive as Additive
 from coreg_core.additive.terms import vectors_of
 from coreg_core.kernels import KernelName
+from coreg_core.objective import relative_coupling
 from coreg_core.rounds import ScheduleName
 from coreg_core.views import BoundRule
 
@@ -37,19 +38,27 @@ class Agreement:
 
     ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
     rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
-    ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label column before it trains.
+    ``coupling`` is λ, one for each column; ``relative`` that it is in units of Σn_v/(2M²m), for which each site tells how many
+    labels it has; ``label_units`` how each site transforms its label column before it trains.
     """
 
     form: Form = "exact"
     kernel: KernelName = "gaussian"
-    bandwidth: Literal["paper", "median"] | Positive = "paper"
-    ridge: Literal["paper"] | Positive = "paper"
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
+    ridge: Literal["paper", "loo"] | Positive = "paper"
     degree: Count = 3
     offset: NotNegative = 1.0
     landmarks: Count = 100
     seed: Natural = 0
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
+    relative: bool = False
+
+    def couplings(self, n_labels: int, n_views: int, n_unlabelled: int) -> tuple[float, ...]:
+        """λ of each column, where these sites take part."""
+        if not self.relative:
+            return self.coupling
+        return tuple(relative_coupling(rho, n_labels, n_views, n_unlabelled) for rho in self.coupling)
 
 
 # Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/terms.py.
@@ -109,7 +118,7 @@ class Plan:
 
     @property
     def couplings(self) -> tuple[float, ...]:
-        """λ of each column, in order; none under the additive objective."""
+        """λ of each column as the plan has it, in order; none under the additive objective."""
         return self.objective.coupling if isinstance(self.objective, Agreement) else ()
 
     def widest(self, n_unlabelled: int) -> tuple[int, int]:
@@ -123,6 +132,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
         plain = asdict(self)
+        if not plain["objective"].get("relative", True):
+            del plain["objective"]["relative"]  # as in plans that are older than the key
         if isinstance(self.objective, Additive):
             plain["objective"] = {"name": "additive", **plain["objective"]}
         return plain

@@ -4,13 +4,17 @@ Knows files and results; no connection. A model of an earlier run that stands in
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.model import SiteModel as AdditiveModels
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
+from coreg_core.plan import Agreement
 from coreg_core.views import KernelExpansion
 from site_agent.data.prepare import Prepared
 from site_agent.jobs.remembered import SiteResult
@@ -38,6 +42,11 @@ class Models:
         for path in (self.output, self.alone):
             check_output(path)
 
+    @property
+    def alone_path(self) -> Path:
+        """Where the model goes that the site would have alone: beside the joined one, where nobody said otherwise."""
+        return self.alone or self.output.with_name(f"{self.output.stem}-alone{self.output.suffix}")
+
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         """Every model of the run, on the disk when this returns.
 
@@ -50,17 +59,23 @@ class Models:
             return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
             return ()
-        couplings = result.plan.couplings
-        short = [f"{coupling:g}" for coupling in couplings]  # six digits may not tell two of them apart
-        labels = short if len(set(short)) == len(set(couplings)) else [repr(coupling) for coupling in couplings]
+        said = result.plan.couplings  # as the plan has them: relative ones are not λ
+        couplings = result.couplings or said
+        short = [f"{coupling:g}" for coupling in said]  # six digits may not tell two of them apart
+        labels = short if len(set(short)) == len(set(said)) else [repr(coupling) for coupling in said]
+        own = None if result.choice is None else result.choice.chosen
+        for text in findings_of(result, labels):
+            note(text)
         paths = []
+        if own is not None:  # what this site's own labels are for
+            paths.append(self._save(self.output, result, result.solutions[own].function, couplings[own], note))
         for coupling, label, solution in zip(couplings, labels, result.solutions, strict=True):
             path = self.output
             if len(couplings) > 1:  # a path of λ: one model for each
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
             paths.append(self._save(path, result, solution.function, coupling, note))
-        if self.alone is not None and result.alone is not None:
-            paths.append(self._save(self.alone, result, result.alone.function, 0.0, note))
+        if result.alone is not None:
+            paths.append(self._save(self.alone_path, result, result.alone.function, 0.0, note))
         return tuple(paths)
 
     def _write_additive(
@@ -69,8 +84,8 @@ class Models:
         for finding in result.findings:
             note(finding)
         paths = [self._save(self.output, result, models.own, None, note)]
-        if self.alone is not None and models.alone is not None:
-            paths.append(self._save(self.alone, result, models.alone, None, note))
+        if models.alone is not None:
+            paths.append(self._save(self.alone_path, result, models.alone, None, note))
         return tuple(paths)
 
     def _save(
@@ -104,6 +119,34 @@ class Models:
         )
         save_model(path, model)
         return path
+
+
+def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
+    """What own labels say of a path, in words, in the label column's units; nothing without a choice."""
+    choice = result.choice
+    if choice is None:
+        return ()
+    assert result.plan is not None
+    relative = isinstance(result.plan.objective, Agreement) and result.plan.objective.relative
+    name = "relative coupling" if relative else "coupling"
+    errors = [_rmse(errors) * result.divisor for errors in choice.left_out]
+    told = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    found = [
+        f"by own labels, each left out in turn, {name} {labels[choice.chosen]} serves this site best "
+        f"(root mean square errors: {told})"
+    ]
+    if choice.nested is not None:
+        alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
+        beside = "" if alone is None else f", beside {_rmse(alone) * result.divisor:.4g} alone"
+        found.append(
+            f"such a choice missed labels that it had not seen by {_rmse(choice.nested) * result.divisor:.4g}{beside} "
+            f"(five folds, {len(choice.nested)} labels)"
+        )
+    return tuple(found)
+
+
+def _rmse(errors: Arr) -> float:
+    return float(np.sqrt(np.mean(errors * errors)))
 
 
 def set_aside(path: Path, run: str) -> Path | None:

@@ -24,6 +24,8 @@ class Policy(BaseModel):
     min_sites: int = Field(default=2, ge=1)
     coupling_min: float = Field(default=0.0, ge=0)
     coupling_max: float = Field(default=100.0, ge=0)
+    # Of couplings in units of Σn_v/(2M²m), to which the two above do not apply.
+    relative_coupling_max: float = Field(default=100.0, ge=0)
     most_couplings: int = Field(default=64, ge=1)
     most_threads: int = Field(default=64, ge=1)
     # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
@@ -32,6 +34,8 @@ class Policy(BaseModel):
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
+    # n_v, the number of labels, which relative couplings are made of.
+    disclose_label_count: bool = True
     # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
     # Labelled instances may be among the shared ids; ...
@@ -104,8 +108,17 @@ class Policy(BaseModel):
 
     def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
         couplings = plan.couplings
-        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
+        relative = [rho for rho in couplings if objective.relative and rho > self.relative_coupling_max]
+        coupled = [c for c in couplings if not (objective.relative or self.coupling_min <= c <= self.coupling_max)]
         return [
+            (
+                bool(relative),
+                f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",
+            ),
+            (
+                objective.relative and not self.disclose_label_count,
+                "relative couplings would disclose the number of labels (disclose_label_count=false); use plain numbers",
+            ),
             (
                 bool(coupled),
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",

@@ -10,6 +10,7 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.views import KernelExpansion, Solution
+from coreg_core.views.left_out import PathChoice
 
 Number: TypeAlias = tuple[int, int]  # question and attempt
 
@@ -41,6 +42,7 @@ class Remembered:
 class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
+    ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
     this site, in words.
     """
@@ -54,6 +56,8 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
+    couplings: tuple[float, ...] = ()
+    choice: PathChoice | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:

@@ -18,6 +18,8 @@ BORDERS = {
     "min_sites": (3, {"min_sites": 3}, {"min_sites": 2}),
     "coupling_min": (0.5, {"coupling": (0.5, 2.0)}, {"coupling": (2.0, 0.49)}),
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
+    "relative_coupling_max": (2.0, {"relative": True, "coupling": (0.0, 2.0)}, {"relative": True, "coupling": (2.1,)}),
+    "disclose_label_count": (False, {"relative": False}, {"relative": True}),
     "most_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "most_threads": (2, {"threads": 2}, {"threads": 3}),
     "disclose_target_norm": (False, {"label_units": "standardised"}, {"label_units": "raw"}),

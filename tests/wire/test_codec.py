@@ -108,6 +108,7 @@ agreements = made_later(
     seed=uint31,
     coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
     label_units=st.sampled_from(get_args(LabelUnits)),
+    relative=st.booleans(),
 )
 iterations = st.builds(
     Iteration,
