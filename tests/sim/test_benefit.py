@@ -170,7 +170,7 @@ def test_a_site_without_labels_has_nothing_to_choose_by():
 def test_every_method_of_a_federation_and_what_its_sites_were_told():
     dealt = deal(table(500), REGIMES["n20"], (3,))
     out = cell(dealt, 3)
-    assert set(out["methods"]) | {"additive", "together-own-pick"} == set(OWN + TOGETHER)
+    assert set(out["methods"]) | {"additive", "together-own-pick", "together-else-own"} == set(OWN + TOGETHER)
     json.dumps(out, allow_nan=False)
     found = seats({"a/n20/3": out})
     for v, told in enumerate(out["sites"]):
@@ -180,8 +180,10 @@ def test_every_method_of_a_federation_and_what_its_sites_were_told():
         assert found[v].change["additive"] == (0.0 if harm else found[v].change["additive-blended"])
         if told["together"]["difference"] < 0.0:
             assert found[v].change["together-own-pick"] == found[v].change["together"]
+            assert found[v].change["together-else-own"] == found[v].change["together"]
         else:
-            assert found[v].change["together-own-pick"] in (0.0, found[v].change["additive-common"])
+            assert found[v].change["together-own-pick"] == 0.0
+            assert found[v].change["together-else-own"] in (0.0, found[v].change["additive-common"])
         assert 0.0 <= told["coverage"]["0.8"][0] <= told["coverage"]["0.9"][0] <= 1.0
         assert told["coverage"]["0.8"][1] <= told["coverage"]["0.9"][1]
         if told["coupling"] == 0.0:
