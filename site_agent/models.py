@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.model import SiteModel as AdditiveModels
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
+from coreg_core.judgement.losses import estimate
 from coreg_core.plan import Agreement
 from coreg_core.views import KernelExpansion
 from site_agent.data.prepare import Prepared
@@ -129,7 +128,7 @@ def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
     assert result.plan is not None
     relative = isinstance(result.plan.objective, Agreement) and result.plan.objective.relative
     name = "relative coupling" if relative else "coupling"
-    errors = [_rmse(errors) * result.divisor for errors in choice.left_out]
+    errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
     told = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
     found = [
         f"by own labels, each left out in turn, {name} {labels[choice.chosen]} serves this site best "
@@ -137,16 +136,17 @@ def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
     ]
     if choice.nested is not None:
         alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
-        beside = "" if alone is None else f", beside {_rmse(alone) * result.divisor:.4g} alone"
+        beside = "" if alone is None else f", beside {_worded(alone, result.divisor)} alone"
         found.append(
-            f"such a choice missed labels that it had not seen by {_rmse(choice.nested) * result.divisor:.4g}{beside} "
+            f"such a choice missed labels that it had not seen by {_worded(choice.nested, result.divisor)}{beside} "
             f"(five folds, {len(choice.nested)} labels)"
         )
     return tuple(found)
 
 
-def _rmse(errors: Arr) -> float:
-    return float(np.sqrt(np.mean(errors * errors)))
+def _worded(errors: Arr, divisor: float) -> str:
+    found = estimate(errors)
+    return f"{found.rmse * divisor:.4g} ± {found.standard_error * divisor:.2g}"
 
 
 def set_aside(path: Path, run: str) -> Path | None:

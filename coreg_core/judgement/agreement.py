@@ -19,6 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.objective import relative_coupling
 
 
 def relative_unit(labelled: Sequence[int], n_unlabelled: int) -> float:
@@ -41,7 +42,7 @@ def relative_unit(labelled: Sequence[int], n_unlabelled: int) -> float:
         raise UsageError(
             f"{M} sites and {n_unlabelled} shared instances: a relative coupling needs at least one of each."
         )
-    return float(sum(labelled)) / (2.0 * M * M * n_unlabelled)
+    return relative_coupling(1.0, int(sum(labelled)), M, n_unlabelled)
 
 
 def absolute_couplings(relative: Sequence[float], labelled: Sequence[int], n_unlabelled: int) -> tuple[float, ...]:
