@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
+from coreg_core.arrays import Arr
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -43,6 +44,7 @@ class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
     ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
+    ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
     this site, in words.
     """
@@ -58,6 +60,7 @@ class SiteResult:
     findings: tuple[str, ...] = ()
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
+    scores: Arr | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:
