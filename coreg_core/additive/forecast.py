@@ -87,7 +87,7 @@ class Forecast:
 
     def _solver(self, n_unlabelled: int) -> Lockstep:
         terms = self.terms
-        restart = memory_for(n_unlabelled, terms.folds, terms.memory).restart
+        restart = memory_for(n_unlabelled, 2 * terms.folds, terms.memory).restart
         return Lockstep(
             tuple(
                 BlockGmres(

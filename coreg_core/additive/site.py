@@ -191,6 +191,21 @@ class AdditiveSite:
         return self._view_of(None)
 
     @property
+    def candidates(self) -> list[Candidate]:
+        """The site's features at each width, on its rows and the shared ones. With `standardiser`, for whoever has its arrays."""
+        return self._candidates
+
+    @property
+    def standardiser(self) -> Standardiser:
+        """From the units of its columns to standard ones."""
+        return self._standardiser
+
+    @property
+    def labels(self) -> Float64[Arr, " n"]:
+        """y, in the site's own units."""
+        return self._y
+
+    @property
     def own_fit(self) -> OwnFit | None:
         """The model alone; None without labels."""
         return self._settings[None].own if None in self._settings else None

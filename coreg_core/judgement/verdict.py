@@ -81,6 +81,16 @@ def scores_together(beside: Paired) -> bool:
     return beside.rows > 0 and beside.difference < 0.0
 
 
+def own_choice(beside: Paired | None) -> Choice:
+    """Which own model to keep; without any evidence the joined one."""
+    return Choice.JOINED if beside is None or keeps_joined(beside) else Choice.ALONE
+
+
+def score_choice(own: Choice, beside: Paired | None) -> Choice:
+    """What to use for a shared instance while everyone is up: the joint score, or the own model that was kept."""
+    return Choice.TOGETHER if beside is not None and scores_together(beside) else own
+
+
 def judge(found: LeftOut | None, labels: int, federation: float = float("nan")) -> Verdict:
     """From what folds left out at the site, and the federation's summed change.
 
@@ -98,17 +108,15 @@ def judge(found: LeftOut | None, labels: int, federation: float = float("nan")) 
         return Verdict(Choice.JOINED, Choice.JOINED, told_by_all, federation, labels)
     alone, joined = found.labels - found.alone, found.labels - found.own
     beside = paired(joined, alone)
-    own = Choice.JOINED if keeps_joined(beside) else Choice.ALONE
-    score, together, together_beside = own, None, None
+    own = own_choice(beside)
+    together, together_beside = None, None
     if found.scored_together:
         residuals = found.labels - found.together
         together, together_beside = estimate(residuals), paired(residuals, alone)
-        if scores_together(together_beside):
-            score = Choice.TOGETHER
     enough = labels >= LEAST_LABELS
     return Verdict(
         own,
-        score,
+        score_choice(own, together_beside),
         Told.OWN if enough else told_by_all,
         beside.change if enough else federation,
         labels,

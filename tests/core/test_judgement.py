@@ -5,18 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.linalg import lstsq
 
 from coreg_core.additive.left_out import LeftOut
 from coreg_core.errors import UsageError
-from coreg_core.judgement.agreement import (
-    absolute_couplings,
-    choose_coupling,
-    others_mean,
-    others_weights,
-    relative_unit,
-    respond_leave_one_out,
-)
 from coreg_core.judgement.bootstrap import paired_bootstrap
 from coreg_core.judgement.intervals import conformal_factor, least_rows, own_factor
 from coreg_core.judgement.losses import Paired, estimate, paired
@@ -97,52 +88,6 @@ def test_below_fifty_labels_the_federation_speaks():
     assert np.isnan(silent.forecast)
     without = judge(LeftOut.nothing(), 0, -0.07)
     assert (without.own, without.told, without.alone) == (Choice.JOINED, Told.FEDERATION, None)
-
-
-# --- the agreement ----------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_leave_one_out_of_respond_is_leaving_one_out(seed):
-    rng = np.random.default_rng(seed)
-    n, m, r = int(rng.integers(2, 9)), int(rng.integers(1, 15)), int(rng.integers(1, 6))
-    X, Z, y, t = rng.normal(size=(n, r)), rng.normal(size=(m, r)), rng.normal(size=n), rng.normal(size=(m, 3))
-    weights, ridge = np.array([0.0, 0.1, 10.0]), 0.3
-    found = respond_leave_one_out(X, Z, y, ridge, t, weights)
-    for j, mu in enumerate(weights):
-        for i in range(n):
-            keep = np.arange(n) != i
-            stacked = np.concatenate([X[keep], np.sqrt(ridge) * np.eye(r), np.sqrt(mu) * Z])
-            w = lstsq(stacked, np.concatenate([y[keep], np.zeros(r), np.sqrt(mu) * t[:, j]]))[0]
-            assert found[j, i] == pytest.approx(y[i] - X[i] @ w, abs=1e-8)
-
-
-def test_the_others_mean_is_theirs():
-    predictions = np.random.default_rng(3).normal(size=(4, 7, 2))
-    assert_allclose(others_mean(predictions.mean(axis=0), predictions[1], 4), predictions[[0, 2, 3]].mean(axis=0))
-    assert_allclose(others_mean(predictions[0], predictions[0], 1), 0.0)
-    assert_allclose(others_weights([0.0, 0.5], 4), [0.0, 3.0])
-
-
-def test_staying_alone_is_always_an_answer():
-    errors = np.array([[2.0, 2.0], [1.0, 1.0], [1.0, 1.0]])
-    assert choose_coupling((0.0, 0.3, 0.1), errors) == 2  # the smaller λ of a tie
-    assert choose_coupling((0.1, 0.0, 0.3), np.ones((3, 2))) == 1
-    with pytest.raises(UsageError, match="staying alone"):
-        choose_coupling((0.1, 0.3), errors[1:])
-
-
-def test_relative_couplings_balance_labels_and_pulls():
-    """At 1, 2Mλ pulls on m instances at M sites weigh as much as Σn labels, whatever M, n and m are."""
-    for labelled, m in (((20, 20, 20), 1000), ((200, 10), 250), ((50,) * 100, 10**6)):
-        unit = relative_unit(labelled, m)
-        assert 2 * len(labelled) * unit * m * len(labelled) == pytest.approx(sum(labelled))
-        assert absolute_couplings((0.0, 2.0), labelled, m) == pytest.approx((0.0, 2 * unit))
-    # Every site twice: each label has twice as many partners, so λ halves.
-    assert relative_unit((20,) * 6, 1000) == pytest.approx(relative_unit((20,) * 3, 1000) / 2)
-    for labelled, m in (((), 10), ((5,), 0)):
-        with pytest.raises(UsageError, match="at least one"):
-            relative_unit(labelled, m)
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------
