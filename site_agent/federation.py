@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coreg_core.additive import questions as additive_questions
-from coreg_core.additive.smoother import ResidualPolicy
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
     PROTOCOL_VERSION,

@@ -8,7 +8,7 @@ from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coreg_core.additive.smoother import ResidualPolicy
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import UsageError
 from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_wire.toml_file import read_toml

@@ -29,6 +29,7 @@ class SiteTable:
     unlabelled_ids: tuple[str, ...]
     notes: tuple[str, ...]
     positions: Ints | None = None
+    labelled_ids: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -93,6 +94,7 @@ def load_site_tables(
             )
         if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
             notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
+    own_ids = tuple(table.rows(labelled).ids(id_column))
     ids = _checked_ids(shared, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
     shared_ids = tuple(ids[i] for i in order)
@@ -102,7 +104,8 @@ def load_site_tables(
         unlabelled=shared.rows(order).select(features),
         unlabelled_ids=shared_ids,
         notes=tuple(notes),
-        positions=_positions(table.rows(labelled).ids(id_column), shared_ids),
+        positions=_positions(own_ids, shared_ids),
+        labelled_ids=own_ids,
     )
 
 
