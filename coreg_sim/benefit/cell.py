@@ -26,9 +26,9 @@ from jaxtyping import Float64
 
 from coreg_core.additive.dense import DenseRun, forecast_dense, train_dense
 from coreg_core.additive.exchange import Operator
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.own import LEAST_LABELS
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.additive.terms import Additive
 from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
