@@ -296,8 +296,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     done, _ = run_jobs(asked, asked.jobs(), Path(tmp_path) / "r.jsonl", Where(1))
     made = report(seats({key: each.result for key, each in done.items()}))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
-    assert len(made.findings) == 1
     assert "1 sets (judged on)" in made.findings[0]
+    assert "3 sites of 10 labels" in made.findings[1]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with what came" in titles
