@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coreg_core.additive import questions as additive_questions
-from coreg_core.additive.smoother import ResidualPolicy
-from coreg_core.errors import CoregError
+from coreg_core.additive.grouping import ResidualPolicy
+from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
@@ -30,20 +30,25 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Additive, Agreement, Plan, plan_fault
+from coreg_core.plan import Additive, Agreement, Plan, Scoring, plan_fault
 from coreg_core.rounds import questions as agreement_questions
 from coreg_core.views import View
 from site_agent.data.private import PrivateData
-from site_agent.jobs import additive, training
+from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
 from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.differencing import objection as differencing_objection
-from site_agent.jobs.masks import Keys, Offer, roster_fault
+from site_agent.jobs.factoring import FACTOR_MEMORY
+from site_agent.jobs.masks import NO_KEYS, Keys, roster_fault
 from site_agent.jobs.remembered import Remembered, SiteResult
+from site_agent.jobs.scoring import Batch, ScoringJob
 from site_agent.jobs.training import Training
 
-Job: TypeAlias = Training | AdditiveTraining
+Job: TypeAlias = Training | AdditiveTraining | ScoringJob
 
+MOST_SCORINGS = (
+    10  # answers about one set of instances under one plan: one, and as many again as a lost stream may cost
+)
 MOST_FAULTS = 10  # questions that no plan allows, after which the coordinator is not listened to any more
 MOST_BEGUN = 10  # runs that were begun and not finished, one after another
 
@@ -55,6 +60,8 @@ def most_questions(plan: Plan) -> int:
             return agreement_questions.most_questions(plan.iteration.max_rounds)
         case Additive():
             return additive_questions.most_questions(plan.objective)
+        case Scoring():
+            return MOST_SCORINGS
 
 
 NOTHING_MORE = ResidualPolicy()
@@ -82,6 +89,8 @@ class Terms:
         the sets of sites that answers on the instances of that digest went out under, as far back as the ledger goes.
     membership_changes
         whether sums over other sets of sites may follow, where the plans said so.
+    factor_memory
+        GiB of factors that a path of couplings may keep in the exact form.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -89,6 +98,7 @@ class Terms:
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
+    factor_memory: float = FACTOR_MEMORY
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
@@ -97,7 +107,7 @@ class Terms:
 class Site:
     """See the module's docstring."""
 
-    def __init__(self, name: str, data: PrivateData, terms: Terms | None = None, release: str = ""):
+    def __init__(self, name: str, data: PrivateData | Batch, terms: Terms | None = None, release: str = ""):
         self.name, self.release = name, release
         self.runs: dict[str, Job] = {}
         self.result: SiteResult | None = None  # of the run that ended last
@@ -164,15 +174,20 @@ class Site:
 
     def _begin(self, plan: Plan, remembered: Remembered) -> Job:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
-        offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else Offer()
-        match plan.objective:
-            case Agreement() as terms:
-                return training.begin(plan, terms, self._data, pin_threads, remembered, most, offer)
-            case Additive() as terms:
+        offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS
+        match plan.objective, self._data:
+            case Agreement() as terms, PrivateData() as data:
+                memory = self._terms.factor_memory
+                return training.begin(plan, terms, data, pin_threads, remembered, most, memory, offer)
+            case Additive() as terms, PrivateData() as data:
                 residuals = self._terms.residuals
-                return additive.begin(
-                    plan, terms, self.name, self._data, pin_threads, remembered, most, residuals, offer
-                )
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals, offer)
+            case Scoring() as terms, Batch() as batch:
+                return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most, offer)
+            case Scoring(), _:
+                raise Refused("this agent was started to train; `coreg-agent score` scores together with a model.")
+            case _:
+                raise Refused("this agent was started to score together with a model, and not to train.")
 
     @property
     def _under_way(self) -> list[str]:

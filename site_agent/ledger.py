@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, assert_never
 
+from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.terms import Residuals
 from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import (
     Ask,
@@ -34,7 +36,7 @@ from coreg_core.messages import (
     Prediction,
     Share,
 )
-from coreg_core.plan import Plan
+from coreg_core.plan import Additive, Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
 from site_agent.jobs.differencing import SummedWith
@@ -96,8 +98,13 @@ class Ledger:
             stands in the entry as ``kept``, and is not sent.
         """
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
+        if isinstance(message, Share | Masked) and isinstance(ask, Inquiry):
+            residuals: Residuals = "smoothed" if remembered is None else remembered.residuals
+            entry |= {"what": disclosures.words(ask, residuals), "labels": disclosures.labels_in(ask)}
         if isinstance(message, Share | Masked) and remembered is not None and remembered.kept is not None:
             entry["kept"] = remembered.kept.to_json()
+            if remembered.fresh:
+                entry["groups"] = [list(group) for group in remembered.fresh]
         if isinstance(message, Masked) and remembered is not None:
             entry |= {"participants": list(remembered.participants), "may_change": remembered.may_change}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
@@ -174,8 +181,7 @@ def _question(ask: Ask) -> dict[str, Any]:
 
 def _inquiry(ask: Inquiry) -> dict[str, Any]:
     target = None if ask.targets is None else ask.targets.digest
-    told = {"question_kind": ask.kind.name, "part": ask.part, "step": ask.step, "target": target, "asked": ask.digest}
-    return {**told, "what": disclosures.words(ask), "labels": disclosures.labels_in(ask)}
+    return {"question_kind": ask.kind.name, "part": ask.part, "step": ask.step, "target": target, "asked": ask.digest}
 
 
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
@@ -187,9 +193,10 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
-    found = Remembered()
+    found, groups = Remembered(), set[Group]()
     for entry in _entries(path):
         run, kind = entry.get("run"), entry.get("kind")
+        groups.update(tuple(group) for group in entry.get("groups", ()))  # of every plan and run
         if kind == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
         elif kind not in _ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
@@ -198,7 +205,8 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
             found = replace(found, answered=found.answered + 1)
         else:
             found = _after(found, entry)
-    return found
+    mine: Residuals = plan.objective.residuals if isinstance(plan.objective, Additive) else "smoothed"
+    return replace(found, groups=frozenset(groups), residuals=mine)
 
 
 def _after(found: Remembered, entry: dict[str, Any]) -> Remembered:
@@ -206,7 +214,8 @@ def _after(found: Remembered, entry: dict[str, Any]) -> Remembered:
     number, told = (entry["question"], entry["attempt"]), {"participants": tuple(entry.get("participants", ()))}
     if "question_kind" in entry:
         verified = Verified(entry["target"], ()) if entry["question_kind"] == "MODEL" else None
-        return found.after(number, entry["asked"], verified, kept=SiteMemory.from_json(entry["kept"]), **told)
+        kept = SiteMemory.from_json(entry["kept"]) if "kept" in entry else None
+        return found.after(number, entry["asked"], verified, kept=kept, **told)
     columns = tuple(Column(*column) for column in entry["columns"])
     verified = Verified(entry["target"], columns) if entry["verifies"] else None
     return found.after(number, digest_of(entry["part"], entry["target"], columns), verified, **told)

@@ -15,10 +15,12 @@ from coreg_core.errors import UsageError
 from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
 from coreg_core.masking.sums import Layout
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
+from coreg_core.objective import stays
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds import make_schedule
 from coreg_core.rounds.columns import Column
+from coreg_core.rounds.questions import weight_of
 from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, column_norms, overall_stop
 
 
@@ -64,7 +66,8 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
         return terms
     m = agreed[0].n_unlabelled
     steps = (relative_step(m, M), step_error(m, reach_of(accepted, participants), M))
-    told = [(a.bound, a.squared_norm, a.rounding**2) for a in agreed]
+    weights = [weight_of(plan.iteration.name, lam, M) for lam in terms.coupling]
+    told = [(a.bound, a.squared_norm, a.rounding**2, *stays(a.bound, weights)) for a in agreed]
     sums = tuple(fsum(column) for column in zip(*told, strict=True))
     return with_sums(replace(terms, steps=steps), sums, _growth(plan, accepted, participants))
 
@@ -75,11 +78,15 @@ def reach_of(accepted: Mapping[str, PlanAccepted], participants: Sites) -> float
 
 
 def with_sums(terms: Terms, sums: tuple[float, ...], growth: float) -> Terms:
-    """The terms where Σ b_v, Σ ‖y_v‖² and Σ ρ_v² are known, and not whose: the worst case is that one site has all of it."""
-    bounds, initial, roundings = sums
+    """The terms where Σ b_v, Σ ‖y_v‖², Σ ρ_v² and Σ 1/(1 + μ b_v) are known, and not whose.
+
+    Where only the largest counts, the worst case is that one site has all of it.
+    """
+    bounds, initial, roundings, *others = sums
     rest = (0.0,) * (terms.n_views - 1)
     largest = growth * float(sqrt(roundings))
-    return replace(terms, bounds=(bounds, *rest), initial_objective=initial, roundings=(largest, *rest))
+    first = (bounds, *rest)
+    return replace(terms, bounds=first, initial_objective=initial, roundings=(largest, *rest), stays=tuple(others))
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ class AgreementComputation:
         return tuple(exponent_for(own + norm, self.schedule.terms.n_views) for norm in column_norms(targets).tolist())
 
     def _layout(self, ask: Ask) -> Layout:
-        return Layout(*ask.targets.shape, 3 if self.plan.masked else 0)
+        return Layout(*ask.targets.shape, 3 + len(ask.columns) if self.plan.masked else 0)
 
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
         return tuple(Column(lam, mu) for lam, mu in zip(self.couplings, weights.tolist(), strict=True))

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from coordinator.jobs.additive import AdditiveComputation
 from coordinator.jobs.agreement import AgreementComputation
+from coordinator.jobs.scoring import ScoringComputation
 from coordinator.jobs.summing import Answer
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Additive, Agreement, Plan
+from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
@@ -98,8 +99,8 @@ class Computation(Protocol):
         """What the sites' models answer to."""
         ...
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector]:
-        """What `Finished` says of the models to the site at that position."""
+    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector | None]:
+        """What `Finished` says of the models to the site at that position; None where it is told nothing."""
         ...
 
 
@@ -110,3 +111,5 @@ def computation_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participant
             return AgreementComputation.of(plan, accepted, participants)
         case Additive():
             return AdditiveComputation.of(plan, plan.objective, participants)
+        case Scoring():
+            return ScoringComputation.of(plan, plan.objective, accepted, participants)

@@ -7,7 +7,7 @@ where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4
 message or file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,16 +27,15 @@ from coreg_core.additive.exchange import (
     split,
 )
 from coreg_core.additive.features import Candidate, Standardiser, candidates
+from coreg_core.additive.grouping import Group, ResidualPolicy, members_of, near_groups
 from coreg_core.additive.left_out import LeftOut
 from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
 from coreg_core.additive.own import OwnFit, fit_alone
 from coreg_core.additive.smoother import (
     Coupling,
     Grouped,
-    ResidualPolicy,
     Smoother,
     choose_smoother,
-    near_groups,
     smoother_at,
 )
 from coreg_core.additive.spread import Spread
@@ -106,6 +105,10 @@ class AdditiveSite:
             raise UsageError(
                 f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
             )
+        if terms.residuals != "smoothed" and positions is not None and len(np.unique(positions)) < len(positions):
+            raise BadData(
+                f'{name}: an instance is labelled twice; residuals="{terms.residuals}" tells of instances: name each once.'
+            )
         (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
         self.name, self.terms, self._X, self._y = name, terms, X, y
         self._positions = positions if terms.rows == "common" else None
@@ -170,11 +173,26 @@ class AdditiveSite:
             case Ask.MODEL:
                 self.model = self._model(question)
                 return Answer(NOTHING, NO_SCALARS)
+            case Ask.TOGETHER:
+                raise UsageError(
+                    f"{self.name}: scores are asked of a model that is on the disk, and not in a training."
+                )
 
     @property
     def n_labelled(self) -> int:
         """n."""
         return len(self._y)
+
+    @property
+    def _hidden_among(self) -> int:
+        """k: a mean over a group has σ²/k of a label's noise."""
+        return self.terms.group_size if self.terms.residuals == "grouped" else 1
+
+    def groups(self, keys: Sequence[str]) -> tuple[Group, ...]:
+        """Whose labels go out as one mean; none but with grouped residuals. ``keys`` name the labelled rows."""
+        if self._groups is None or self.terms.residuals != "grouped":
+            return ()
+        return members_of(self._groups, keys)
 
     @property
     def hypers(self) -> list[Hyper]:
@@ -254,7 +272,8 @@ class AdditiveSite:
             setting = _Setting(self._kept(fold))
             setting.own = self._fit_alone(setting.rows)
             if setting.own is not None:
-                setting.start = Hyper(setting.own.noise, setting.own.noise / setting.own.ridge)
+                noise = setting.own.noise
+                setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
                 weights[j] = 1.0 / setting.own.noise
                 scores[:, j] = weights[j] * self._alone_on_shared(setting.own)
             self._settings[fold] = setting
@@ -295,9 +314,8 @@ class AdditiveSite:
             positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
             coupling = Grouped(self._groups, positions, self._n_unlabelled)
             labelled, y = coupling.forward(features.shared), self._groups @ y
-            if self.terms.residuals == "grouped":
-                setting.start = Hyper(setting.start.noise / self.terms.group_size, setting.start.prior)
         setting.view = AdditiveView(y, labelled, features.shared, coupling)
+        self._left_out = {}  # of the view that was
 
     def _features(self, setting: _Setting) -> Candidate:
         return self._candidates[setting.own.candidate if setting.own else len(self._candidates) - 1]

@@ -221,7 +221,8 @@ class ConjugateGradient:
         weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
         rho, shift = self.terms.response_error, self.terms.shift
         step = self.terms.step(float(scale))
-        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step)
+        stays = self.terms.stays[column] if self.terms.stays else None
+        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)
 
     def _limit(self, state: GradientState) -> GradientState:
         # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.

@@ -92,6 +92,7 @@ class Consensus:
                 terms.response_error,
                 terms.shift,
                 terms.step(float(scale[j])),
+                terms.stays[j] if terms.stays else None,
             )
             gap[j], bound[j] = c.gap, c.prediction_bound
             stuck = bool(state.round - least_round[j] >= PATIENCE)

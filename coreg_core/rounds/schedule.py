@@ -102,6 +102,8 @@ class Terms:
     steps
         what summing in fixed point may move a mean answer by, ‖·‖₂: relative to the target, and whatever the target (the
         label-bearing part); 0 where sums are taken in floating point.
+    stays
+        Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not; () where they are.
     """
 
     coupling: tuple[float, ...]
@@ -112,6 +114,7 @@ class Terms:
     max_rounds: int
     roundings: tuple[float, ...] = ()
     steps: tuple[float, float] = (0.0, 0.0)
+    stays: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         numbers = (

@@ -128,7 +128,7 @@ class Attacker:
         """The sum, as the coordinator's own program takes it."""
         if not self.plan.masked:
             return np.sum([self.read(a) for a in answers.values()], axis=0)
-        layout = Layout(SHARED, 1, 3)
+        layout = Layout(SHARED, 1, 4)
         return opened(layout, total(layout, [a.words.values for a in answers.values()]), self.exponents)[0][:, 0]
 
 

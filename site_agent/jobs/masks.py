@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from coreg_core.arrays import Arr
-from coreg_core.masking.fixed_point import on_the_grid, wraps
+from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, on_the_grid, power_above, wraps
 from coreg_core.masking.sums import Layout, summand
 from coreg_core.masking.sums import Words as Row
 from coreg_core.messages import Ask, Inquiry, Masked, Roster, Words
@@ -83,6 +83,12 @@ def context_of(roster: Roster, asked: Ask | Inquiry, digest: str, layout: Layout
     shape = [layout.rows, layout.columns, layout.scalars]
     about = [asked.run, asked.question, asked.attempt, participants, asked.part, digest, list(asked.exponents), shape]
     return json.dumps(["coreg masks 1", *about], separators=(",", ":")).encode()
+
+
+def reach_of(largest: float) -> int:
+    """p, a multiple of four, where everything that this bounds is below half of 2ᵖ: a size that tells little."""
+    p = power_above(2.0 * largest)
+    return min(MOST_EXPONENT, max(LEAST_EXPONENT, 4 * -(-p // 4)))
 
 
 def scale_fault(exponents: Sequence[int], bounds: Sequence[float], n_sites: int) -> str | None:

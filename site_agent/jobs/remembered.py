@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
+from coreg_core.additive.terms import Residuals
+from coreg_core.arrays import Arr
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -29,14 +32,20 @@ class Remembered:
 
     ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
     ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
-    training of the additive objective has to know to go on, ``participants`` whom the last masked answer was summed with, and
-    ``may_change`` whether its plan said that they may change.
+    training of the additive objective has to know to go on. ``groups`` are all groups of labels whose means went out, whatever
+    the plan or the run, by the labels' keys: no label goes out in two. Of them the newest answer was the first to tell ``fresh``.
+    ``residuals`` is what this run's plan has go out, for the words of the ledger. ``participants`` are whom the last
+    masked answer
+    was summed with, and ``may_change`` whether its plan said that they may change.
     """
 
     answered: int = 0
     asked: Mapping[Number, str] = field(default_factory=dict)
     verified: tuple[Verified, ...] = ()
     kept: SiteMemory | None = None
+    groups: frozenset[Group] = frozenset()
+    residuals: Residuals = "smoothed"
+    fresh: tuple[Group, ...] = field(default=(), compare=False)
     participants: tuple[str, ...] = ()
     may_change: bool = False
 
@@ -53,6 +62,7 @@ class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
     ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
+    ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
     this site, in words.
     """
@@ -68,6 +78,7 @@ class SiteResult:
     findings: tuple[str, ...] = ()
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
+    scores: Arr | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, CoregError
-from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, power_above
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Prediction, Vector
+from coreg_core.objective import stays, sweep_weight
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
@@ -22,8 +22,8 @@ from coreg_core.rounds.schedule import column_norms
 from coreg_core.views import Part, Solution, View
 from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
-from site_agent.jobs.factoring import data_digest, factor, units
-from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, scale_fault
+from site_agent.jobs.factoring import FACTOR_MEMORY, data_digest, factor, units
+from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
 
 # With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
@@ -80,6 +80,7 @@ def begin(
     pin_threads: Callable[[int], int],
     remembered: Remembered,
     most: int,
+    factor_memory: float = FACTOR_MEMORY,
     offer: Offer = NO_KEYS,
 ) -> Training:
     """Factor the site's data under the plan.
@@ -99,7 +100,7 @@ def begin(
     y = (data.y - shift) / divisor
     try:
         with np.errstate(all="ignore"):  # what overflows is said below, in words
-            view = factor(objective, data, y)
+            view = factor(objective, data, y, factor_memory)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
             # Of relative couplings as if every site had as many labels; the coordinator, who hears of all, scales it.
@@ -149,8 +150,7 @@ def _reach(plan: Plan, alone: Arr, bound: float, norm: float) -> int:
     most = float(np.abs(alone).max(initial=0.0)) if len(coupled) < len(weights) else 0.0
     for mu in coupled:
         most = max(most, float(np.sqrt(norm)) * min(float(np.sqrt(bound)), 0.5 / float(np.sqrt(mu))))
-    p = power_above(2.0 * most)
-    return min(MOST_EXPONENT, max(LEAST_EXPONENT, 4 * -(-p // 4)))
+    return reach_of(most)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
@@ -179,7 +179,8 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Masked 
     told: Prediction | Masked
     try:
         if training.masks is not None and training.plan.masked:
-            told = masked(training.masks, ask, question_digest(ask), values, training.stated)
+            scalars = (*training.stated, *stays(training.stated[0], ask.weights.tolist()))
+            told = masked(training.masks, ask, question_digest(ask), values, scalars)
         else:
             told = Prediction(ask.run, *number, Vector(in_the_clear(values, ask)))
     except BadData as error:
@@ -274,7 +275,7 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
             for j, column in enumerate(finished.columns)
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
-    choice = _own_choice(training, finished)
+    choice = _own_choice(training, finished, solutions)
     result = SiteResult(
         finished.outcome,
         finished.reason,
@@ -289,17 +290,26 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
     return replace(training, result=result), None
 
 
-def _own_choice(training: Training, finished: Finished) -> PathChoice | None:
-    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say."""
+def _own_choice(training: Training, finished: Finished, solutions: tuple[Solution, ...]) -> PathChoice | None:
+    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say.
+
+    Each is seen as the answer to the *others'* mean at 2λ(M−1), which it is as well: the mean of all has the site's own
+    prediction in it, and with it the label that is left out.
+    """
     objective, y = training.plan.objective, (training.data.y - training.shift) / training.divisor
     if finished.targets is None or len(finished.columns) < 2 or len(y) < LEAST_TO_CHOOSE:
         return None
     assert isinstance(objective, Agreement)
     targets = finished.targets.values
+    sweeps = training.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
     fits = []
     with np.errstate(all="ignore"):
-        for j, column in enumerate(finished.columns):
-            r, G = training.view.on_labels(np.ascontiguousarray(targets[:, j]), column.weight)
+        for j, (column, solution) in enumerate(zip(finished.columns, solutions, strict=True)):
+            t, mu = targets[:, j], column.weight
+            if mu > 0.0 and not sweeps:
+                M = round(mu / (2.0 * column.coupling))
+                t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(column.coupling, M)
+            r, G = training.view.on_labels(np.ascontiguousarray(t), mu)
             fits.append(LabelledFit(r, G, y, objective.label_units != "raw"))
         choice = choose_on(fits)
     return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None

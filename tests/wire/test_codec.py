@@ -53,6 +53,7 @@ from coreg_core.plan import (
     Membership,
     Plan,
     Privacy,
+    Scoring,
 )
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
@@ -164,13 +165,20 @@ additives = made_later(
     memory=st.integers(1, 2**62),
     largest_gain=positive_finite,
 )
+scorings = made_later(
+    Scoring,
+    of_run=texts,
+    trained=st.sampled_from(["additive", "agreement"]),
+    lacking=st.sampled_from(["refuse", "mean"]),
+    receivers=st.lists(texts, max_size=3).map(tuple),
+)
 plans = st.builds(
     partial,
     st.just(plan),
     runs,
     texts,
     memberships,
-    agreements | additives,
+    agreements | additives | scorings,
     iterations,
     st.builds(Privacy, st.sampled_from(get_args(Answers)), st.booleans(), st.sampled_from(get_args(BoundRule))),
 )
