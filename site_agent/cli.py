@@ -299,6 +299,9 @@ def ledger_command(
         if as_json:
             print_json(entry)
         else:
+            if entry["kind"] == "torn":
+                typer.echo(f"line {entry['line']}: TORN ({entry['text']}); the chain goes on from it", err=True)
+                continue
             detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
             typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
     if not as_json:

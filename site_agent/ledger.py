@@ -274,7 +274,17 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    raise BadData(f"{path}, line {number}: not a ledger entry (torn by a crash, or changed).") from None
+                    # Torn by a crash or a full disk: nothing was sent with it. The next line is chained to it as it stands, so
+                    # that it was nothing else shows there.
+                    previous = hashlib.sha256(line).hexdigest()
+                    yield {
+                        "at": "",
+                        "kind": "torn",
+                        "line": number,
+                        "previous": "",
+                        "text": "not an entry; nothing was sent",
+                    }
+                    continue
                 if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                     raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
                 previous = hashlib.sha256(line).hexdigest()

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from math import fsum, sqrt
 from typing import Any
 
+import numpy as np
+
+from coordinator.jobs.honesty import linear_fault
 from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
-from coreg_core.errors import UsageError
+from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
 from coreg_core.masking.sums import Layout
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
@@ -162,6 +165,14 @@ class AgreementComputation:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
         return clear_fault(answer, ask.exponents, self.schedule.terms.n_views) if self.plan.summed else None
 
+    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:
+        """Why an answer in the clear, of a site that stated this b_v, is none that an honest site gives; None where it may be."""
+        if not (isinstance(ask, Ask) and isinstance(answer, Prediction)) or ask.part != "linear":
+            return None
+        x = ask.weights * bound
+        wrong = linear_fault(ask.targets.values, answer.values.values, x / (1.0 + x), 1)
+        return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
+
     def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:  # noqa: ARG002
         """The record of the answers' sum; one answer, where the schedule needs each by itself.
 
@@ -176,6 +187,13 @@ class AgreementComputation:
             assert isinstance(only, Prediction)
             return StepTaken(ask.question, ask.attempt, ask.part, only.values, 1)
         values, scalars = summed(self._layout(ask), answers, ask.exponents)
+        if ask.part == "linear" and values is not None:
+            others = scalars[3:] or self.schedule.terms.stays
+            most = np.array([len(answers) - f for f in others])
+            if (wrong := linear_fault(ask.targets.values, values.values, most, len(answers))) is not None:
+                raise BadData(
+                    f"the sum of the answers {wrong}: some site answers falsely, and of a sum nobody can tell which."
+                )
         return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 
     def step(self, state: Any, taken: StepTaken) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from coordinator import notices
 from coordinator.jobs import asking, delivery, membership
+from coordinator.jobs.agreement import AgreementComputation
 from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
 from coordinator.jobs.summing import Answer
@@ -47,7 +48,11 @@ def answered(reaction: Reaction, site: str, answer: Answer) -> None:
 def _usable(reaction: Reaction, site: str, answer: Answer, ask: Ask | Inquiry) -> bool:
     computation = reaction.recorded.computation
     assert computation is not None
-    if (reason := computation.fault(reaction.recorded.state, ask, answer)) is None:
+    reason = computation.fault(reaction.recorded.state, ask, answer)
+    if reason is None and isinstance(computation, AgreementComputation):
+        stated = reaction.live.accepted.get(site) or reaction.recorded.accepted[site]
+        reason = computation.false(ask, answer, stated.bound)
+    if reason is None:
         return True
     membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site}: {reason}")
     return False

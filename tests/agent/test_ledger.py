@@ -118,7 +118,7 @@ def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
         list(read_ledger(path))
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"3", b"\xff\xfe", b"{}", json.dumps({"previous": GENESIS}).encode()])
+@pytest.mark.parametrize("line", [b"[]", b"3", b"{}", json.dumps({"previous": GENESIS}).encode()])
 def test_a_line_that_is_no_entry(tmp_path, line):
     path = tmp_path / "l"
     path.write_bytes(line + b"\n")
@@ -134,18 +134,14 @@ def test_torn_at_any_byte_the_agent_writes_on_and_the_rest_can_be_read(tmp_path)
     for cut in range(first, len(whole) + 1):
         path.write_bytes(whole[:cut])
         write(path, [Leaving("later")])
-        told = []
-        try:
-            told.extend(read_ledger(path))
-        except BadData as error:
-            assert "line 2: not a ledger entry (torn by a crash, or changed)" in str(error)  # noqa: PT017
-            # What was written after it is chained to the torn line, so it can be followed once that line is understood.
-            lines = path.read_bytes().splitlines(keepends=True)
+        told = list(read_ledger(path))
+        assert told[-1]["text"] == "later"
+        torn = [e["line"] for e in told if e["kind"] == "torn"]
+        lines = path.read_bytes().splitlines(keepends=True)
+        if torn:  # marked, and passed: what was written after it is chained to it as it stands
+            assert torn == [2]
             assert len(lines) == 3
-            assert json.loads(lines[2])["kind"] == "Leaving"
             assert whole[first:].startswith(lines[1].rstrip(b"\n"))
-        else:
-            assert told[-1]["text"] == "later"
 
 
 def test_a_line_longer_than_one_reading_is_chained_whole(tmp_path):
