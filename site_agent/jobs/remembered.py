@@ -8,6 +8,7 @@ from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
 from coreg_core.additive.terms import Residuals
+from coreg_core.messages import Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -51,7 +52,7 @@ class SiteResult:
 
     ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
-    this site, in words.
+    this site, in words; ``point`` is the federation's solution x, and ``kept`` what makes the site's side of it again.
     """
 
     outcome: Outcome
@@ -63,6 +64,8 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
+    point: Vector | None = None
+    kept: SiteMemory | None = None
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
 
