@@ -26,7 +26,7 @@ from pydantic import (
 
 from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
+from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring, plan_fault
 from coreg_wire.names import check_site_name
 from coreg_wire.toml_file import read_toml
 
@@ -180,6 +180,13 @@ class TimeoutSection(_Section):
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
 
 
+class ScoringSection(_Section):
+    """How `coreg-coordinator score` scores: what happens where a site lacks an instance, and who gets the scores."""
+
+    lacking: Literal["refuse", "mean"] = Scoring.lacking
+    receivers: tuple[str, ...] = Scoring.receivers
+
+
 class Configuration(_Section):
     """The whole file."""
 
@@ -187,6 +194,7 @@ class Configuration(_Section):
     model: ModelSection = AgreementSection()
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
+    scoring: ScoringSection = ScoringSection()
     service: ServiceSection = ServiceSection()
     timeouts: TimeoutSection = TimeoutSection()
 
@@ -225,6 +233,16 @@ class Configuration(_Section):
             objective=self.objective,
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
+        )
+
+    def scoring_plan(self, of_run: str, trained: Literal["agreement", "additive"], sites: tuple[str, ...]) -> Plan:
+        """The plan to score together with the models of that run; every site that has one takes part."""
+        return Plan(
+            run=uuid.uuid4().hex[:12],
+            federation=self.federation.name,
+            membership=Membership(sites, len(sites), "wait"),
+            objective=Scoring(of_run, trained, self.scoring.lacking, self.scoring.receivers),
+            iteration=Iteration(threads=self.schedule.model_dump()["threads"]),
         )
 
     def clocks(self) -> Clocks:

@@ -61,8 +61,23 @@ class Agreement:
         return tuple(relative_coupling(rho, n_labels, n_views, n_unlabelled) for rho in self.coupling)
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
+
+    ``of_run`` is the run that the models came of, ``trained`` its objective: additive parts add up (each site knows the
+    intercept), agreeing models are averaged. ``lacking`` is what happens where a site has no record of an instance: the run is
+    refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
+    """
+
+    of_run: str
+    trained: Literal["additive", "agreement"] = "additive"
+    lacking: Literal["refuse", "mean"] = "refuse"
+    receivers: tuple[str, ...] = ()
+
+
 # Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/terms.py.
-Objective: TypeAlias = Agreement | Additive
+Objective: TypeAlias = Agreement | Additive | Scoring
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,8 @@ class Plan:
                 return n_unlabelled, len(coupling)
             case Additive():
                 return vectors_of(self.objective, n_unlabelled)
+            case Scoring():
+                return n_unlabelled, 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
@@ -136,6 +153,8 @@ class Plan:
             del plain["objective"]["relative"]  # as in plans that are older than the key
         if isinstance(self.objective, Additive):
             plain["objective"] = {"name": "additive", **plain["objective"]}
+        if isinstance(self.objective, Scoring):
+            plain["objective"] = {"name": "scoring", **plain["objective"]}
         return plain
 
     @cached_property
@@ -155,4 +174,14 @@ def plan_fault(plan: Plan) -> str | None:
         return f"sites={list(sites)} are not in site order."
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
+    if isinstance(plan.objective, Scoring):
+        return _scoring_fault(plan, plan.objective)
+    return None
+
+
+def _scoring_fault(plan: Plan, terms: Scoring) -> str | None:
+    if plan.membership.min_sites < len(plan.sites):
+        return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: a score has every site's part in it."
+    if unknown := sorted(set(terms.receivers) - set(plan.sites)):
+        return f"receivers={unknown} are none of the sites {list(plan.sites)}."
     return None

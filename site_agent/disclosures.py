@@ -19,6 +19,7 @@ _WORDS = {
     Ask.GRADIENT: "two numbers for the certificate: the size of a gradient, and of this site's features",
     Ask.JOINT: "how well scoring together predicts this site's left-out labels: a number a trial and fold",
     Ask.FORECAST: "squared errors on left-out labels, joined and alone",
+    Ask.TOGETHER: "what this site's model says of each instance that is scored together: its part of the score",
     Ask.MODEL: "nothing: the site was told the point that its model is taken at",
 }
 _AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum, with the labels in them"
@@ -52,4 +53,4 @@ def labels_in(inquiry: Inquiry) -> Labels:
     if inquiry.kind in _IN_SCALARS:
         return "in the scalars"
     affine = inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine"
-    return "in the vectors" if affine or inquiry.kind is Ask.SCORE else "none"
+    return "in the vectors" if affine or inquiry.kind in (Ask.SCORE, Ask.TOGETHER) else "none"

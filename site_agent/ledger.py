@@ -196,7 +196,7 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
             answered += 1
             if run == plan.run:
                 number = (entry["question"], entry["attempt"])
-                kept = SiteMemory.from_json(entry["kept"])
+                kept = SiteMemory.from_json(entry["kept"]) if "kept" in entry else None
                 if entry["question_kind"] == "MODEL" and number not in asked:
                     verified.append(Verified(entry["target"], ()))
                 asked[number] = entry["asked"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Plan
+from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_wire.toml_file import read_toml
 from site_agent.federation import most_questions
 
@@ -44,6 +44,8 @@ class Policy(BaseModel):
     grouped_at_least: int | None = Field(default=None, ge=3)
     # ... labels may go out.
     open_residuals: bool = False
+    # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
+    scoring: bool = False
 
     @property
     def residuals(self) -> ResidualPolicy:
@@ -57,6 +59,12 @@ class Policy(BaseModel):
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
             case Additive() as terms:
                 name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
+            case Scoring() as terms:
+                name, max_rounds, own = (
+                    terms.trained,
+                    1,
+                    [(not self.scoring, "scoring together is off (scoring=false)")],
+                )
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *own]

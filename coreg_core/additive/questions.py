@@ -244,3 +244,5 @@ def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tupl
             return (0, 0), 3
         case Ask.MODEL:
             return (0, 0), 0
+        case Ask.TOGETHER:
+            return (m, 1), 0

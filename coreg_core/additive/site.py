@@ -173,6 +173,10 @@ class AdditiveSite:
             case Ask.MODEL:
                 self.model = self._model(question)
                 return Answer(NOTHING, NO_SCALARS)
+            case Ask.TOGETHER:
+                raise UsageError(
+                    f"{self.name}: scores are asked of a model that is on the disk, and not in a training."
+                )
 
     @property
     def n_labelled(self) -> int:

@@ -109,6 +109,21 @@ def load_site_tables(
     )
 
 
+def load_batch(path: Path, id_column: str) -> tuple[Table, tuple[str, ...]]:
+    """A table of instances to be scored together, and their ids, both in the order that every site has them in.
+
+    Raises
+    ------
+    BadData
+        see `read_table`; an id that is missing, or stands twice.
+    """
+    table = read_table(path)
+    table.require([id_column], "the id column")
+    ids = _checked_ids(table, id_column)
+    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    return table.rows(order), tuple(ids[i] for i in order)
+
+
 def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
     """Where each id stands among the shared ones; None where one does not, or there is none."""
     where = {text: i for i, text in enumerate(shared)}
@@ -120,14 +135,14 @@ def _checked_ids(table: Table, column: str) -> list[str]:
     ids = table.ids(column)
     if empty := [str(table.lines[i]) for i, text in enumerate(ids) if not text]:
         raise BadData(
-            f"{table.source}, line {', '.join(empty[:SHOWN])}: an unlabelled instance without an id in {column!r}."
+            f"{table.source}, line {', '.join(empty[:SHOWN])}: a shared instance without an id in {column!r}."
         )
     first: dict[str, int] = {}
     for i, text in enumerate(ids):
         if text in first:
             raise BadData(
                 f"{table.source}, lines {table.lines[first[text]]} and {table.lines[i]}: the id {text!r} stands twice "
-                "among the unlabelled instances. Each is shared once."
+                "among the shared instances. Each is shared once."
             )
         first[text] = i
     return ids

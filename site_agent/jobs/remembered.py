@@ -8,6 +8,7 @@ from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
 from coreg_core.additive.terms import Residuals
+from coreg_core.arrays import Arr
 from coreg_core.messages import Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -51,6 +52,7 @@ class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
     ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
+    ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
     this site, in words; ``point`` is the federation's solution x, and ``kept`` what makes the site's side of it again.
     """
@@ -68,6 +70,7 @@ class SiteResult:
     kept: SiteMemory | None = None
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
+    scores: Arr | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
+from coreg_core.objective import sweep_weight
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
@@ -206,7 +207,7 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
             for j, column in enumerate(finished.columns)
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
-    choice = _own_choice(training, finished)
+    choice = _own_choice(training, finished, solutions)
     result = SiteResult(
         finished.outcome,
         finished.reason,
@@ -221,17 +222,26 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
     return replace(training, result=result), None
 
 
-def _own_choice(training: Training, finished: Finished) -> PathChoice | None:
-    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say."""
+def _own_choice(training: Training, finished: Finished, solutions: tuple[Solution, ...]) -> PathChoice | None:
+    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say.
+
+    Each is seen as the answer to the *others'* mean at 2λ(M−1), which it is as well: the mean of all has the site's own
+    prediction in it, and with it the label that is left out.
+    """
     objective, y = training.plan.objective, (training.data.y - training.shift) / training.divisor
     if finished.targets is None or len(finished.columns) < 2 or len(y) < LEAST_TO_CHOOSE:
         return None
     assert isinstance(objective, Agreement)
     targets = finished.targets.values
+    sweeps = training.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
     fits = []
     with np.errstate(all="ignore"):
-        for j, column in enumerate(finished.columns):
-            r, G = training.view.on_labels(np.ascontiguousarray(targets[:, j]), column.weight)
+        for j, (column, solution) in enumerate(zip(finished.columns, solutions, strict=True)):
+            t, mu = targets[:, j], column.weight
+            if mu > 0.0 and not sweeps:
+                M = round(mu / (2.0 * column.coupling))
+                t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(column.coupling, M)
+            r, G = training.view.on_labels(np.ascontiguousarray(t), mu)
             fits.append(LabelledFit(r, G, y, objective.label_units != "raw"))
         choice = choose_on(fits)
     return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None

@@ -234,7 +234,7 @@ def test_the_model_file_predicts_alone_and_says_of_what_it_came(tmp_path):
     assert load_model(written[1]).predict(rows) != pytest.approx(loaded.predict(rows))
     raw = (tmp_path / "a.model").read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
-    assert header["format"] == "coreg-model/3"
+    assert header["format"] == "coreg-model/4"
     assert "rows of the site's own data" in header["warning"]
     (tmp_path / "a.model").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(BadData, match="damaged"):
