@@ -34,6 +34,7 @@ from coreg_core.views import View
 from site_agent.data.private import PrivateData
 from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
+from site_agent.jobs.factoring import FACTOR_MEMORY
 from site_agent.jobs.remembered import Remembered, SiteResult
 from site_agent.jobs.scoring import Batch, ScoringJob
 from site_agent.jobs.training import Training
@@ -77,6 +78,8 @@ class Terms:
         what was written down of this plan and run on the instances of that digest.
     residuals
         what may go out beyond smoothed residuals, under the additive objective.
+    factor_memory
+        GiB of factors that a path of couplings may keep in the exact form.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -84,6 +87,7 @@ class Terms:
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
+    factor_memory: float = FACTOR_MEMORY
 
 
 class Site:
@@ -155,7 +159,8 @@ class Site:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                return training.begin(plan, terms, data, pin_threads, remembered, most)
+                memory = self._terms.factor_memory
+                return training.begin(plan, terms, data, pin_threads, remembered, most, memory)
             case Additive() as terms, PrivateData() as data:
                 residuals = self._terms.residuals
                 return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals)
