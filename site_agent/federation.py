@@ -77,6 +77,8 @@ class Terms:
         what was written down of this plan and run on the instances of that digest.
     residuals
         what may go out beyond smoothed residuals, under the additive objective.
+    tells_forecast
+        whether this site's errors on left-out labels, and which model serves it, go into the federation's sums.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -84,6 +86,7 @@ class Terms:
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
+    tells_forecast: bool = True
 
 
 class Site:
@@ -157,8 +160,8 @@ class Site:
             case Agreement() as terms, PrivateData() as data:
                 return training.begin(plan, terms, data, pin_threads, remembered, most)
             case Additive() as terms, PrivateData() as data:
-                residuals = self._terms.residuals
-                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals)
+                rules = (self._terms.residuals, self._terms.tells_forecast)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
             case Scoring() as terms, Batch() as batch:
                 return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most)
             case Scoring(), _:
