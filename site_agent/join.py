@@ -125,6 +125,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
         policy.residuals,
         policy.disclose_forecast,
+        policy.factor_memory,
     )
     site = Site(name, d, terms, release())
 

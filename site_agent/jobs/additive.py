@@ -157,9 +157,10 @@ class AdditiveTraining:
             model = self._model(finished)
         elif finished.outcome is Outcome.CONVERGED and verified:
             return self, "a run that converged without a model for a site that answered its questions."
-        findings = self._findings() if model else ()
-        result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0, model, findings)
+        result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0)
         if model is not None:
+            point, kept = finished.targets, self.remembered.kept
+            result = replace(result, additive=model, findings=self._findings(), point=point, kept=kept)
             result = replace(result, judged=self._judged(finished))
         return replace(self, result=result), None
 

@@ -12,6 +12,7 @@ from coreg_core.additive.spread import Spread
 from coreg_core.additive.terms import Residuals
 from coreg_core.arrays import Arr
 from coreg_core.judgement.verdict import Verdict
+from coreg_core.messages import Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -72,7 +73,7 @@ class SiteResult:
     ``judged`` is what an additive training found out of whether joining pays here.
     ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
-    this site, in words.
+    this site, in words; ``point`` is the federation's solution x, and ``kept`` what makes the site's side of it again.
     """
 
     outcome: Outcome
@@ -84,6 +85,8 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
+    point: Vector | None = None
+    kept: SiteMemory | None = None
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
     scores: Arr | None = None
