@@ -4,7 +4,7 @@
 
 Limits are memory's: a round that computes next to nothing can be no faster than reading its operands once, at the speed
 that a dot product of the same length reads them at on as many threads. Each figure is the least of several repetitions, so that a
-loaded machine raises it seldom; ratios hold on any machine. `benchmarks/round_trip.py` measures the wire and writes to the same file.
+loaded machine raises it seldom; ratios hold on any machine. The wire is benchmarks/round_trip.py's.
 """
 
 import argparse
@@ -174,10 +174,11 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
 
 def child(code: str) -> dict:
     """In a process of its own, for its peak memory; the code prints seconds."""
-    program = f"import resource\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    # Not ru_maxrss, which a child has from its parent.
+    program = f"{code}\nprint([line for line in open('/proc/self/status') if line.startswith('VmHWM')][0].split()[1])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     *seconds, memory = out.split()
-    return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory)}
+    return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory) / 1024}
 
 
 EXACT = """
