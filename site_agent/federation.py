@@ -83,6 +83,8 @@ class Terms:
         what was written down of this plan and run on the instances of that digest.
     residuals
         what may go out beyond smoothed residuals, under the additive objective.
+    tells_forecast
+        whether this site's errors on left-out labels, and which model serves it, go into the federation's sums.
     keys
         for the masks of a sum; without them no plan of sums is accepted.
     summed_with
@@ -98,6 +100,7 @@ class Terms:
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
+    tells_forecast: bool = True
     factor_memory: float = FACTOR_MEMORY
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
@@ -180,8 +183,8 @@ class Site:
                 memory = self._terms.factor_memory
                 return training.begin(plan, terms, data, pin_threads, remembered, most, memory, offer)
             case Additive() as terms, PrivateData() as data:
-                residuals = self._terms.residuals
-                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals, offer)
+                rules = (self._terms.residuals, self._terms.tells_forecast, offer)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
             case Scoring() as terms, Batch() as batch:
                 return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most, offer)
             case Scoring(), _:

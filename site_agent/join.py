@@ -130,6 +130,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         pin_threads,
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
         policy.residuals,
+        policy.disclose_forecast,
         policy.factor_memory,
         None if identity is None else run_keys(identity, policy.peers),
         lambda ids_digest: summed_with(ledger.path, ids_digest),

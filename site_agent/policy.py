@@ -55,6 +55,8 @@ class Policy(BaseModel):
     grouped_at_least: int | None = Field(default=None, ge=3)
     # ... labels may go out.
     open_residuals: bool = False
+    # Squared errors on left-out labels, joined and alone, and which model serves this site, as parts of the federation's sums.
+    disclose_forecast: bool = True
     # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
     scoring: bool = False
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
+from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Question
 from coreg_core.additive.exchange import Ask as Kind
@@ -20,7 +21,6 @@ from coreg_core.masking.sums import Layout
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
-from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
 
@@ -137,7 +137,7 @@ class ScoringComputation:
         """The sum; whoever gets it adds what it knows."""
         return FinalTargets(np.ascontiguousarray(state.scores[None]), np.zeros(1)) if state.scores.shape[1] else None
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector | None]:
+    def told(self, models: FinalTargets, site: int) -> Told:
         """The sum, for those who may have it."""
         may = self.terms.receivers or self.plan.sites
-        return (), Vector(models.of(0)) if self.plan.sites[site] in may else None
+        return Told((), Vector(models.of(0)) if self.plan.sites[site] in may else None)

@@ -33,6 +33,25 @@ class ForecastState:
     sums: Float64[Arr, " 3"]  # Σe² joined, Σe² alone, rows
     solves: tuple[GmresState, ...]
 
+    def to_arrays(self) -> dict[str, Any]:
+        """Flat: the solvers' fields under "solve.0000." and so on."""
+        numbers = {name: np.asarray(getattr(self, name)) for name in ("phase", "rounds", "score", "weight", "sums")}
+        for j, solve in enumerate(self.solves):
+            numbers |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
+        return numbers
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> "ForecastState":
+        """The inverse of `to_arrays`."""
+        nested: dict[str, dict[str, Any]] = {}
+        for name in arrays:
+            if name.startswith("solve."):
+                _, position, field = name.split(".", 2)
+                nested.setdefault(position, {})[field] = arrays[name]
+        solves = tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested))
+        score, weight, sums = (arrays[name] for name in ("score", "weight", "sums"))
+        return cls(int(arrays["phase"]), int(arrays["rounds"]), score, weight, sums, solves)
+
     @property
     def gain(self) -> float:
         """Relative change of the sites' root mean squared error, negative where joining helps; NaN without rows."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coreg_core.additive.exchange import Ask, Column, Question
+from coreg_core.additive.exchange import Answer, Ask, Column, Question
 from coreg_core.additive.grouping import Group, ResidualPolicy, require_same_groups
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
@@ -19,6 +19,7 @@ from coreg_core.additive.questions import answer_bounds, position_after, questio
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import BadData, CoregError
+from coreg_core.judgement.verdict import Choice, judge
 from coreg_core.messages import Ask as AgreementAsk
 from coreg_core.messages import Fault, Finished, Inquiry, Masked, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
@@ -26,7 +27,7 @@ from coreg_core.plan import Plan
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest
 from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, scale_fault
-from site_agent.jobs.remembered import Remembered, SiteResult, Verified
+from site_agent.jobs.remembered import Judged, Remembered, SiteResult, Verified
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class AdditiveTraining:
     most: int
     remembered: Remembered
     groups: tuple[Group, ...] = ()
+    tells_forecast: bool = True
     masks: Masks | None = None
     last: tuple[Inquiry, Share | Masked] | None = None
     faults: int = 0
@@ -70,7 +72,7 @@ class AdditiveTraining:
             return self._counted(inquiry, question, self.last[1])
         try:
             with np.errstate(all="ignore"):
-                share = Share.of(inquiry, self.engine.answer(question))
+                share = Share.of(inquiry, self._answer(question))
             told = self._told(inquiry, share)
         except CoregError as error:
             return self, Fault(inquiry.run, *number, str(error))
@@ -82,6 +84,19 @@ class AdditiveTraining:
             reason = "its own answer is not finite: features or label column are too large. Scale them."
             return self, Fault(inquiry.run, *number, reason)
         return self._counted(inquiry, question, told)
+
+    def _answer(self, question: Question) -> Answer:
+        """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that."""
+        answer = self.engine.answer(question)
+        if question.ask is not Ask.FORECAST:
+            return answer
+        served = np.zeros(3)
+        if (found := self.engine.left_out) is not None and len(found.rows):
+            verdict = judge(found, self.engine.n_labelled)
+            together = verdict.score is Choice.TOGETHER
+            served[2 if together else 1 if verdict.own is Choice.JOINED else 0] = 1.0
+        told = np.concatenate([answer.scalars, served])
+        return Answer(answer.vectors, told if self.tells_forecast else np.zeros_like(told))
 
     def _told(self, inquiry: Inquiry, share: Share) -> Share | Masked:
         values, scalars = share.answer().vectors, share.scalars
@@ -144,6 +159,9 @@ class AdditiveTraining:
             again = same_sites and inquiry.question == last[0] and asked.get(last) == inquiry.digest
             if not again and (reason := question_fault(self.terms, len(self.data.Z), before, question)):
                 return f"nothing that the plan's training asks: {reason}"
+            units = self.engine.to_arrays()["units"].tolist()
+            if before is not None and before.ask is Ask.MODEL and list(question.scalars) != units:
+                return "folds in other units than the training's."
             bounds = answer_bounds(self.terms, len(self.data.Z), question)
             needed = self.plan.masked or inquiry.exponents
             if needed and (reason := scale_fault(inquiry.exponents, bounds, max(1, len(self._participants)))):
@@ -174,10 +192,24 @@ class AdditiveTraining:
             model = self._model(finished)
         elif finished.outcome is Outcome.CONVERGED and verified:
             return self, "a run that converged without a model for a site that answered its questions."
-        result = SiteResult(
-            finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0, model, self._findings() if model else ()
-        )
+        result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0)
+        if model is not None:
+            point, kept = finished.targets, self.remembered.kept
+            result = replace(result, additive=model, findings=self._findings(), point=point, kept=kept)
+            result = replace(result, judged=self._judged(finished))
         return replace(self, result=result), None
+
+    def _judged(self, finished: Finished) -> Judged:
+        """What folds found at this site, and over the federation; an agent that was started again since has the latter alone."""
+        kept, engine = self.remembered.kept, self.engine
+        assert kept is not None
+        federation = float("nan")
+        if len(finished.forecast) > 2 and finished.forecast[2] and finished.forecast[1] > 0.0:
+            federation = float(np.sqrt(finished.forecast[0] / finished.forecast[1]) - 1.0)
+        r2 = None if engine.smoother is None else engine.smoother.r2
+        spread = engine.spread(kept.position.operator, self.terms.tuning_steps) if engine.n_labelled else None
+        verdict = judge(engine.left_out, engine.n_labelled, federation)
+        return Judged(verdict, engine.left_out, spread, r2, federation)
 
     def _model(self, finished: Finished) -> SiteModel | None:
         kept = self.remembered.kept
@@ -204,11 +236,6 @@ class AdditiveTraining:
                 f"label noise of this site: {end.noise:.3g} of the federation's label variance "
                 f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels tell next to nothing",
             )
-        if engine.smoother is not None:
-            told.append(
-                f"before training, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
-                "below 0.2 little is to be gained, above 0.8 much"
-            )
         return tuple(told)
 
 
@@ -221,6 +248,7 @@ def begin(
     remembered: Remembered,
     most: int,
     policy: ResidualPolicy | None = None,
+    tells_forecast: bool = True,
     offer: Offer = NO_KEYS,
 ) -> AdditiveTraining:
     """Prepare the site's features under the plan, and be where its ledger says that it was.
@@ -251,4 +279,4 @@ def begin(
     # b_v and ‖y_v‖² have no meaning here, and are not told: the labels' moments are sums that LABELS and SPREAD ask for.
     about = (plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
     accepted = PlanAccepted(*about, key=offer.key, signature=offer.signature, identity=offer.identity)
-    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups)
+    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups, tells_forecast)

@@ -161,6 +161,7 @@ additives = made_later(
     tolerance=positive_finite,
     final_tolerance=positive_finite,
     folds=st.integers(2, 100),
+    forecast=st.just(False),
     max_rounds=st.integers(2, 2**31 - 1),
     memory=st.integers(1, 2**62),
     largest_gain=positive_finite,
@@ -233,7 +234,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         uint31,
         st.lists(st.builds(Participant, texts, texts, texts, texts), min_size=1, max_size=4).map(tuple),
     ),
-    Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors()),
+    Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors(), scalars),
     Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
     Rejected: made_later(Rejected, texts),
 }
