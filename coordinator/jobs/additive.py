@@ -116,12 +116,12 @@ class AdditiveComputation:
 
     def question(self, state: State, question: int, attempt: int) -> tuple[Inquiry, int | None]:
         """What the training asks next, of every site. TRACES always carry the probes' sum, so no site has to keep a vector."""
-        forecasting = isinstance(state, Forecasting)
-        asked = self._folds(state).query(state.folds) if forecasting else self.training.query(state)
-        if not forecasting and Phase(state.phase) is Phase.TRACES:
-            asked = type(asked)(
-                asked.ask, asked.targets, asked.columns, asked.part, asked.step, asked.scalars, state.probe_sum
-            )
+        if isinstance(state, Forecasting):
+            asked = self._folds(state).query(state.folds)
+        else:
+            asked = self.training.query(state)
+            if Phase(state.phase) is Phase.TRACES:
+                asked = replace(asked, aside=state.probe_sum)
         bounds = answer_bounds(self.training.terms, len(state.score), asked)
         exponents = tuple(exponent_for(bound, self.training.n_sites) for bound in bounds)
         return Inquiry.of(self.plan.run, question, attempt, asked, exponents), None

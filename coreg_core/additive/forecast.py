@@ -8,7 +8,9 @@ compared with the site alone, nested the same way. Below 50 labels a site report
 (design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels). Knows sums.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64

@@ -8,6 +8,7 @@ import typer
 from coordinator.driver import Lap
 from coordinator.notices import Left, Notice, QuestionAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Answers, Form, Iteration, plan_fault
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
