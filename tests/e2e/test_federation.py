@@ -198,7 +198,7 @@ def test_algorithm_1_needs_each_answer_so_it_runs_in_the_clear_where_every_polic
         agents = [fed.agent(site, *fed.policy("clear.toml", 'answers = "clear"')) for site in SITES]
         assert ends(coordinator) == 0, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north")
-        assert "in the clear" in fed.said("north")
+        assert "IN THE CLEAR" in fed.said("north")
         assert any(event["event"] == "answers_in_clear" for event in fed.events())
 
         fed.configure(schedule="block-coordinate-descent", answers="sums")
