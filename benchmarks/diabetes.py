@@ -5,7 +5,7 @@
 A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/diabetes.py), 250 shared and 100 held-out patients; two
 deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand by the same sites
 (`coreg_sim.benefit.cell`), whose numbers are those of messages. Root mean square errors in the study's units, means over draws
-and standard errors. --write puts them into coreg_sim/diabetes_draws.json and draws docs/benefit/diabetes-labels.svg. A few
+and standard errors. --write puts them into coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few
 minutes on two cores.
 """
 
@@ -132,7 +132,7 @@ def main() -> None:
     told = {"draws": options.draws, "deals": deals, "curve": curve}
     if options.write:
         (ROOT / "coreg_sim" / "diabetes_draws.json").write_text(json.dumps(told, indent=1) + "\n")
-        draw(told["curve"], ROOT / "docs" / "benefit" / "diabetes-labels.svg")
+        draw(told["curve"], ROOT / "docs" / "diabetes-labels.svg")
     for name, sites in told["deals"].items():
         print(name)
         for site, row in sites.items():
