@@ -48,6 +48,7 @@ bench: setup
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/additive_service.py
+	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/xnv.py
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
@@ -61,7 +62,7 @@ certify: setup
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) demo-out

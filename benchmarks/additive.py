@@ -18,9 +18,9 @@ import numpy as np
 
 from coreg_core.additive.drivers import run_in_memory
 from coreg_core.additive.exchange import Operator
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training
 

@@ -117,6 +117,42 @@ def run(
     raise typer.Exit(serve(configuration, observer, Serving(insecure, new, deliver, port_file)))
 
 
+@app.command()
+def score(
+    federation: Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")],
+    of_run: Annotated[
+        str | None,
+        typer.Option("--run", help="Whose models score, or the beginning of its name [the latest with models]."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
+    ] = False,
+    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve one scoring together: each site's part of every instance of a table that all list, summed, and the sum back.
+
+    Every site that has a model of the run takes part. Nothing is written down here; [scoring] in federation.toml says what
+    happens where a site lacks an instance, and who gets the scores.
+    """
+    from coordinator.config import with_service
+    from coordinator.observers import choose_observer
+    from coordinator.serve import Serving
+    from coordinator.serve import score as serve_score
+
+    configuration = with_service(federation, listen, store, identity)
+    serving = Serving(insecure, port_file=port_file)
+    raise typer.Exit(serve_score(configuration, choose_observer(as_json=as_json), serving, of_run))
+
+
 def _open(store: Path) -> "RunStore":
     from coordinator.store import RunStore
 

@@ -6,6 +6,7 @@ their defaults and limits stand there and nowhere else. Unknown keys are errors:
 
 import math
 import uuid
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
@@ -26,7 +27,7 @@ from pydantic import (
 
 from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, plan_fault
+from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring, plan_fault
 from coreg_wire.names import check_site_name
 from coreg_wire.toml_file import read_toml
 
@@ -42,11 +43,38 @@ class Section(BaseModel):
     model_config = _CONFIG
 
 
-def _section(terms: type, **changed: Any) -> Any:
+def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
     """A section of the file with the fields of a class of the plan: their types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
     shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
-    return create_model(f"{terms.__name__}Section", __config__=_CONFIG, __doc__=terms.__doc__, **shape | changed)
+    validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
+    made: Any = create_model(
+        f"{terms.__name__}Section",
+        __config__=_CONFIG,
+        __doc__=terms.__doc__,
+        __validators__=validators,
+        **shape | changed,
+    )
+    return made
+
+
+def _coupling_said(section: Any) -> Any:
+    """``coupling = {relative = …}`` as the plan has it, and 0 in every path: "stay alone" is one of its answers."""
+    if not isinstance(section, dict):
+        return section
+    if "relative" in section:
+        raise ValueError("relative: write coupling = { relative = … }")
+    if "coupling" not in section:
+        return section
+    said = section["coupling"]
+    units = {}
+    if isinstance(said, dict):
+        if set(said) != {"relative"}:
+            raise ValueError("coupling: a number, a list of numbers, or { relative = a number or a list }")
+        said, units = said["relative"], {"relative": True}
+    if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
+        said = [0.0, *said]
+    return {**section, "coupling": said, **units}
 
 
 def _one_or_several(value: object) -> object:
@@ -67,6 +95,7 @@ else:
     _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
     AgreementSection = _section(
         Agreement,
+        _coupling_said,
         objective=(Literal["agreement"], "agreement"),
         coupling=_couplings,
         label_units=(_label_units, _units),
@@ -157,6 +186,13 @@ class TimeoutSection(Section):
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
 
 
+class ScoringSection(Section):
+    """How `coreg-coordinator score` scores: what happens where a site lacks an instance, and who gets the scores."""
+
+    lacking: Literal["refuse", "mean"] = Scoring.lacking
+    receivers: tuple[str, ...] = Scoring.receivers
+
+
 class Computed(Section):
     """The sections that say what is computed: of a federation of one run, and of a study."""
 
@@ -195,6 +231,7 @@ class Configuration(Computed):
     """The whole file."""
 
     federation: FederationSection
+    scoring: ScoringSection = ScoringSection()
     service: ServiceSection = ServiceSection()
     timeouts: TimeoutSection = TimeoutSection()
 
@@ -207,6 +244,16 @@ class Configuration(Computed):
             objective=self.objective,
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
+        )
+
+    def scoring_plan(self, of_run: str, trained: Literal["agreement", "additive"], sites: tuple[str, ...]) -> Plan:
+        """The plan to score together with the models of that run; every site that has one takes part."""
+        return Plan(
+            run=uuid.uuid4().hex[:12],
+            federation=self.federation.name,
+            membership=Membership(sites, len(sites), "wait"),
+            objective=Scoring(of_run, trained, self.scoring.lacking, self.scoring.receivers),
+            iteration=Iteration(threads=self.schedule.model_dump()["threads"]),
         )
 
     def clocks(self) -> Clocks:

@@ -17,7 +17,8 @@ sites = ["site-a", "site-b", "site-c"]
 # "exact" (m up to about 10 000), "semi-parametric" (m up to millions), "landmarks" or "linear".
 form = "exact"
 kernel = "gaussian"
-# λ: choose it, never assume it. 0 trains every site alone; a list, as in [0.0, 0.001, 0.01], trains a path at once.
+# λ: choose it, never assume it. 0 trains every site alone; a list, as in [0.001, 0.01], trains a path at once, with 0 in it,
+# and each site keeps what its own labels are for. { relative = [0.1, 1.0] } means the same for any number of sites and rows.
 coupling = 0.01
 # Each site centres its targets by its own mean. "standardised" divides by its own deviation too; "raw" does neither.
 label_units = "centred"

@@ -15,17 +15,18 @@ import grpc
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import expiry_warnings, load_server
 from coordinator.config import Configuration
-from coordinator.driver import drive, utc_now
-from coordinator.events import Event, Interrupted
+from coordinator.driver import Memory, NoMemory, drive, utc_now
+from coordinator.events import Event, Finish, Interrupted
 from coordinator.federation import begin
 from coordinator.jobs.recorded import Recorded, resume
 from coordinator.observers import AnyObserver
+from coordinator.records import Ended, MembershipChanged
 from coordinator.schema import FORMAT, exclusive
 from coordinator.store import RunStore, RunSummary
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, plan_fault
 from coreg_core.threads import pin_threads
 from coreg_wire.credentials import server_credentials
 
@@ -112,14 +113,7 @@ def serve(configuration: Configuration, observer: AnyObserver, serving: Serving)
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    credentials: grpc.ServerCredentials | None = None
-    authorise: Callable[[str, bytes], None] = _anybody
-    if not serving.insecure:
-        files = load_server(service.identity)
-        credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
-        authorise = Authorised(service.identity).check
-        for warning in expiry_warnings(service.identity):
-            observer.warning(warning)
+    credentials, authorise = _credentials(service.identity, observer, insecure=serving.insecure)
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store = RunStore(service.store)
@@ -129,21 +123,81 @@ def serve(configuration: Configuration, observer: AnyObserver, serving: Serving)
                 recorded = deliver_again(store, plan, serving.deliver)
             else:
                 recorded = choose_run(store, plan, new=serving.new)
-            return _drive(configuration, observer, serving, store, recorded, credentials, authorise)
+            end = _drive(configuration, observer, serving, store, recorded, credentials, authorise)
+            observer.finished(end, show_command(recorded.plan.run, service.store))
+            return exit_code(end.outcome)
         finally:
             observer.close()
             store.close()
+
+
+def trained_run(store: RunStore, run: str | None) -> tuple[RunSummary, tuple[str, ...]]:
+    """The run whose models score together, and the sites that have one: the latest that has models, unless one is named.
+
+    Raises
+    ------
+    UsageError
+        there is none.
+    """
+    candidates = store.runs() if run is None else [store.find(run)]
+    for summary in candidates:
+        records = store.records(summary.run) if summary.ended is not None and summary.format == FORMAT else []
+        sites = [record.participants for record in records if isinstance(record, MembershipChanged)]
+        if sites and any(isinstance(record, Ended) and record.models is not None for record in records):
+            return summary, sites[-1]
+    what = "has no run" if run is None else f"has {candidates[0].run}, which is no run"
+    raise UsageError(f"{store.path} {what} whose sites have models; train first (`coreg-coordinator run`).")
+
+
+def score(configuration: Configuration, observer: AnyObserver, serving: Serving, run: str | None) -> int:
+    """Serve one scoring together to its end; the exit code. Nothing of it is kept: the sites' ledgers tell of it.
+
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
+    """
+    service = configuration.service
+    if not service.store.exists():
+        raise UsageError(f"{service.store}: no such run store; score where the run was served, or give --store.")
+    store = RunStore(service.store)
+    try:
+        summary, sites = trained_run(store, run)
+    finally:
+        store.close()
+    objective = summary.plan["objective"].get("name", "agreement")
+    plan = configuration.scoring_plan(summary.run, "additive" if objective == "additive" else "agreement", sites)
+    if (fault := plan_fault(plan)) is not None:
+        raise UsageError(f"[scoring] {fault}")
+    credentials, authorise = _credentials(service.identity, observer, insecure=serving.insecure)
+    try:
+        end = _drive(configuration, observer, serving, NoMemory(), Recorded(plan), credentials, authorise)
+        observer.finished(end, f"coreg-coordinator show {summary.run}")
+        return exit_code(end.outcome)
+    finally:
+        observer.close()
+
+
+def _credentials(
+    identity: Path, observer: AnyObserver, *, insecure: bool
+) -> tuple[grpc.ServerCredentials | None, Callable[[str, bytes], None]]:
+    if insecure:
+        return None, _anybody
+    files = load_server(identity)
+    for warning in expiry_warnings(identity):
+        observer.warning(warning)
+    return server_credentials(files.key_pem, files.certificate_pem, files.ca_pem), Authorised(identity).check
 
 
 def _drive(
     configuration: Configuration,
     observer: AnyObserver,
     serving: Serving,
-    store: RunStore,
+    store: Memory,
     recorded: Recorded,
     credentials: grpc.ServerCredentials | None,
     authorise: Callable[[str, bytes], None],
-) -> int:
+) -> Finish:
     listen, run = configuration.service.listen, recorded.plan.run
     pin_threads(recorded.plan.iteration.threads)
     transport = GrpcServer(listen, credentials, authorise, keepalive=configuration.timeouts.keepalive)
@@ -157,9 +211,7 @@ def _drive(
             serving.port_file.write_text(f"{transport.port}\n", encoding="ascii")
 
     begun = begin(recorded, configuration.clocks())
-    ends = asyncio.run(drive(begun, transport, store, observer, on_start=on_listening))
-    observer.finished(ends[run], show_command(run, configuration.service.store))
-    return exit_code(ends[run].outcome)
+    return asyncio.run(drive(begun, transport, store, observer, on_start=on_listening))[run]
 
 
 def show_command(run: str, store: Path) -> str:

@@ -30,7 +30,7 @@ from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import CoregError
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, Scoring
 from coreg_core.threads import pin_threads
 from coreg_wire.credentials import server_credentials
 from coreg_wire.logs import Log
@@ -137,7 +137,8 @@ class _Keeper:
                 self._standing.port_file.write_text(f"{port}\n", encoding="ascii")
             tending.append(asyncio.create_task(self._tend()))
 
-        self._left = self._books.left_unfinished()
+        # Agents that serve train; sites score together with an agent that each starts for it.
+        self._left = [plan for plan in self._books.left_unfinished() if not isinstance(plan.objective, Scoring)]
         self._queue.all_ended(self._started)
         self._say("starting")
         try:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from coordinator.config import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy
+from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring
 from coreg_wire.names import check_study_name
 from coreg_wire.toml_file import read_toml
 
@@ -113,17 +113,16 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
     ValueError
         it is no plan of this release.
     """
-    additive = plain["objective"].get("name") == "additive"
-    objective = {key: value for key, value in plain["objective"].items() if key != "name"}
-    if not additive:
-        objective["coupling"] = tuple(objective["coupling"])
+    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
+    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
     membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
     try:
         return Plan(
             run=plain["run"],
             federation=plain["federation"],
             membership=Membership(**membership),
-            objective=Additive(**objective) if additive else Agreement(**objective),
+            objective=kind(**objective),
             iteration=Iteration(**plain["iteration"]),
             privacy=Privacy(**plain["privacy"]),
             study=plain.get("study", ""),

@@ -90,6 +90,7 @@ class PlanAccepted:
 
     ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
     ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for.
+    ``n_labelled`` is n_v, told where the plan's couplings are relative to it, and 0 elsewhere.
     ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
     when an agent comes back, and nothing else.
     """
@@ -103,6 +104,7 @@ class PlanAccepted:
     squared_norm: NotNegative
     threads: Natural
     rounding: NotNegative = 0.0
+    n_labelled: Natural = 0
 
 
 @dataclass(frozen=True)

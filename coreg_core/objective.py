@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
+from coreg_core.errors import UsageError
 
 # The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of what was subtracted is added to its norm, so
@@ -47,6 +48,27 @@ def sweep_weight(coupling: float, n_views: int) -> float:
 def consensus_weight(coupling: float, n_views: int) -> float:
     """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has nobody to agree with."""
     return 2.0 * coupling * n_views if n_views > 1 else 0.0
+
+
+def relative_coupling(relative: float, n_labels: int, n_views: int, n_unlabelled: int) -> float:
+    """λ = ρ Σ_v n_v / (2M²m): at ρ = 1 all shared instances together weigh as much as a site's labels, on average.
+
+    The weight on the shared instances is μ = 2λM, so that mμ = ρ Σ_v n_v / M: one number means the same for 3 sites and 100,
+    and for 250 shared instances and 10⁶.
+
+    Raises
+    ------
+    UsageError
+        no site, or no shared instance.
+    """
+    if n_views < 1 or n_unlabelled < 1:
+        raise UsageError(f"a relative coupling needs sites and shared instances, not {n_views} and {n_unlabelled}.")
+    return relative * (n_labels / (2.0 * n_views * n_views * n_unlabelled))
+
+
+def labels_behind(coupling: float, relative: float, n_views: int, n_unlabelled: int) -> int:
+    """Σ_v n_v of which this λ was made, to the nearest: the inverse of `relative_coupling`."""
+    return round(coupling / relative * (2.0 * n_views * n_views * n_unlabelled))
 
 
 def gradient_on_unlabelled(

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le, Len
 from coreg_core.additive.terms import Additive as Additive
 from coreg_core.additive.terms import vectors_of
 from coreg_core.kernels import KernelName
+from coreg_core.objective import relative_coupling
 from coreg_core.rounds import ScheduleName
 from coreg_core.views import BoundRule
 
@@ -37,23 +38,46 @@ class Agreement:
 
     ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
     rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
-    ``coupling`` is λ, one for each column; ``label_units`` how each site transforms its label column before it trains.
+    ``coupling`` is λ, one for each column; ``relative`` that it is in units of Σn_v/(2M²m), for which each site tells how many
+    labels it has; ``label_units`` how each site transforms its label column before it trains.
     """
 
     form: Form = "exact"
     kernel: KernelName = "gaussian"
-    bandwidth: Literal["paper", "median"] | Positive = "paper"
-    ridge: Literal["paper"] | Positive = "paper"
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
+    ridge: Literal["paper", "loo"] | Positive = "paper"
     degree: Count = 3
     offset: NotNegative = 1.0
     landmarks: Count = 100
     seed: Natural = 0
     coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
     label_units: LabelUnits = "centred"
+    relative: bool = False
+
+    def couplings(self, n_labels: int, n_views: int, n_unlabelled: int) -> tuple[float, ...]:
+        """λ of each column, where these sites take part."""
+        if not self.relative:
+            return self.coupling
+        return tuple(relative_coupling(rho, n_labels, n_views, n_unlabelled) for rho in self.coupling)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
+
+    ``of_run`` is the run that the models came of, ``trained`` its objective: additive parts add up (each site knows the
+    intercept), agreeing models are averaged. ``lacking`` is what happens where a site has no record of an instance: the run is
+    refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
+    """
+
+    of_run: str
+    trained: Literal["additive", "agreement"] = "additive"
+    lacking: Literal["refuse", "mean"] = "refuse"
+    receivers: tuple[str, ...] = ()
 
 
 # Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/terms.py.
-Objective: TypeAlias = Agreement | Additive
+Objective: TypeAlias = Agreement | Additive | Scoring
 
 
 @dataclass(frozen=True)
@@ -113,7 +137,7 @@ class Plan:
 
     @property
     def couplings(self) -> tuple[float, ...]:
-        """λ of each column, in order; none under the additive objective."""
+        """λ of each column as the plan has it, in order; none under the additive objective."""
         return self.objective.coupling if isinstance(self.objective, Agreement) else ()
 
     def widest(self, n_unlabelled: int) -> tuple[int, int]:
@@ -123,15 +147,21 @@ class Plan:
                 return n_unlabelled, len(coupling)
             case Additive():
                 return vectors_of(self.objective, n_unlabelled)
+            case Scoring():
+                return n_unlabelled, 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
         plain = asdict(self)
+        if not plain["objective"].get("relative", True):
+            del plain["objective"]["relative"]  # as in plans that are older than the key
         if isinstance(self.objective, Additive):
             plain["objective"] = {"name": "additive", **plain["objective"]}
         for name in ("study", "data"):  # the plan of a federation of one run digests as before there were studies
             if not plain[name]:
                 del plain[name]
+        if isinstance(self.objective, Scoring):
+            plain["objective"] = {"name": "scoring", **plain["objective"]}
         return plain
 
     @cached_property
@@ -151,4 +181,14 @@ def plan_fault(plan: Plan) -> str | None:
         return f"sites={list(sites)} are not in site order."
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
+    if isinstance(plan.objective, Scoring):
+        return _scoring_fault(plan, plan.objective)
+    return None
+
+
+def _scoring_fault(plan: Plan, terms: Scoring) -> str | None:
+    if plan.membership.min_sites < len(plan.sites):
+        return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: a score has every site's part in it."
+    if unknown := sorted(set(terms.receivers) - set(plan.sites)):
+        return f"receivers={unknown} are none of the sites {list(plan.sites)}."
     return None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from coreg_sim.commands.benefit import benefit
 from coreg_sim.commands.compare import compare
 from coreg_sim.commands.options import JsonOption
 from coreg_sim.commands.run import run
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(compare)
 app.command()(sweep)
+app.command()(benefit)
 
 
 @app.command()

@@ -207,6 +207,45 @@ def predict(
         typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output}")
 
 
+@app.command("score")
+@with_settings(without=frozenset({"target", "unlabelled", "output", "alone", "categorical", "drop", "scale", "labels"}))
+def score_command(
+    given: dict[str, Any],
+    model: Annotated[Path, typer.Option("--model", help="This site's model of the run that is scored with.")],
+    output: Annotated[
+        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
+    ] = Path("scores.csv"),
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score shared instances together with the other sites: all list the same ids, each sends its part, and the sum comes back.
+
+    --data has the id column and the model's columns. Where every feature's cell of a row is empty, this site has no record of
+    that instance. What leaves is one number for each instance (the ledger has it); what the coordinator learns is what each
+    site says, and the sum. The policy has to allow it (scoring = true).
+    """
+    from site_agent.score import score
+
+    watcher = _Watcher(as_json=as_json)
+    try:
+        settings = read_settings(config, given, ("data", "id", "coordinator"))
+        scored = score(settings, model, output, watcher.note, watcher.message)
+    finally:
+        watcher.close()
+    outcome, sent = scored.result.outcome, sum(s.numbers for s in scored.sent.values())
+    if as_json:
+        told = {"site": scored.site, "stop": outcome.name, "reason": scored.result.reason, "rows": scored.rows}
+        where = None if scored.output is None else str(scored.output)
+        print_json({"event": "finished", **told, "output": where, "numbers_sent": sent, "ledger": str(scored.ledger)})
+    elif scored.output is not None:
+        watcher.note(
+            f"{scored.rows} scores in {scored.output}; {sent} numbers left this machine, as {scored.ledger} has it"
+        )
+    else:
+        watcher.note(f"no scores for this site; {sent} numbers left this machine, as {scored.ledger} has it")
+    raise typer.Exit(exit_code(outcome))
+
+
 @app.command("ledger")
 def ledger_command(
     path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coreg_core.additive import questions as additive_questions
-from coreg_core.additive.smoother import ResidualPolicy
-from coreg_core.errors import CoregError
+from coreg_core.additive.grouping import ResidualPolicy
+from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
@@ -28,17 +28,21 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Additive, Agreement, Plan, plan_fault
+from coreg_core.plan import Additive, Agreement, Plan, Scoring, plan_fault
 from coreg_core.rounds import questions as agreement_questions
 from coreg_core.views import View
 from site_agent.data.private import PrivateData
-from site_agent.jobs import additive, training
+from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
 from site_agent.jobs.remembered import Remembered, SiteResult
+from site_agent.jobs.scoring import Batch, ScoringJob
 from site_agent.jobs.training import Training
 
-Job: TypeAlias = Training | AdditiveTraining
+Job: TypeAlias = Training | AdditiveTraining | ScoringJob
 
+MOST_SCORINGS = (
+    10  # answers about one set of instances under one plan: one, and as many again as a lost stream may cost
+)
 MOST_FAULTS = 10  # questions that no plan allows, after which the coordinator is not listened to any more
 MOST_BEGUN = 10  # runs that were begun and not finished, one after another
 
@@ -50,6 +54,8 @@ def most_questions(plan: Plan) -> int:
             return agreement_questions.most_questions(plan.iteration.max_rounds)
         case Additive():
             return additive_questions.most_questions(plan.objective)
+        case Scoring():
+            return MOST_SCORINGS
 
 
 NOTHING_MORE = ResidualPolicy()
@@ -83,7 +89,7 @@ class Terms:
 class Site:
     """See the module's docstring."""
 
-    def __init__(self, name: str, data: PrivateData, terms: Terms | None = None, release: str = ""):
+    def __init__(self, name: str, data: PrivateData | Batch, terms: Terms | None = None, release: str = ""):
         self.name, self.release = name, release
         self.runs: dict[str, Job] = {}
         self.result: SiteResult | None = None  # of the run that ended last
@@ -147,12 +153,18 @@ class Site:
 
     def _begin(self, plan: Plan, remembered: Remembered) -> Job:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
-        match plan.objective:
-            case Agreement() as terms:
-                return training.begin(plan, terms, self._data, pin_threads, remembered, most)
-            case Additive() as terms:
+        match plan.objective, self._data:
+            case Agreement() as terms, PrivateData() as data:
+                return training.begin(plan, terms, data, pin_threads, remembered, most)
+            case Additive() as terms, PrivateData() as data:
                 residuals = self._terms.residuals
-                return additive.begin(plan, terms, self.name, self._data, pin_threads, remembered, most, residuals)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals)
+            case Scoring() as terms, Batch() as batch:
+                return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most)
+            case Scoring(), _:
+                raise Refused("this agent was started to train; `coreg-agent score` scores together with a model.")
+            case _:
+                raise Refused("this agent was started to score together with a model, and not to train.")
 
     @property
     def _under_way(self) -> list[str]:

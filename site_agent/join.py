@@ -14,7 +14,7 @@ import grpc
 from coreg_core.errors import UsageError
 from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
-from coreg_core.plan import Additive, Agreement, Plan
+from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_core.threads import pin_threads
 from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
@@ -134,10 +134,21 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
 
     watcher = Watcher(note, progress, deliver)
     try:
-        result = asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
+        result = end_of(settings, identity, site, ledger, watcher)
     finally:
         ledger.close()
     return Joined(name, result, tuple(written), ledger.sent, ledger.label_bearing, ledger.path)
+
+
+def end_of(settings: Settings, identity: Identity | None, site: Site, ledger: Ledger, watcher: Watcher) -> SiteResult:
+    """Take part in one run, whatever its kind, to its end.
+
+    Raises
+    ------
+    CoregError
+        see `connection.take_part`; an interrupt.
+    """
+    return asyncio.run(_until_the_end(site, ledger, _dial(settings, identity), watcher))
 
 
 def _dial(settings: Settings, identity: Identity | None) -> Dial:
@@ -175,6 +186,9 @@ def _objective(plan: Plan) -> str:
                 f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
                 f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
             )
+        case Scoring() as terms:
+            receivers = ", ".join(terms.receivers) or "every site"
+            return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
 
 
 def describe(message: ToSite) -> str | None:

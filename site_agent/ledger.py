@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.terms import Residuals
 from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import (
     Ask,
@@ -34,7 +36,7 @@ from coreg_core.messages import (
     Prediction,
     Share,
 )
-from coreg_core.plan import Plan
+from coreg_core.plan import Additive, Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
 from site_agent.jobs.remembered import Remembered, Verified
@@ -99,8 +101,13 @@ class Ledger:
 
     def _record(self, message: FromSite, ask: Ask | Inquiry | None, remembered: Remembered | None) -> None:
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
+        if isinstance(message, Share) and isinstance(ask, Inquiry):
+            residuals: Residuals = "smoothed" if remembered is None else remembered.residuals
+            entry |= {"what": disclosures.words(ask, residuals), "labels": disclosures.labels_in(ask)}
         if isinstance(message, Share) and remembered is not None and remembered.kept is not None:
             entry["kept"] = remembered.kept.to_json()
+            if remembered.fresh:
+                entry["groups"] = [list(group) for group in remembered.fresh]
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         try:
             self._file.write(line + b"\n")
@@ -186,8 +193,7 @@ def _question(ask: Ask) -> dict[str, Any]:
 
 def _inquiry(ask: Inquiry) -> dict[str, Any]:
     target = None if ask.targets is None else ask.targets.digest
-    told = {"question_kind": ask.kind.name, "part": ask.part, "step": ask.step, "target": target, "asked": ask.digest}
-    return {**told, "what": disclosures.words(ask), "labels": disclosures.labels_in(ask)}
+    return {"question_kind": ask.kind.name, "part": ask.part, "step": ask.step, "target": target, "asked": ask.digest}
 
 
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
@@ -201,15 +207,17 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     plans: dict[str, tuple[Any, Any]] = {}
     answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
     kept: SiteMemory | None = None
+    groups = set[Group]()
     for entry in _entries(path):
         run = entry.get("run")
+        groups.update(tuple(group) for group in entry.get("groups", ()))  # of every plan and run
         if entry.get("kind") == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
         elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
                 number = (entry["question"], entry["attempt"])
-                kept = SiteMemory.from_json(entry["kept"])
+                kept = SiteMemory.from_json(entry["kept"]) if "kept" in entry else None
                 if entry["question_kind"] == "MODEL" and number not in asked:
                     verified.append(Verified(entry["target"], ()))
                 asked[number] = entry["asked"]
@@ -221,7 +229,8 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
                 if entry["verifies"] and number not in asked:
                     verified.append(Verified(entry["target"], columns))
                 asked[number] = digest_of(entry["part"], entry["target"], columns)
-    return Remembered(answered, asked, tuple(verified[-2:]), kept)
+    mine: Residuals = plan.objective.residuals if isinstance(plan.objective, Additive) else "smoothed"
+    return Remembered(answered, asked, tuple(verified[-2:]), kept, frozenset(groups), mine)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -5,13 +5,14 @@ points are rows of the site's table, whatever its kernel; only weights on the fe
 is mode 0600, and says what it holds. Knows files; no socket.
 
 Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units, plus
-a constant (the additive objective). All are read.
+a constant (the additive objective), coreg-model/4 the same with what scoring together and intervals need beside it (`Joint`,
+`Intervals`). All are read.
 """
 
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 
 from coreg_core.additive.features import Standardiser
 from coreg_core.additive.model import Expansion
+from coreg_core.additive.spread import Spread
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
@@ -32,7 +34,7 @@ from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
 FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
-FORMAT_OF_SUMS = "coreg-model/3"
+FORMAT_OF_SUMS, READABLE_SUMS = "coreg-model/4", ("coreg-model/3", "coreg-model/4")
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -44,8 +46,27 @@ LINEAR_WARNING = (
 
 
 @dataclass(frozen=True)
+class Joint:
+    """What a site says when all score together (additive objective): its part h_v, and the intercept that every site knows."""
+
+    part: Expansion
+    intercept: float
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """How far the model may be off: a posterior deviation, and |y − f| over it at rows that own folds left out, sorted."""
+
+    spread: Spread
+    ratios: Arr
+
+
+@dataclass(frozen=True)
 class SiteModel:
-    """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one."""
+    """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one.
+
+    ``mean_on_shared`` is the mean of what it says of the shared instances, as far as scoring together needs it.
+    """
 
     function: KernelExpansion | Expansion
     preprocessing: Preprocessing
@@ -57,6 +78,9 @@ class SiteModel:
     stop: str
     coupling: float | None
     plan: dict[str, Any]
+    mean_on_shared: float | None = None
+    joint: Joint | None = None
+    intervals: Intervals | None = None
 
     @property
     def objective(self) -> str:
@@ -72,6 +96,28 @@ class SiteModel:
             the table lacks a column, by name, or holds a cell that is no number.
         """
         return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+
+    def part(self, table: Table) -> Arr:
+        """What this site says when all score together, in the target's units: h_v(x), or f_v(x) of agreeing models.
+
+        Raises
+        ------
+        BadData
+            the table lacks a column; or the model is one alone, or of a release that kept no part.
+        """
+        if self.objective == "agreement":
+            return self.predict(table)
+        if self.joint is None:
+            raise BadData(
+                "this model keeps no part for scoring together: it is the model alone, or older than coreg-model/4. Give the "
+                "joined model of a run with this release."
+            )
+        return self.joint.part.predict(self.preprocessing.transform(table)) * self.divisor
+
+    @property
+    def intercept(self) -> float:
+        """What every site adds to the sum of the parts."""
+        return 0.0 if self.joint is None else self.joint.intercept * self.divisor + self.shift
 
 
 def save_model(path: Path, model: SiteModel) -> None:
@@ -104,6 +150,23 @@ def save_model(path: Path, model: SiteModel) -> None:
         "plan": model.plan,
         "contains_records": any(contains_records(f) for f in functions),
     }
+    if model.mean_on_shared is not None:
+        meta["mean_on_shared"] = model.mean_on_shared
+    if model.joint is not None:
+        arrays |= _arrays_of(model.joint.part, "joint.")
+        meta["joint"] = {**_shape_of(model.joint.part), "intercept": model.joint.intercept}
+    if model.intervals is not None:
+        spread = model.intervals.spread
+        arrays |= {
+            "spread.mean": spread.standardiser.mean,
+            "spread.deviation": spread.standardiser.deviation,
+            "spread.points": spread.points,
+            "spread.map": spread.map,
+            "spread.shift": spread.shift,
+            "ratios": model.intervals.ratios,
+        }
+        meta["spread"] = {"kernel": _kernel_to_json(spread.kernel), "noise": spread.noise, "factor": spread.factor}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
     header = {"format": form, "model": text, "sha256": _checksum(arrays, text)}
     if meta["contains_records"]:
@@ -115,11 +178,11 @@ def _functions(function: KernelExpansion | Expansion) -> tuple[KernelExpansion, 
     return function.functions if isinstance(function, Expansion) else (function,)
 
 
-def _arrays_of(function: Expansion) -> dict[str, Arr]:
-    arrays = {"mean": function.standardiser.mean, "deviation": function.standardiser.deviation}
+def _arrays_of(function: Expansion, prefix: str = "") -> dict[str, Arr]:
+    arrays = {f"{prefix}mean": function.standardiser.mean, f"{prefix}deviation": function.standardiser.deviation}
     for j, part in enumerate(function.functions):
-        arrays |= {f"points.{j}": part.points, f"coef.{j}": part.coef}
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        arrays |= {f"{prefix}points.{j}": part.points, f"{prefix}coef.{j}": part.coef}
+    return arrays
 
 
 def _shape_of(function: Expansion) -> dict[str, Any]:
@@ -130,11 +193,31 @@ def _shape_of(function: Expansion) -> dict[str, Any]:
 def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
     if "kernels" not in meta:
         return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low"))
+    return _expansion_of(meta, arrays)
+
+
+def _expansion_of(meta: dict[str, Any], arrays: dict[str, Arr], prefix: str = "") -> Expansion:
     parts = tuple(
-        KernelExpansion(make_kernel(**kernel), arrays[f"points.{j}"], arrays[f"coef.{j}"])
+        KernelExpansion(make_kernel(**kernel), arrays[f"{prefix}points.{j}"], arrays[f"{prefix}coef.{j}"])
         for j, kernel in enumerate(meta["kernels"])
     )
-    return Expansion(Standardiser(arrays["mean"], arrays["deviation"]), meta["constant"], parts)
+    return Expansion(Standardiser(arrays[f"{prefix}mean"], arrays[f"{prefix}deviation"]), meta["constant"], parts)
+
+
+def _joint_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Joint | None:
+    if "joint" not in meta:
+        return None
+    return Joint(_expansion_of(meta["joint"], arrays, "joint."), meta["joint"]["intercept"])
+
+
+def _intervals_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Intervals | None:
+    if "spread" not in meta:
+        return None
+    said = meta["spread"]
+    standardiser = Standardiser(arrays["spread.mean"], arrays["spread.deviation"])
+    points, mapped, shift = arrays["spread.points"], arrays["spread.map"], arrays["spread.shift"]
+    spread = Spread(standardiser, make_kernel(**said["kernel"]), points, mapped, shift, said["noise"], said["factor"])
+    return Intervals(spread, arrays["ratios"])
 
 
 def contains_records(function: KernelExpansion) -> bool:
@@ -163,7 +246,7 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    readable = (*READABLE, FORMAT_OF_SUMS)
+    readable = (*READABLE, *READABLE_SUMS)
     if header.get("format") not in readable:
         raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
     text = header.get("model", "")
@@ -178,6 +261,9 @@ def load_model(path: Path) -> SiteModel:
             function=_function_of(meta, arrays),
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
             divisor=meta["scale"],
+            mean_on_shared=meta.get("mean_on_shared"),
+            joint=_joint_of(meta, arrays),
+            intervals=_intervals_of(meta, arrays),
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
         )
     except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
@@ -186,10 +272,34 @@ def load_model(path: Path) -> SiteModel:
         ) from None
 
 
+def check_predictions(path: Path, id_column: str | None = None, column: str = "prediction") -> None:
+    """Said before the work, and not after it, where predictions could not be written.
+
+    Raises
+    ------
+    StorageError
+        there is no such folder, or the suffix is neither .csv nor .parquet.
+    UsageError
+        the id column has the predictions' name.
+    """
+    if not path.resolve().parent.is_dir():
+        raise StorageError(f"{path.resolve().parent}: no such folder.")
+    if path.suffix.lower() not in (".csv", ".parquet", ".pq"):
+        raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
+    if id_column == column:
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
+
+
 def write_predictions(
-    path: Path, predictions: Arr, *, ids: Sequence[str] | None = None, id_column: str | None = None
+    path: Path,
+    predictions: Arr,
+    *,
+    ids: Sequence[str] | None = None,
+    id_column: str | None = None,
+    column: str = "prediction",
+    beside: Mapping[str, Arr] | None = None,
 ) -> None:
-    """A CSV or Parquet table with the column ``prediction``, after the ids where there are any.
+    """A CSV or Parquet table with the predictions under ``column``, after the ids where there are any; more columns ``beside``.
 
     They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
 
@@ -202,10 +312,10 @@ def write_predictions(
     """
     if ids is not None and len(ids) != len(predictions):
         raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
-    if ids is not None and id_column == "prediction":
-        raise UsageError(f"{path}: the id column has the name of the column of predictions; rename it in the table.")
+    if ids is not None and id_column in (column, *(beside or {})):
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
     columns: dict[str, Any] = {} if ids is None else {id_column or "id": list(ids)}
-    frame = pl.DataFrame({**columns, "prediction": predictions})
+    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})})
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():
         case ".csv":

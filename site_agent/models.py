@@ -4,17 +4,20 @@ Knows files and results; no connection. A model of an earlier run that stands in
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.model import SiteModel as AdditiveModels
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
-from coreg_core.views import KernelExpansion
+from coreg_core.judgement.losses import estimate
+from coreg_core.plan import Agreement
+from coreg_core.views import KernelExpansion, Solution
 from site_agent.data.prepare import Prepared
 from site_agent.jobs.remembered import SiteResult
-from site_agent.model_file import SiteModel, load_model, save_model
+from site_agent.model_file import Joint, SiteModel, load_model, save_model
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class Models:
         for path in (self.output, self.alone):
             check_output(path)
 
+    @property
+    def alone_path(self) -> Path:
+        """Where the model goes that the site would have alone: beside the joined one, where nobody said otherwise."""
+        return self.alone or self.output.with_name(f"{self.output.stem}-alone{self.output.suffix}")
+
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         """Every model of the run, on the disk when this returns.
 
@@ -50,27 +58,41 @@ class Models:
             return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
             return ()
-        couplings = result.plan.couplings
-        short = [f"{coupling:g}" for coupling in couplings]  # six digits may not tell two of them apart
-        labels = short if len(set(short)) == len(set(couplings)) else [repr(coupling) for coupling in couplings]
+        said = result.plan.couplings  # as the plan has them: relative ones are not λ
+        couplings = result.couplings or said
+        short = [f"{coupling:g}" for coupling in said]  # six digits may not tell two of them apart
+        labels = short if len(set(short)) == len(set(said)) else [repr(coupling) for coupling in said]
+        own = None if result.choice is None else result.choice.chosen
+        for text in findings_of(result, labels):
+            note(text)
         paths = []
+        if own is not None:  # what this site's own labels are for
+            paths.append(self._agreeing(self.output, result, result.solutions[own], couplings[own], note))
         for coupling, label, solution in zip(couplings, labels, result.solutions, strict=True):
             path = self.output
             if len(couplings) > 1:  # a path of λ: one model for each
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
-            paths.append(self._save(path, result, solution.function, coupling, note))
-        if self.alone is not None and result.alone is not None:
-            paths.append(self._save(self.alone, result, result.alone.function, 0.0, note))
+            paths.append(self._agreeing(path, result, solution, coupling, note))
+        if result.alone is not None:
+            paths.append(self._agreeing(self.alone_path, result, result.alone, 0.0, note))
         return tuple(paths)
+
+    def _agreeing(
+        self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
+    ) -> Path:
+        mean = float(solution.prediction.mean()) * result.divisor + result.shift if len(solution.prediction) else None
+        return self._save(path, result, solution.function, coupling, note, mean_on_shared=mean)
 
     def _write_additive(
         self, result: SiteResult, models: AdditiveModels, note: Callable[[str], None]
     ) -> tuple[Path, ...]:
         for finding in result.findings:
             note(finding)
-        paths = [self._save(self.output, result, models.own, None, note)]
-        if self.alone is not None and models.alone is not None:
-            paths.append(self._save(self.alone, result, models.alone, None, note))
+        # A part is centred over the shared instances, so its mean there is 0.
+        joint = Joint(models.part, models.intercept)
+        paths = [self._save(self.output, result, models.own, None, note, mean_on_shared=0.0, joint=joint)]
+        if models.alone is not None:
+            paths.append(self._save(self.alone_path, result, models.alone, None, note))
         return tuple(paths)
 
     def _save(
@@ -80,6 +102,8 @@ class Models:
         function: KernelExpansion | Expansion,
         coupling: float | None,
         note: Callable[[str], None],
+        mean_on_shared: float | None = None,
+        joint: Joint | None = None,
     ) -> Path:
         assert result.plan is not None
         run = result.plan.run
@@ -101,9 +125,40 @@ class Models:
             stop=result.outcome.name,
             coupling=coupling,
             plan=result.plan.to_dict(),
+            mean_on_shared=mean_on_shared,
+            joint=joint,
         )
         save_model(path, model)
         return path
+
+
+def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
+    """What own labels say of a path, in words, in the label column's units; nothing without a choice."""
+    choice = result.choice
+    if choice is None:
+        return ()
+    assert result.plan is not None
+    relative = isinstance(result.plan.objective, Agreement) and result.plan.objective.relative
+    name = "relative coupling" if relative else "coupling"
+    errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
+    told = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    found = [
+        f"by own labels, each left out in turn, {name} {labels[choice.chosen]} serves this site best "
+        f"(root mean square errors: {told})"
+    ]
+    if choice.nested is not None:
+        alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
+        beside = "" if alone is None else f", beside {_worded(alone, result.divisor)} alone"
+        found.append(
+            f"such a choice missed labels that it had not seen by {_worded(choice.nested, result.divisor)}{beside} "
+            f"(five folds, {len(choice.nested)} labels)"
+        )
+    return tuple(found)
+
+
+def _worded(errors: Arr, divisor: float) -> str:
+    found = estimate(errors)
+    return f"{found.rmse * divisor:.4g} ± {found.standard_error * divisor:.2g}"
 
 
 def set_aside(path: Path, run: str) -> Path | None:

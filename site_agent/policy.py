@@ -8,9 +8,9 @@ from typing import Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coreg_core.additive.smoother import ResidualPolicy
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Plan
+from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_wire.toml_file import read_toml
 from site_agent.federation import most_questions
 
@@ -24,6 +24,8 @@ class Policy(BaseModel):
     min_sites: int = Field(default=2, ge=1)
     coupling_min: float = Field(default=0.0, ge=0)
     coupling_max: float = Field(default=100.0, ge=0)
+    # Of couplings in units of Σn_v/(2M²m), to which the two above do not apply.
+    relative_coupling_max: float = Field(default=100.0, ge=0)
     most_couplings: int = Field(default=64, ge=1)
     most_threads: int = Field(default=64, ge=1)
     # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
@@ -32,6 +34,8 @@ class Policy(BaseModel):
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
+    # n_v, the number of labels, which relative couplings are made of.
+    disclose_label_count: bool = True
     # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
     # Labelled instances may be among the shared ids; ...
@@ -40,6 +44,8 @@ class Policy(BaseModel):
     grouped_at_least: int | None = Field(default=None, ge=3)
     # ... labels may go out.
     open_residuals: bool = False
+    # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
+    scoring: bool = False
 
     @property
     def residuals(self) -> ResidualPolicy:
@@ -53,6 +59,12 @@ class Policy(BaseModel):
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
             case Additive() as terms:
                 name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
+            case Scoring() as terms:
+                name, max_rounds, own = (
+                    terms.trained,
+                    1,
+                    [(not self.scoring, "scoring together is off (scoring=false)")],
+                )
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *own]
@@ -104,8 +116,17 @@ class Policy(BaseModel):
 
     def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
         couplings = plan.couplings
-        coupled = [c for c in couplings if not self.coupling_min <= c <= self.coupling_max]
+        relative = [rho for rho in couplings if objective.relative and rho > self.relative_coupling_max]
+        coupled = [c for c in couplings if not (objective.relative or self.coupling_min <= c <= self.coupling_max)]
         return [
+            (
+                bool(relative),
+                f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",
+            ),
+            (
+                objective.relative and not self.disclose_label_count,
+                "relative couplings would disclose the number of labels (disclose_label_count=false); use plain numbers",
+            ),
             (
                 bool(coupled),
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",

@@ -46,7 +46,7 @@ class Settings(BaseModel):
         description="The model file [model.coreg]. It holds labelled rows: keep it private.",
     )
     alone: Annotated[Path | None, Field(strict=False)] = Field(
-        None, description="Also write the model that this site trains alone."
+        None, description="Where the model goes that this site trains alone [beside --output, with -alone in its name]."
     )
     categorical: Annotated[Words, Field(strict=False)] = Field(
         (), description="A column to one-hot encode although it looks numeric; repeatable."

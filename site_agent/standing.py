@@ -31,7 +31,7 @@ from coreg_core.messages import (
     ToSite,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Additive, Plan
 from coreg_core.threads import pin_threads
 from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.logs import Log
@@ -299,6 +299,8 @@ class Service:
         if self._begun >= MOST_BEGUN and under.site is None:
             return f"{self._begun} runs were begun here and none was finished. Its operator may start the agent again."
         under.data = self.data_sets.choose(plan.data)
+        if _tells_groups(plan) and any(_tells_groups(u.plan) for u in self._runs.values() if u is not under):
+            return "a run with grouped residuals is under way here, and what one tells the other has to know first."
         return self.policy.objection(plan)
 
     async def _consent(self, under: _UnderWay, plan: Plan) -> Decision | None:
@@ -418,6 +420,11 @@ class Service:
                 "troubles": self._troubles,
             }
         )
+
+
+def _tells_groups(plan: Plan) -> bool:
+    """No label goes out in two groups: the ledger has to know those of one run before another begins."""
+    return isinstance(plan.objective, Additive) and plan.objective.residuals == "grouped"
 
 
 def _no_result(_result: SiteResult) -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from coreg_core.additive.block_gmres import BlockGmres, GmresState
 from coreg_core.additive.drivers import run_in_memory
 from coreg_core.additive.exchange import NO_SCALARS, Answer, Question
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy, Smoothed
+from coreg_core.additive.smoother import Smoothed
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Training
 from coreg_core.additive.view import AdditiveView, Hyper

@@ -116,11 +116,13 @@ def allowed(schema: dict[str, Any]) -> str:
 def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -> list[str]:
     rows = []
     for name, field in fields.items():
+        if name == "relative":  # written as coupling = { relative = … }
+            continue
         said = UNSAID[name] if field.default is None else plain(field.default)
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
         if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # one may stand for a list of one
-            values = f"{allowed(shape['items'])} or {values}"
+            values = f"{allowed(shape['items'])} or {values}, or `{{ relative = … }}` of either"
         rows.append(f"| `{prefix}{name}` | {default} | {values} |")
     return rows
 

@@ -12,23 +12,43 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds import make_schedule
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, overall_stop
+
+
+def couplings_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> tuple[float, ...]:
+    """λ of each column where these sites take part; of relative couplings with how many labels they told."""
+    assert isinstance(plan.objective, Agreement)
+    agreed = [accepted[site] for site in participants]
+    return plan.objective.couplings(sum(a.n_labelled for a in agreed), len(agreed), agreed[0].n_unlabelled)
+
+
+def _grown(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites, site: str) -> float:
+    """By how much a site's own rounding may have grown: it stated it as if all had as many labels as itself.
+
+    No term of `View.response_error` rises faster than its weight: at c times the weight there is at most c times as much.
+    """
+    if not (isinstance(plan.objective, Agreement) and plan.objective.relative):
+        return 1.0
+    mean = sum(accepted[s].n_labelled for s in participants) / len(participants)
+    return max(1.0, mean / max(accepted[site].n_labelled, 1))
 
 
 def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> Terms:
     """What the schedule has to know of these sites."""
     agreed = [accepted[site] for site in participants]
     return Terms(
-        coupling=plan.couplings,
+        coupling=couplings_of(plan, accepted, participants),
         bounds=tuple(a.bound for a in agreed),
         initial_objective=sum(a.squared_norm for a in agreed),
         tolerance=plan.iteration.tolerance,
         prediction_tolerance=plan.iteration.prediction_tolerance,
         max_rounds=plan.iteration.max_rounds,
-        roundings=tuple(a.rounding for a in agreed),
+        roundings=tuple(
+            a.rounding * _grown(plan, accepted, participants, s) for s, a in zip(participants, agreed, strict=True)
+        ),
     )
 
 
@@ -38,6 +58,7 @@ class AgreementComputation:
 
     plan: Plan
     schedule: Schedule[Any]
+    couplings: tuple[float, ...]  # λ, whatever units the plan has it in
 
     snapshots = True
     tries_out = True
@@ -45,7 +66,8 @@ class AgreementComputation:
     @classmethod
     def of(cls, plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> "AgreementComputation":
         """Of these sites."""
-        return cls(plan, make_schedule(plan.iteration.name, terms_of(plan, accepted, participants)))
+        terms = terms_of(plan, accepted, participants)
+        return cls(plan, make_schedule(plan.iteration.name, terms), terms.coupling)
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None, rounds: int, known: Vector | None) -> Any:
         """From earlier models, and with the label-bearing sum where these very sites have told it before."""
@@ -64,7 +86,7 @@ class AgreementComputation:
         return ask, query.site
 
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
-        return tuple(Column(lam, mu) for lam, mu in zip(self.plan.couplings, weights.tolist(), strict=True))
+        return tuple(Column(lam, mu) for lam, mu in zip(self.couplings, weights.tolist(), strict=True))
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:
         """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
@@ -125,6 +147,6 @@ class AgreementComputation:
 
     def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector]:
         """Columns and targets of `Finished`, for the site at that position."""
-        if len(models.weights) != len(self.plan.couplings):
+        if len(models.weights) != len(self.couplings):
             raise UsageError("these models are of another plan.")
         return self._columns(models.weights), Vector(models.of(site))

@@ -12,7 +12,11 @@ A tuning step changes A a little. The last solve's space is *recycled*: with A_o
 
     M⁻¹q = U Cᵀq + (I − CCᵀ)q        (right preconditioning: A M⁻¹ is the identity on C where A has not changed)
 
-which takes 43 rounds where 54 were needed (cpu_act, 50 labels a site, six steps), for four times the memory.
+and what that space lacks of the one before it stands behind it. For four times the memory, cpu_act at 200 labels a site takes 47
+rounds where 61 were needed with the last solve's space alone.
+
+A residual's s and q parts begin as directions of their own: what a round answers to each is then known apart, at twice the
+numbers a round (sarcos, 50 labels at each of three sites: 46 rounds of a tuned model where 65 were needed).
 
 Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the true
 residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it does when
@@ -27,7 +31,7 @@ from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import lstsq, qr, solve_triangular, svd
+from scipy.linalg import lstsq, qr, svd
 
 from coreg_core.additive.exchange import Answer, Ask, Column, Question
 from coreg_core.arrays import Arr
@@ -38,7 +42,9 @@ from coreg_core.rounds.schedule import Stop, column_norms, normalised
 _DEFLATE = 1e-13
 # A restarted basis of fewer rounds gains little a cycle; below it a plan is refused instead (design, issue 9).
 LEAST_RESTART = 8
-ENOUGH = 16  # rounds that no tuning step needed more than, with 17 columns (the longest took 12)
+_KEEP = 0.3  # of the length of a direction: with less, the newer space has it
+_SOUND = 1e-10
+ENOUGH = 16  # rounds that no tuning step of private rows needed more than (the longest took 9)
 _LONGEST = 10_000
 # Verified residuals that did not halve from one cycle to the next, twice running: arithmetic has given what it can.
 _STRIKES = 2
@@ -47,7 +53,7 @@ _STRIKES = 2
 def basis_bytes(n_unlabelled: int, n_columns: int, rounds: int, *, recycle: bool = False) -> int:
     """What so many rounds hold: 8 (2m + 1) k (rounds + 1), and four times that where the last space is kept and used.
 
-    60 rounds of 17 columns are 0.16 GB at m = 10⁴ and 16 GB at 10⁶; a tuned model's longest solve takes 9 to 12 rounds.
+    60 rounds of 17 columns are 0.16 GB at m = 10⁴ and 16 GB at 10⁶; a tuned model's longest solve takes 5 to 9 rounds of 34.
     """
     return 8 * (2 * n_unlabelled + 1) * n_columns * (rounds + 1) * (4 if recycle else 1)
 
@@ -93,6 +99,21 @@ class Space:
         c = self.C.T @ q
         out: Arr = q - self.C @ c + self.U @ c
         return out
+
+    def behind(self, older: "Space", most: int) -> "Space":
+        """This space, and what C lacks of the older one: at most so many columns.
+
+        C_old − C CᵀC_old = Q diag(s) Vᵀ makes A_old (U_old − U CᵀC_old) V diag(s)⁻¹ = Q, but for what A changed in between, which
+        a preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
+        """
+        room = most - self.C.shape[1]
+        if room <= 0 or not older.C.shape[1]:
+            return self
+        shared = self.C.T @ older.C
+        Q, s, Vt = svd(older.C - self.C @ shared, full_matrices=False, lapack_driver="gesvd", check_finite=False)
+        kept = np.flatnonzero(s > _KEEP)[:room]
+        U = (older.U - self.U @ shared) @ (Vt[kept].T / s[kept])
+        return Space(np.concatenate([self.U, U], axis=1), np.concatenate([self.C, Q[:, kept]], axis=1))
 
 
 class Next(IntEnum):
@@ -167,6 +188,11 @@ class GmresState:
 STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 
+def direction_columns(columns: tuple[Column, ...], width: int) -> tuple[Column, ...]:
+    """What a block of directions is named by: columns of one operator, each at most twice, since s and q go apart."""
+    return (columns * 2)[:width]
+
+
 @dataclass(frozen=True)
 class BlockGmres:
     """Solves x = T(x) for ``columns``, which share one operator. A value stepped from outside, like the schedules of `rounds`.
@@ -189,6 +215,8 @@ class BlockGmres:
         which noise and prior the sites answer with (tuning steps made).
     scalars
         told with the affine question.
+    parted
+        begin with s and q of each residual apart: twice the columns in two thirds of the rounds.
     """
 
     columns: tuple[Column, ...]
@@ -199,6 +227,12 @@ class BlockGmres:
     verify: bool = True
     step: int = 0
     scalars: tuple[float, ...] = ()
+    parted: bool = True
+
+    @property
+    def width(self) -> int:
+        """The most columns of a question."""
+        return len(self.columns) * (1 + self.parted)
 
     def start(
         self,
@@ -241,7 +275,8 @@ class BlockGmres:
             case Next.DIRECTION:
                 targets = normalised(state.directions[-1])[0]
                 # Directions belong to the operator, not to a right-hand side: a deflated block names fewer columns.
-                return Question(Ask.FIXED_POINT, targets, self.columns[: targets.shape[1]], "linear", self.step)
+                columns = direction_columns(self.columns, targets.shape[1])
+                return Question(Ask.FIXED_POINT, targets, columns, "linear", self.step)
             case Next.VERIFY | Next.DONE:
                 targets = normalised(state.x - state.anchor)[0]
                 return Question(Ask.FIXED_POINT, targets, self.columns, "linear", self.step)
@@ -266,17 +301,20 @@ class BlockGmres:
         return Next(state.ask) is Next.DONE
 
     def space(self, state: GmresState) -> Space:
-        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = Ĉ S gives A (M⁻¹Q_j S⁻¹) = Q_{j+1}Ĉ.
+        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = P diag(h) Vᵀ gives A (M⁻¹Q_j V diag(h)⁻¹) = Q_{j+1}P.
 
-        The space that it was itself given, where it had no round of its own to learn from.
+        Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of
+        few rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
         """
+        given = Space(state.U, state.C)
         if not state.H.shape[1]:
-            return Space(state.U, state.C)
-        C, S = qr(state.H, mode="economic", check_finite=False)
+            return given
+        P, h, Vt = svd(state.H, full_matrices=False, lapack_driver="gesvd", check_finite=False)
+        sound = h > _SOUND * h[0]  # directions that A all but annihilates leave nothing that could be divided by
         known = np.concatenate(state.basis, axis=1)[:, : len(state.H)]
         asked = np.concatenate(state.directions, axis=1)
-        U = solve_triangular(S, asked.T, trans="T", check_finite=False).T
-        return Space(np.ascontiguousarray(U), known @ C)
+        space = Space(asked @ (Vt[sound].T / h[sound]), known @ P[:, sound])
+        return space.behind(given, self.restart * self.width)
 
     def stop(self, state: GmresState) -> Stop | None:
         """How it ended."""
@@ -296,9 +334,18 @@ class BlockGmres:
             return self._end(state)
         if state.round >= self.max_rounds:
             return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(Stop.MAX_ROUNDS))
-        block, R = _orthonormal(residual / state.scale)
+        block, R = self._first_block(residual / state.scale)
         first = Space(state.U, state.C).direction(block)
         return replace(state, ask=int(Next.DIRECTION), basis=(block,), directions=(first,), R=R * state.scale)
+
+    def _first_block(self, residual: Float64[Arr, "r k"]) -> tuple[Arr, Arr]:
+        if not self.parted:
+            return _orthonormal(residual)
+        m, k = len(residual) // 2, residual.shape[1]
+        parts = np.zeros((len(residual), 2 * k))
+        parts[:m, :k], parts[m:, k:] = residual[:m], residual[m:]
+        block, R = _orthonormal(parts)
+        return block, R[:, :k] + R[:, k:]
 
     def _extend(self, state: GmresState, linear: Float64[Arr, "r k"]) -> GmresState:
         newest = state.directions[-1]

@@ -17,6 +17,7 @@ sites, an answer is two arrays that add: vectors over the shared instances, and 
 | JOINT | x of fold columns | Σ (y − a − s)²/(n σ₀²), rows left out | a scalar a column |
 | FORECAST | x of fold columns | Σ of squared errors joined, alone, and how many | three scalars a fold |
 | MODEL | x | – | none |
+| TOGETHER | – | Σ h_v on other shared instances: a job of its own (`plan.Scoring`) | as far as h_v has learnt them |
 
 e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design, 7.2
 and 7.3. Knows numbers; no label, feature, site, message or clock.
@@ -50,6 +51,7 @@ class Ask(IntEnum):
     JOINT = 8
     FORECAST = 9
     MODEL = 10
+    TOGETHER = 11
 
 
 @dataclass(frozen=True)

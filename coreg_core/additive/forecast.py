@@ -59,13 +59,20 @@ class Forecast:
         UsageError
             grouped or open residuals, where a fold cannot choose again: groups are made once.
         """
+        mean, deviation = training.units.tolist()
+        noise, prior = training.operator.tolist()
+        return cls.after(terms, (mean, deviation), training.step, float(training.multiplier), (noise, prior))
+
+    @classmethod
+    def after(
+        cls, terms: Additive, units: tuple[float, float], step: int, multiplier: float, operator: tuple[float, float]
+    ) -> "Forecast":
+        """After a training that ended with these; raises as `of`."""
         if terms.residuals != "smoothed":
             raise UsageError(
                 f'a forecast needs residuals="smoothed", not "{terms.residuals}": groups are made once, of all rows.'
             )
-        mean, deviation = training.units.tolist()
-        noise, prior = training.operator.tolist()
-        return cls(terms, (mean, deviation), training.step, float(training.multiplier), (noise, prior))
+        return cls(terms, units, step, multiplier, operator)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -80,7 +87,7 @@ class Forecast:
 
     def _solver(self, n_unlabelled: int) -> Lockstep:
         terms = self.terms
-        restart = memory_for(n_unlabelled, terms.folds, terms.memory).restart
+        restart = memory_for(n_unlabelled, 2 * terms.folds, terms.memory).restart
         return Lockstep(
             tuple(
                 BlockGmres(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coreg_core.additive.block_gmres import BlockGmres, GmresState
+from coreg_core.additive.block_gmres import BlockGmres, GmresState, Space
 from coreg_core.additive.exchange import Answer, Ask, Question
 from coreg_core.errors import UsageError
 
@@ -20,9 +20,9 @@ class Lockstep:
 
     members: tuple[BlockGmres, ...]
 
-    def start(self, n_unlabelled: int) -> tuple[GmresState, ...]:
-        """Every member from x = 0."""
-        return tuple(member.start(n_unlabelled) for member in self.members)
+    def start(self, n_unlabelled: int, space: Space | None = None) -> tuple[GmresState, ...]:
+        """Every member from x = 0, with the space that another solve left."""
+        return tuple(member.start(n_unlabelled, space=space) for member in self.members)
 
     def _running(self, states: Sequence[GmresState]) -> list[tuple[int, Question]]:
         return [

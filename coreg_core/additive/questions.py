@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from coreg_core.additive.block_gmres import direction_columns
 from coreg_core.additive.exchange import Ask, Column, Operator, Question
-from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive
+from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive, tries_grid
 
 Solve: TypeAlias = Literal["none", "tuning", "grid", "final"]
 # Questions beside the solves: LABELS, SPREAD, SCORE, SMOOTHER; JOINT; SMOOTHED, GRADIENT, MODEL.
@@ -38,7 +39,7 @@ class Position:
 
 def most_questions(terms: Additive) -> int:
     """How many questions of one run a site answers at most, twice what an undisturbed training can ask (as for the agreement)."""
-    solves = terms.tuning_steps + 1 + (terms.rows == "common")
+    solves = terms.tuning_steps + 1 + tries_grid(terms)
     return 2 * (solves * (terms.max_rounds + 1) + terms.tuning_steps + _BESIDE)
 
 
@@ -109,7 +110,7 @@ def _following(terms: Additive, before: Position | None) -> list[tuple[Ask, Solv
     def solve(step: int) -> tuple[Ask, Solve, int]:
         if step < last:
             return (Ask.FIXED_POINT, "tuning", step)
-        return grid if terms.rows == "common" else final
+        return grid if tries_grid(terms) else final
 
     match before.ask, before.solve:
         case Ask.LABELS, _:
@@ -151,7 +152,7 @@ def _part_fault(before: Position | None, here: Position, question: Question) -> 
 
 def _columns_fault(terms: Additive, here: Position, question: Question, operator: Operator) -> str | None:
     probes = tuple(Column("probe", p) for p in range(terms.probes))
-    allowed = terms.rows == "common" and operator.noise in NOISE_GRID and operator.prior in PRIOR_GRID
+    allowed = tries_grid(terms) and operator.noise in NOISE_GRID and operator.prior in PRIOR_GRID
     good: bool
     match here.ask, here.solve:
         case ((Ask.LABELS | Ask.SPREAD), _):
@@ -163,7 +164,9 @@ def _columns_fault(terms: Additive, here: Position, question: Question, operator
         case Ask.JOINT, _:
             good = question.columns == grid_columns(terms)
         case _, "grid":
-            asked = iter(grid_columns(terms))  # members that are done are asked no more, the others in their order
+            # Members that are done are asked no more, the others in their order; s and q of a direction go apart.
+            twice = 1 if question.part == "affine" else 2
+            asked = iter([column for column in grid_columns(terms) for _ in range(twice)])
             good = all(column in asked for column in question.columns)
         case _:
             if not (operator == Operator() or allowed):
@@ -172,8 +175,9 @@ def _columns_fault(terms: Additive, here: Position, question: Question, operator
                 )
             every = tuple(replace(column, operator=operator) for column in (Column(), *probes))
             if here.ask is Ask.FIXED_POINT:
-                # A block of directions may be narrower than its columns; an affine question never is.
-                good = question.columns == every[: len(question.columns) if question.part == "linear" else len(every)]
+                # A block of directions has any width up to twice its columns; an affine question has them once each.
+                linear = question.part == "linear"
+                good = question.columns == (direction_columns(every, len(question.columns)) if linear else every)
             else:
                 good = question.columns == every[:1]
     wide = here.ask in (Ask.LABELS, Ask.SPREAD) or question.columns
@@ -240,3 +244,5 @@ def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tupl
             return (0, 0), 3
         case Ask.MODEL:
             return (0, 0), 0
+        case Ask.TOGETHER:
+            return (m, 1), 0

@@ -7,7 +7,7 @@ where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4
 message or file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,17 +27,18 @@ from coreg_core.additive.exchange import (
     split,
 )
 from coreg_core.additive.features import Candidate, Standardiser, candidates
+from coreg_core.additive.grouping import Group, ResidualPolicy, members_of, near_groups
+from coreg_core.additive.left_out import LeftOut
 from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
 from coreg_core.additive.own import OwnFit, fit_alone
 from coreg_core.additive.smoother import (
     Coupling,
     Grouped,
-    ResidualPolicy,
     Smoother,
     choose_smoother,
-    near_groups,
     smoother_at,
 )
+from coreg_core.additive.spread import Spread
 from coreg_core.additive.terms import BLEND, Additive
 from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import AdditiveView, Hyper
@@ -104,6 +105,10 @@ class AdditiveSite:
             raise UsageError(
                 f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
             )
+        if terms.residuals != "smoothed" and positions is not None and len(np.unique(positions)) < len(positions):
+            raise BadData(
+                f'{name}: an instance is labelled twice; residuals="{terms.residuals}" tells of instances: name each once.'
+            )
         (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
         self.name, self.terms, self._X, self._y = name, terms, X, y
         self._positions = positions if terms.rows == "common" else None
@@ -134,6 +139,7 @@ class AdditiveSite:
         self._probe_sum: Arr = np.zeros((len(Z), terms.probes))
         self.model: SiteModel | None = None
         self.forecast: tuple[float, float, int] | None = None
+        self.left_out: LeftOut | None = None
         self.joint_errors: Arr = np.zeros(0)
 
     # --- the door -----------------------------------------------------------------------------------------------------
@@ -154,7 +160,7 @@ class AdditiveSite:
             case Ask.TRACES:
                 return self._trace(question)
             case Ask.SMOOTHED:
-                view, hyper = self._at(question.columns[0].operator, question.step)
+                view, hyper = self.at(question.columns[0].operator, question.step)
                 norm = view.coupling_norm / hyper.noise
                 sizes = [norm * view.coupling_norm, norm * float(np.sqrt(view.n_labelled))]
                 return Answer(view.smoothed(question.targets, hyper), np.array(sizes))
@@ -167,11 +173,26 @@ class AdditiveSite:
             case Ask.MODEL:
                 self.model = self._model(question)
                 return Answer(NOTHING, NO_SCALARS)
+            case Ask.TOGETHER:
+                raise UsageError(
+                    f"{self.name}: scores are asked of a model that is on the disk, and not in a training."
+                )
 
     @property
     def n_labelled(self) -> int:
         """n."""
         return len(self._y)
+
+    @property
+    def _hidden_among(self) -> int:
+        """k: a mean over a group has σ²/k of a label's noise."""
+        return self.terms.group_size if self.terms.residuals == "grouped" else 1
+
+    def groups(self, keys: Sequence[str]) -> tuple[Group, ...]:
+        """Whose labels go out as one mean; none but with grouped residuals. ``keys`` name the labelled rows."""
+        if self._groups is None or self.terms.residuals != "grouped":
+            return ()
+        return members_of(self._groups, keys)
 
     @property
     def hypers(self) -> list[Hyper]:
@@ -182,6 +203,21 @@ class AdditiveSite:
     def view(self) -> AdditiveView:
         """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
         return self._view_of(None)
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The site's features at each width, on its rows and the shared ones. With `standardiser`, for whoever has its arrays."""
+        return self._candidates
+
+    @property
+    def standardiser(self) -> Standardiser:
+        """From the units of its columns to standard ones."""
+        return self._standardiser
+
+    @property
+    def labels(self) -> Float64[Arr, " n"]:
+        """y, in the site's own units."""
+        return self._y
 
     @property
     def own_fit(self) -> OwnFit | None:
@@ -236,7 +272,8 @@ class AdditiveSite:
             setting = _Setting(self._kept(fold))
             setting.own = self._fit_alone(setting.rows)
             if setting.own is not None:
-                setting.start = Hyper(setting.own.noise, setting.own.noise / setting.own.ridge)
+                noise = setting.own.noise
+                setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
                 weights[j] = 1.0 / setting.own.noise
                 scores[:, j] = weights[j] * self._alone_on_shared(setting.own)
             self._settings[fold] = setting
@@ -264,7 +301,7 @@ class AdditiveSite:
         if question.columns[0].operator.fold is not None:
             return Answer(NOTHING, NO_SCALARS)
         self._hypers, self._traces = [self._settings[None].start], []
-        return Answer(self.view.coupling.backward(self._signs()), NO_SCALARS)
+        return Answer(self.view.coupling.backward(self.signs), NO_SCALARS)
 
     def _set_view(self, setting: _Setting) -> None:
         assert setting.smoother is not None
@@ -277,14 +314,15 @@ class AdditiveSite:
             positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
             coupling = Grouped(self._groups, positions, self._n_unlabelled)
             labelled, y = coupling.forward(features.shared), self._groups @ y
-            if self.terms.residuals == "grouped":
-                setting.start = Hyper(setting.start.noise / self.terms.group_size, setting.start.prior)
         setting.view = AdditiveView(y, labelled, features.shared, coupling)
+        self._left_out = {}  # of the view that was
 
     def _features(self, setting: _Setting) -> Candidate:
         return self._candidates[setting.own.candidate if setting.own else len(self._candidates) - 1]
 
-    def _signs(self) -> Float64[Arr, "n p"]:
+    @property
+    def signs(self) -> Float64[Arr, "n p"]:
+        """E_v, the probes of this site; never sent."""
         seed = (self.terms.seed, *self.name.encode())
         return probe_signs(self.view.n_labelled, self.terms.probes, seed)
 
@@ -298,7 +336,8 @@ class AdditiveSite:
             )
         return view
 
-    def _at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
+    def at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
+        """The algebra and the noise and prior of one operator after that many tuning steps: what a question is answered with."""
         if step >= len(self._hypers):
             made = f"it has made {len(self._hypers) - 1}" if self._hypers else "its smoother is not chosen"
             raise UsageError(
@@ -330,11 +369,11 @@ class AdditiveSite:
             c.operator for c in question.columns
         ):  # columns of one operator are answered together
             where = [j for j, c in enumerate(question.columns) if c.operator == operator]
-            view, hyper = self._at(operator, question.step)
+            view, hyper = self.at(operator, question.step)
             labels = None
             if question.part == "affine":
                 probes = any(question.columns[j].kind == "probe" for j in where)
-                labels = right_sides([question.columns[j] for j in where], view.y, self._signs() if probes else None)
+                labels = right_sides([question.columns[j] for j in where], view.y, self.signs if probes else None)
             out[:, where] = view.answer(np.ascontiguousarray(question.targets[:, where]), labels, hyper)
         return Answer(out, NO_SCALARS)
 
@@ -347,12 +386,12 @@ class AdditiveSite:
     def _trace(self, question: Question) -> Answer:
         if question.aside is not None:
             self._probe_sum = question.aside
-        found = traces(self.view, self._hypers[question.step], question.targets, self._signs(), self._probe_sum)
+        found = traces(self.view, self._hypers[question.step], question.targets, self.signs, self._probe_sum)
         self._traces = [*self._traces[: question.step], found]
         return Answer(NOTHING, np.array([found.weight / self._hypers[0].prior, found.gamma]))
 
     def _gradient(self, question: Question) -> Answer:
-        view, hyper = self._at(question.columns[0].operator, question.step)
+        view, hyper = self.at(question.columns[0].operator, question.step)
         norm = view.gradient_norm(question.targets[:, 0], question.targets[:, 1], hyper, *question.scalars)
         return Answer(NOTHING, np.array([norm, view.reach(hyper)]))
 
@@ -361,7 +400,7 @@ class AdditiveSite:
     def _models(self, x: Float64[Arr, "r 1"], operator: Operator, step: int) -> tuple[Expansion, Expansion, float]:
         """(joined, part, a) in the federation's units."""
         setting = self._settings[operator.fold if operator.refit else None]
-        view, hyper = self._at(operator, step)
+        view, hyper = self.at(operator, step)
         assert setting.smoother is not None
         s, _, a = split(x)
         _, w = view.solve(x, view.y[:, None], hyper)
@@ -371,6 +410,12 @@ class AdditiveSite:
         part = expansion(self._standardiser, features.features, w[:, 0])
         smooth = expansion(self._standardiser, reading.features, setting.smoother.coefficients(reading, others), mean)
         return part.plus(smooth).scaled(1.0, float(a[0])), part, float(a[0])
+
+    def spread(self, operator: Operator, step: int) -> Spread:
+        """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.judgement.intervals`)."""
+        view, hyper = self.at(operator, step)
+        features = self._features(self._settings[None]).features
+        return Spread.of(self._standardiser, features, view.labelled, hyper).scaled(self._units[1])
 
     def _alone(self, own: OwnFit) -> Expansion:
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
@@ -396,20 +441,27 @@ class AdditiveSite:
 
     def _forecast(self, question: Question) -> Answer:
         """(Σe² joined, Σe² alone, rows) over the rows that the folds left out; both chosen again in every fold."""
-        joined_sum = alone_sum = 0.0
-        count = 0
+        found = LeftOut.nothing()
         for j, column in enumerate(question.columns):
-            fold = column.operator.fold
-            assert fold is not None
-            own, rows = self._settings[fold].own, self._folds[fold]
-            if own is None or len(rows) == 0:
-                continue
-            joined, _, _ = self._models(question.targets[:, j : j + 1], column.operator, question.step)
-            y = self._labels()[rows]
-            alone = self._alone(own).predict(self._X[rows])
-            blended = BLEND * joined.predict(self._X[rows]) + (1.0 - BLEND) * alone
-            joined_sum += float(np.sum((y - blended) ** 2))
-            alone_sum += float(np.sum((y - alone) ** 2))
-            count += len(rows)
-        self.forecast = (joined_sum, alone_sum, count)
-        return Answer(NOTHING, np.array([joined_sum, alone_sum, float(count)]))
+            found = found.plus(self._left_out_by(question, j, column.operator))
+        joined, alone = found.labels - found.own, found.labels - found.alone
+        self.forecast = (float(joined @ joined), float(alone @ alone), len(found.rows))
+        mean, deviation = self._units
+        self.left_out = found.scaled(deviation, mean)
+        return Answer(NOTHING, np.array([self.forecast[0], self.forecast[1], float(len(found.rows))]))
+
+    def _left_out_by(self, question: Question, j: int, operator: Operator) -> LeftOut:
+        """One fold's rows, in the federation's units."""
+        assert operator.fold is not None
+        setting, rows = self._settings[operator.fold], self._folds[operator.fold]
+        if setting.own is None or len(rows) == 0:
+            return LeftOut.nothing()
+        joined, _, a = self._models(question.targets[:, j : j + 1], operator, question.step)
+        alone = self._alone(setting.own).predict(self._X[rows])
+        own = BLEND * joined.predict(self._X[rows]) + (1.0 - BLEND) * alone
+        together = np.full(len(rows), np.nan)
+        if self._positions is not None:
+            together = a + question.targets[self._positions[rows], j]
+        view, hyper = self.at(operator, question.step)
+        spread = Spread.of(self._standardiser, self._features(setting).features, view.labelled, hyper)
+        return LeftOut(rows, self._labels()[rows], alone, own, together, spread.deviations(self._X[rows]))

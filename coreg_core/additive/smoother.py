@@ -9,7 +9,6 @@ r"""The operator S_v through which a site's labelled rows see the others' sum: r
 Source: design, sections 7.1 and 7.4. Knows one site's features; nothing of targets beyond the label-free score it smooths.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +17,6 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.additive.features import Candidate
 from coreg_core.arrays import Arr, Ints, block_rows
-from coreg_core.errors import Refused, UsageError
 
 ETAS: Arr = np.logspace(-2.0, 3.0, 8)
 # Leverage over Z: with m rows and at most 100 features a row's own share is small; the floor only keeps quotients finite.
@@ -182,103 +180,3 @@ def _spectrum(candidate: Candidate) -> tuple[Arr, Arr]:
 def _filter(values: Arr, V: Arr, eta: float) -> Arr:
     filtered: Arr = (V / (values + eta)) @ V.T
     return filtered
-
-
-# --- grouped and open residuals: disclosures, each only where the site's own policy says so ---------------------------
-
-
-@dataclass(frozen=True)
-class ResidualPolicy:
-    """What a site allows of its residuals beyond smoothed ones: nothing, unless it says so in so many words.
-
-    ``grouped_at_least``: groups of at least so many labels may go out as their mean; None: no groups. Never below 3.
-    ``open_residuals``: labels may go out.
-    """
-
-    grouped_at_least: int | None = None
-    open_residuals: bool = False
-
-    def __post_init__(self) -> None:
-        if self.grouped_at_least is not None and self.grouped_at_least < 3:
-            raise UsageError(
-                f"grouped_at_least={self.grouped_at_least}: a mean over fewer than 3 labels hides none of them; give 3 or more."
-            )
-
-    def require(self, residuals: str, group_size: int, site: str) -> None:
-        """Refuse what was not allowed.
-
-        Raises
-        ------
-        Refused
-            grouped or open residuals that this policy does not name, or groups smaller than it asks for.
-        """
-        if residuals == "open" and not self.open_residuals:
-            raise Refused(
-                f'{site}: residuals="open" tells every label of this site, and its policy does not say open_residuals = true.'
-            )
-        if residuals == "grouped":
-            if self.grouped_at_least is None:
-                raise Refused(
-                    f'{site}: residuals="grouped" tells means over groups of labels; its policy does not say grouped_at_least.'
-                )
-            if group_size < self.grouped_at_least:
-                raise Refused(
-                    f"{site}: groups of {group_size} labels, and its policy says grouped_at_least = {self.grouped_at_least}."
-                )
-
-
-def agreed_group_size(policies: list[ResidualPolicy]) -> int:
-    """k: the largest that a site asks for, at least 3."""
-    return max([3, *(p.grouped_at_least for p in policies if p.grouped_at_least is not None)])
-
-
-def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
-    """C (g, n): means over groups of at least ``size`` rows that lie near each other along the first principal direction.
-
-    A function of the rows (a site's standardised columns) and the size alone, never of labels: two groupings of one data set
-    that differ by one row would give that row's label by a difference, so whoever serves a site remembers the first one.
-
-    Raises
-    ------
-    Refused
-        fewer rows than one group needs.
-    """
-    n = len(rows)
-    if n == 0:
-        return np.zeros((0, 0))
-    if n < size:
-        raise Refused(
-            f"{n} labelled rows make no group of {size}; take part with smoothed residuals, or without labels."
-        )
-    centred = rows - rows.mean(axis=0)
-    direction = np.linalg.svd(centred, full_matrices=False)[2][0]
-    direction = direction * np.sign(
-        direction[np.abs(direction).argmax()]
-    )  # LAPACK's sign is an accident; groups are not
-    order = np.argsort(centred @ direction, kind="stable")
-    out = np.zeros((n // size, n))
-    for group, members in enumerate(np.array_split(order, n // size)):
-        out[group, members] = 1.0 / len(members)
-    return out
-
-
-def grouping_digest(groups: Float64[Arr, "g n"]) -> str:
-    """What a site remembers of the one grouping that a data set is given: which rows are together, and no label."""
-    return hashlib.sha256(repr([np.flatnonzero(group).tolist() for group in groups]).encode()).hexdigest()
-
-
-def require_same_grouping(groups: Float64[Arr, "g n"], before: str | None, site: str) -> str:
-    """The digest; the first grouping of a data set is the only one.
-
-    Raises
-    ------
-    Refused
-        this data set went out in other groups before: the difference of two means can be one label.
-    """
-    digest = grouping_digest(groups)
-    if before is not None and before != digest:
-        raise Refused(
-            f"{site}: these labels went out in other groups before, and the difference of two groupings can be a single label. "
-            "Take part with the group size of the first time, or with smoothed residuals."
-        )
-    return digest

@@ -104,7 +104,18 @@ class Additive:
                 raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
 
 
+def tries_grid(terms: Additive) -> bool:
+    """Noise and prior are tried against the joint score: where common rows are read smoothed.
+
+    Grouped and open residuals are read where they stand: their system is right as tuned.
+    """
+    return terms.rows == "common" and terms.residuals == "smoothed"
+
+
 def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
-    """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point."""
-    grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if terms.rows == "common" else 0
-    return 3 * n_unlabelled + 1, max(1 + terms.probes, grid)
+    """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point.
+
+    Directions have twice the columns of what is solved for: s and q go apart.
+    """
+    grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if tries_grid(terms) else 0
+    return 3 * n_unlabelled + 1, 2 * max(1 + terms.probes, grid)

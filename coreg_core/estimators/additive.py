@@ -9,9 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.additive.drivers import run_in_memory
 from coreg_core.additive.forecast import Forecast
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.model import SiteModel
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Training
 from coreg_core.arrays import Arr, as_matrix, as_vector

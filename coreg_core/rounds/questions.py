@@ -14,11 +14,12 @@ Knows the schedules by name; no message, site or plan.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
-from coreg_core.objective import consensus_weight, sweep_weight
+from coreg_core.objective import consensus_weight, labels_behind, relative_coupling, sweep_weight
 from coreg_core.rounds.columns import Column
 from coreg_core.views import Part
 
@@ -29,6 +30,14 @@ def weight_of(name: str, coupling: float, n_views: int) -> float:
     return weight(coupling, n_views)
 
 
+@dataclass(frozen=True)
+class RelativeTo:
+    """What a site knows of the units of relative couplings: m, and that its own labels are among those of all sites."""
+
+    n_unlabelled: int
+    n_own: int
+
+
 def question_fault(
     name: str,
     coupling: Sequence[float],
@@ -36,6 +45,7 @@ def question_fault(
     part: Part,
     columns: Sequence[Column],
     targets: Float64[Arr, "m k"],
+    relative: RelativeTo | None = None,
 ) -> str | None:
     """Why the schedule of that name asks no such thing, with any of these numbers of sites; None where it does.
 
@@ -53,12 +63,16 @@ def question_fault(
         what is asked, column by column.
     targets
         as many columns.
+    relative
+        what the site knows of the units of ``coupling``, where they are relative.
     """
     gradients = name == "conjugate-gradients"
     if part == "linear" and not gradients:
         return f"a linear question, where {name} asks affine ones alone."
     if part == "affine" and gradients and targets.any():
         return "an affine question at another target than 0, which conjugate gradients never ask: it would show labels."
+    if relative is not None:
+        return relative_fault(name, coupling, relative, n_views, columns)
     return weights_fault(name, coupling, n_views, columns)
 
 
@@ -74,6 +88,35 @@ def weights_fault(name: str, coupling: Sequence[float], n_views: range, columns:
         told = ", ".join(f"{column.weight:g}" for column in columns)
         return f"weights {told}, which the plan's couplings have with no number of sites from {n_views[0]} to {n_views[-1]}."
     return None
+
+
+def relative_fault(
+    name: str, relative: Sequence[float], known: RelativeTo, n_views: range, columns: Sequence[Column]
+) -> str | None:
+    """Why these columns are not the plan's relative couplings with any number of labels and sites; or None.
+
+    One Σn_v stands behind all of them, to the last bit, and it counts this site's labels and at least one of every other.
+    """
+    if len(columns) == len(relative):
+        for M in n_views:
+            labels = {
+                labels_behind(c.coupling, rho, M, known.n_unlabelled)
+                for c, rho in zip(columns, relative, strict=True)
+                if rho > 0.0
+            }
+            least = known.n_own + M - 1
+            couplings = [relative_coupling(rho, n, M, known.n_unlabelled) for n in labels or {0} for rho in relative]
+            if (
+                len(labels) <= 1
+                and min(labels, default=least) >= least
+                and weights_fault(name, couplings, range(M, M + 1), columns) is None
+            ):
+                return None
+    told = ", ".join(f"{column.coupling:g} at weight {column.weight:g}" for column in columns)
+    return (
+        f"couplings {told or '(none)'}, which are not {', '.join(f'{rho:g}' for rho in relative)} times Σn_v/(2M²m) with any "
+        "number of labels that these sites can have."
+    )
 
 
 def most_questions(max_rounds: int) -> int:

@@ -195,6 +195,19 @@ class FunctionSpaceView:
             answer[:, columns] = targets[:, columns] - self.solve_B(weight, offset[:, columns])
         return answer
 
+    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+        """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked system is by blocks."""
+        n, scale = len(self._X), weight / self._ridge
+        columns = np.column_stack([target - self.posterior_mean, self._H.T])
+        solved = self.solve_B(weight, columns)
+        whitened = self._whitened_y - scale * (self._H @ solved[:, 0])
+        inner = np.eye(n) + scale * (self._H @ solved[:, 1:])
+        back = solve_triangular(
+            self._factor_X[0], np.column_stack([whitened, inner]), lower=True, trans="T", check_finite=False
+        )
+        G = solve_triangular(self._factor_X[0], back[:, 1:].T, lower=True, trans="T", check_finite=False)
+        return self._ridge * back[:, 0], self._ridge * G
+
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = L⁻ᵀ(L⁻¹y − H c_Z): never through K⁻¹."""
         shrunk = self.solve_B(weight, (target - self.posterior_mean)[:, None])[:, 0]

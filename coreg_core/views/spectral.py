@@ -198,6 +198,12 @@ class SpectralView:
         """C a(t, μ); without β for the linear part."""
         return self._C @ self._coordinates(targets, weights, part)
 
+    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+        """Residuals y − E a, and G = I − E diag(1/(1 + μ s²)) Eᵀ with E = Φ_X R⁻¹ V."""
+        a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
+        E = self._features_X @ self._R_inverse_V
+        return self._y - E @ a, np.eye(len(E)) - (E / (1.0 + weight * self._s2)) @ E.T
+
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """W R⁻¹ V a are the coefficients on the basis points; w = R⁻¹ V a is orthonormal, so ‖f‖² = ‖w‖²."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]

@@ -115,3 +115,7 @@ class View(Protocol):
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """The function behind respond(target, weight)."""
         ...
+
+    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+        """Residuals y − f(X) of the function behind respond(target, weight), and the G of `views.left_out`."""
+        ...

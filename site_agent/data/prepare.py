@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coreg_core.errors import StorageError
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.private import PrivateData
+from site_agent.data.private import PrivateData, row_keys
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
 
 
@@ -61,6 +61,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         ids_digest=ids_digest(table.unlabelled_ids),
         salt=salt,
         positions=table.positions,
+        row_keys=row_keys(table.labelled_ids, table.y, salt),
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

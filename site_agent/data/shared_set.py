@@ -29,6 +29,7 @@ class SiteTable:
     unlabelled_ids: tuple[str, ...]
     notes: tuple[str, ...]
     positions: Ints | None = None
+    labelled_ids: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -93,6 +94,7 @@ def load_site_tables(
             )
         if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
             notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
+    own_ids = tuple(table.rows(labelled).ids(id_column))
     ids = _checked_ids(shared, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
     shared_ids = tuple(ids[i] for i in order)
@@ -102,8 +104,24 @@ def load_site_tables(
         unlabelled=shared.rows(order).select(features),
         unlabelled_ids=shared_ids,
         notes=tuple(notes),
-        positions=_positions(table.rows(labelled).ids(id_column), shared_ids),
+        positions=_positions(own_ids, shared_ids),
+        labelled_ids=own_ids,
     )
+
+
+def load_batch(path: Path, id_column: str) -> tuple[Table, tuple[str, ...]]:
+    """A table of instances to be scored together, and their ids, both in the order that every site has them in.
+
+    Raises
+    ------
+    BadData
+        see `read_table`; an id that is missing, or stands twice.
+    """
+    table = read_table(path)
+    table.require([id_column], "the id column")
+    ids = _checked_ids(table, id_column)
+    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    return table.rows(order), tuple(ids[i] for i in order)
 
 
 def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
@@ -117,14 +135,14 @@ def _checked_ids(table: Table, column: str) -> list[str]:
     ids = table.ids(column)
     if empty := [str(table.lines[i]) for i, text in enumerate(ids) if not text]:
         raise BadData(
-            f"{table.source}, line {', '.join(empty[:SHOWN])}: an unlabelled instance without an id in {column!r}."
+            f"{table.source}, line {', '.join(empty[:SHOWN])}: a shared instance without an id in {column!r}."
         )
     first: dict[str, int] = {}
     for i, text in enumerate(ids):
         if text in first:
             raise BadData(
                 f"{table.source}, lines {table.lines[first[text]]} and {table.lines[i]}: the id {text!r} stands twice "
-                "among the unlabelled instances. Each is shared once."
+                "among the shared instances. Each is shared once."
             )
         first[text] = i
     return ids

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coreg_core.additive.exchange import Ask, Column, Question
+from coreg_core.additive.grouping import Group, ResidualPolicy, require_same_groups
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
 from coreg_core.additive.questions import position_after, question_fault
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import ResidualPolicy
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask as AgreementAsk
@@ -30,7 +30,7 @@ from site_agent.jobs.remembered import Remembered, SiteResult, Verified
 
 @dataclass(frozen=True)
 class AdditiveTraining:
-    """See the module's docstring. ``last`` is the last question and its answer."""
+    """See the module's docstring. ``last`` is the last question and its answer; ``groups`` those whose means this run tells."""
 
     plan: Plan
     terms: Additive
@@ -39,6 +39,7 @@ class AdditiveTraining:
     acceptance: PlanAccepted
     most: int
     remembered: Remembered
+    groups: tuple[Group, ...] = ()
     last: tuple[Inquiry, Share] | None = None
     faults: int = 0
     result: SiteResult | None = None
@@ -86,7 +87,10 @@ class AdditiveTraining:
         if before.kept is not None and (inquiry.question, inquiry.attempt) < max(asked):
             here = before.kept.position  # an old question once more: what may come next follows from the newest
         kept = SiteMemory.of(self.engine, here)
-        remembered = Remembered(before.answered + 1, asked, verified, kept)
+        tells = inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine"
+        fresh = tuple(group for group in self.groups if tells and group not in before.groups)
+        groups = before.groups.union(fresh)
+        remembered = Remembered(before.answered + 1, asked, verified, kept, groups, self.terms.residuals, fresh)
         return replace(self, remembered=remembered, last=(inquiry, share)), share
 
     def _unanswerable(self, inquiry: Inquiry, question: Question) -> str | None:
@@ -196,6 +200,8 @@ def begin(
             engine = AdditiveSite(
                 data.X, data.y, data.Z, terms, name=name, positions=data.positions, policy=policy or ResidualPolicy()
             )
+            groups = engine.groups(data.row_keys) if data.row_keys else ()
+            require_same_groups(groups, remembered.groups, name)
             if remembered.kept is not None:
                 remembered.kept.restore(engine)
     except MemoryError:
@@ -205,6 +211,7 @@ def begin(
     except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
         raise BadData(f"these rows cannot be prepared under kernel={terms.kernel!r} ({error}).") from None
     digest = data_digest(data, plan.run)
+    remembered = replace(remembered, residuals=terms.residuals)
     # b_v and ‖y_v‖² have no meaning here, and are not told: the labels' moments are sums that LABELS and SPREAD ask for.
     accepted = PlanAccepted(plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
-    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered)
+    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups)

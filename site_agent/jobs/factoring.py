@@ -10,7 +10,8 @@ from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
-from coreg_core.kernels import Linear, make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.kernels import Linear, make_kernel
+from coreg_core.loo import kernel_rule
 from coreg_core.plan import Agreement, LabelUnits
 from coreg_core.views import View, make_view
 from site_agent.data.private import PrivateData
@@ -38,7 +39,10 @@ def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> Vi
         numbers that the kernel turned into infinities.
     """
     X, Z = data.X, data.Z
-    ridge = resolve_ridge(objective.ridge, X)
+    kind = "linear" if objective.form == "linear" else objective.kernel
+    bandwidth, ridge = kernel_rule(
+        X, y, kind, objective.bandwidth, objective.ridge, degree=objective.degree, offset=objective.offset
+    )
     span: Span
     match objective.form:
         case "exact":
@@ -49,7 +53,6 @@ def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> Vi
             span = Landmarks(objective.landmarks, objective.seed)
         case "linear":
             return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
-    bandwidth = resolve_bandwidth(objective.bandwidth, X, objective.kernel)
     kernel = make_kernel(objective.kernel, bandwidth=bandwidth, degree=objective.degree, offset=objective.offset)
     return make_view(span, kernel, X, y, Z, ridge)
 

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from coreg_core.additive.grouping import Group
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
+from coreg_core.additive.terms import Residuals
+from coreg_core.arrays import Arr
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.views import KernelExpansion, Solution
+from coreg_core.views.left_out import PathChoice
 
 Number: TypeAlias = tuple[int, int]  # question and attempt
 
@@ -28,19 +32,26 @@ class Remembered:
 
     ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
     ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
-    training of the additive objective has to know to go on.
+    training of the additive objective has to know to go on. ``groups`` are all groups of labels whose means went out, whatever
+    the plan or the run, by the labels' keys: no label goes out in two. Of them the newest answer was the first to tell ``fresh``.
+    ``residuals`` is what this run's plan has go out, for the words of the ledger.
     """
 
     answered: int = 0
     asked: Mapping[Number, str] = field(default_factory=dict)
     verified: tuple[Verified, ...] = ()
     kept: SiteMemory | None = None
+    groups: frozenset[Group] = frozenset()
+    residuals: Residuals = "smoothed"
+    fresh: tuple[Group, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
+    ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
+    ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
     this site, in words.
     """
@@ -54,6 +65,9 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
+    couplings: tuple[float, ...] = ()
+    choice: PathChoice | None = None
+    scores: Arr | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:

@@ -12,14 +12,19 @@ import numpy as np
 
 from coreg_core.errors import BadData, CoregError
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
+from coreg_core.objective import sweep_weight
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import question_fault, weight_of
+from coreg_core.rounds.questions import RelativeTo, question_fault, weight_of
 from coreg_core.views import Part, Solution, View
+from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest, factor, units
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
+
+# With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
+LEAST_TO_CHOOSE = 3
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ def begin(
             view = factor(objective, data, y)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
-            strongest = weight_of("consensus", max(plan.couplings), len(plan.sites))
+            # Of relative couplings as if every site had as many labels; the coordinator, who hears of all, scales it.
+            largest = max(objective.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(m, 1)))
+            strongest = weight_of("consensus", largest, len(plan.sites))
             rounding = view.response_error(strongest)
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
@@ -94,7 +101,8 @@ def begin(
     if not (np.isfinite([bound, norm, rounding]).all() and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
-    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads, rounding)
+    told = len(data.y) if objective.relative else 0
+    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads, rounding, told)
     return Training(plan, data, view, accepted, shift, divisor, most, remembered)
 
 
@@ -167,7 +175,13 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return "other weights than before in the same attempt, so another membership under its number."
     n_views = range(terms.min_sites, len(terms.sites) + 1)
     columns, targets = ask.columns, ask.targets.values
-    if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets):
+    objective = plan.objective
+    relative = (
+        RelativeTo(len(training.data.Z), len(training.data.y))
+        if isinstance(objective, Agreement) and objective.relative
+        else None
+    )
+    if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets, relative):
         return f"nothing that the plan's schedule asks: {reason}"
     if training.remembered.answered >= training.most:
         return (
@@ -193,10 +207,44 @@ def finish(training: Training, finished: Finished) -> tuple[Training, str | None
             for j, column in enumerate(finished.columns)
         )
     alone = training.view.solve(np.zeros(len(training.data.Z)), 0.0)
+    choice = _own_choice(training, finished, solutions)
     result = SiteResult(
-        finished.outcome, finished.reason, training.plan, solutions, alone, training.shift, training.divisor
+        finished.outcome,
+        finished.reason,
+        training.plan,
+        solutions,
+        alone,
+        training.shift,
+        training.divisor,
+        couplings=tuple(column.coupling for column in finished.columns),
+        choice=choice,
     )
     return replace(training, result=result), None
+
+
+def _own_choice(training: Training, finished: Finished, solutions: tuple[Solution, ...]) -> PathChoice | None:
+    """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say.
+
+    Each is seen as the answer to the *others'* mean at 2λ(M−1), which it is as well: the mean of all has the site's own
+    prediction in it, and with it the label that is left out.
+    """
+    objective, y = training.plan.objective, (training.data.y - training.shift) / training.divisor
+    if finished.targets is None or len(finished.columns) < 2 or len(y) < LEAST_TO_CHOOSE:
+        return None
+    assert isinstance(objective, Agreement)
+    targets = finished.targets.values
+    sweeps = training.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
+    fits = []
+    with np.errstate(all="ignore"):
+        for j, (column, solution) in enumerate(zip(finished.columns, solutions, strict=True)):
+            t, mu = targets[:, j], column.weight
+            if mu > 0.0 and not sweeps:
+                M = round(mu / (2.0 * column.coupling))
+                t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(column.coupling, M)
+            r, G = training.view.on_labels(np.ascontiguousarray(t), mu)
+            fits.append(LabelledFit(r, G, y, objective.label_units != "raw"))
+        choice = choose_on(fits)
+    return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
 
 
 def _not_by_the_plan(training: Training, finished: Finished) -> str | None:

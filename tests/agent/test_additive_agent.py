@@ -11,16 +11,18 @@ from coreg_core.additive.exchange import Ask
 from coreg_core.errors import BadData, UsageError
 from coreg_core.messages import Inquiry
 from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.private import row_keys
 from site_agent.data.tables import read_table
 from site_agent.disclosures import labels_in, words
 from site_agent.federation import Site, Terms
+from site_agent.jobs.remembered import Remembered
 from site_agent.ledger import Ledger, read_ledger, recall
 from site_agent.model_file import load_model
 from site_agent.models import Models
 from site_agent.policy import Policy, read_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
-from additive_tiny import additive_plan, additive_sites, private_data, undisturbed
+from additive_tiny import EVERYTHING, additive_plan, additive_sites, private_data, undisturbed
 from tiny import Pump, make_plan
 
 ADDITIVE = Policy(objectives=("agreement", "additive"))
@@ -69,9 +71,9 @@ def test_two_labels_are_no_group(tmp_path):
 # --- ledger -------------------------------------------------------------------------------------------------------
 
 
-def ledgered(path, plan):
+def ledgered(path, plan, **options):
     """A run in which site a writes its ledger, as its connection does."""
-    ledger, sites = Ledger(path), additive_sites(plan)
+    ledger, sites = Ledger(path), additive_sites(plan, **options)
     handle, site = sites["a"].handle, sites["a"]
 
     def writing(message):
@@ -100,10 +102,51 @@ def test_labels_are_in_one_vector_a_solve_and_in_the_score(tmp_path):
     assert site.result is not None
 
 
-def test_what_the_ledger_tells_is_what_the_site_remembered(tmp_path):
-    plan = additive_plan()
-    _, site = ledgered(tmp_path / "l", plan)
+@pytest.mark.parametrize("residuals", ["smoothed", "grouped"])
+def test_what_the_ledger_tells_is_what_the_site_remembered(tmp_path, residuals):
+    plan = additive_plan(rows="common", residuals=residuals, landmarks=10, folds=2)
+    _, site = ledgered(tmp_path / "l", plan, common=True)
     assert recall(tmp_path / "l", plan, "ids") == site.runs[plan.run].remembered
+
+
+def test_groups_that_went_out_are_remembered_by_every_plan_and_name_no_row(tmp_path):
+    plan = additive_plan(rows="common", residuals="grouped")
+    ledgered(tmp_path / "l", plan, common=True)
+    written = [entry["groups"] for entry in read_ledger(tmp_path / "l") if "groups" in entry]
+    assert len(written) == 1, "with the first answer that tells their means, and once"
+    keys = sorted(key for group in written[0] for key in group)
+    data = private_data("a", common=True)
+    assert keys == sorted(data.row_keys)
+    other = additive_plan(run="run-2", group_size=4, rows="common", residuals="grouped")
+    known = recall(tmp_path / "l", other, "other ids")
+    assert known == Remembered(groups=frozenset(map(tuple, written[0])), residuals="grouped")
+    site = Site("a", data, Terms(recall=lambda *_: known, residuals=EVERYTHING))
+    [refusal] = site.handle(other)
+    assert "went out in other groups before" in refusal.reason
+
+
+def test_a_labels_name_is_its_ids_its_values_and_the_sites_secrets():
+    names = [
+        row_keys(["p1"], np.array([1.5]), b"salt"),
+        row_keys(["p2"], np.array([1.5]), b"salt"),
+        row_keys(["p1"], np.array([1.6]), b"salt"),
+        row_keys(["p1"], np.array([1.5]), b"pepper"),
+    ]
+    assert len(set(names)) == 4
+    assert row_keys(["p1"], np.array([1.5]), b"salt") == names[0]
+
+
+@pytest.mark.parametrize("residuals", ["grouped", "open"])
+def test_the_ledger_says_what_grouped_and_open_residuals_tell(tmp_path, residuals):
+    plan = additive_plan(rows="common", residuals=residuals)
+    ledgered(tmp_path / "l", plan, common=True)
+    told = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Share"]
+    affine = [entry for entry in told if entry["question_kind"] == "FIXED_POINT" and entry["part"] == "affine"]
+    assert len(affine) == 3
+    word = "group means" if residuals == "grouped" else "every label can be computed"
+    assert all(word in entry["what"] and entry["labels"] == "in the vectors" for entry in affine)
+    assert all("labelled" in entry["what"] for entry in told if entry["question_kind"] == "SMOOTHER")
+    assert not any("smoothed" in entry["what"] for entry in told)
 
 
 def test_every_kind_of_question_has_its_words():
@@ -191,7 +234,7 @@ def test_the_model_file_predicts_alone_and_says_of_what_it_came(tmp_path):
     assert load_model(written[1]).predict(rows) != pytest.approx(loaded.predict(rows))
     raw = (tmp_path / "a.model").read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
-    assert header["format"] == "coreg-model/3"
+    assert header["format"] == "coreg-model/4"
     assert "rows of the site's own data" in header["warning"]
     (tmp_path / "a.model").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(BadData, match="damaged"):

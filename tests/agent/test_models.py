@@ -12,6 +12,7 @@ from coreg_core.kernels import Linear
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Membership, Plan
 from coreg_core.views import KernelExpansion, Solution
+from coreg_core.views.left_out import PathChoice
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.jobs.training import SiteResult
 from site_agent.model_file import load_model
@@ -28,7 +29,7 @@ def models(tmp_path):
     return Models("north", prepared, "y", tmp_path / "north.coreg", None)
 
 
-def result(run="run-1", coupling=(0.5,), weight=1.0, plan=PLAN):
+def result(run="run-1", coupling=(0.5,), weight=1.0, plan=PLAN, alone=False):
     """A result whose models predict the given multiple of the feature."""
     plan = dataclasses.replace(plan, run=run, objective=dataclasses.replace(plan.objective, coupling=coupling))
 
@@ -36,7 +37,7 @@ def result(run="run-1", coupling=(0.5,), weight=1.0, plan=PLAN):
         return Solution(KernelExpansion(Linear(), np.eye(1), np.array([factor])), np.zeros(1), 0.0)
 
     solutions = tuple(solution(weight + j) for j in range(len(coupling)))
-    return SiteResult(Outcome.CONVERGED, "", plan, solutions, solution(-1.0), 0.0, 1.0)
+    return SiteResult(Outcome.CONVERGED, "", plan, solutions, solution(-1.0) if alone else None, 0.0, 1.0)
 
 
 def names(folder, pattern="*.coreg"):
@@ -94,7 +95,7 @@ def test_every_model_of_a_path_and_the_one_alone_are_kept_too(models, tmp_path):
     models = dataclasses.replace(models, alone=tmp_path / "alone.coreg")
     for run in ("run-1", "run-2"):
         notes = []
-        written = models.write(result(run, coupling=(0.25, 0.5)), notes.append)
+        written = models.write(result(run, coupling=(0.25, 0.5), alone=True), notes.append)
     assert [path.name for path in written] == ["north-coupling-0.25.coreg", "north-coupling-0.5.coreg", "alone.coreg"]
     assert {load_model(path).run for path in written} == {"run-2"}
     kept = names(tmp_path, "*-run-run-1.coreg")
@@ -105,6 +106,27 @@ def test_every_model_of_a_path_and_the_one_alone_are_kept_too(models, tmp_path):
     ]
     assert {load_model(tmp_path / name).run for name in kept} == {"run-1"}
     assert len(notes) == 3
+
+
+def test_the_model_alone_stands_beside_the_joined_one_wherever_nobody_said_where(models, tmp_path):
+    written = models.write(result(alone=True), lambda text: None)
+    assert [path.name for path in written] == ["north.coreg", "north-alone.coreg"]
+    assert load_model(written[1]).function.coef.tolist() == [-1.0]
+
+
+def test_of_a_path_the_site_gets_what_its_own_labels_are_for_and_hears_why(models, tmp_path):
+    errors = (np.array([3.0, 3.0]), np.array([1.0, 1.0]))
+    chosen = dataclasses.replace(
+        result(coupling=(0.0, 0.5)), couplings=(0.0, 0.5), choice=PathChoice(1, errors, np.array([2.0, 2.0]))
+    )
+    notes = []
+    written = models.write(chosen, notes.append)
+    assert [path.name for path in written] == ["north.coreg", "north-coupling-0.coreg", "north-coupling-0.5.coreg"]
+    assert load_model(written[0]).coupling == 0.5
+    assert load_model(written[0]).function.coef.tolist() == load_model(written[2]).function.coef.tolist()
+    assert "coupling 0.5 serves this site best" in notes[0]
+    assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
+    assert "by 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
 
 
 def test_a_run_without_models_leaves_the_earlier_one_alone(models, tmp_path):

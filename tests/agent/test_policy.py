@@ -18,6 +18,8 @@ BORDERS = {
     "min_sites": (3, {"min_sites": 3}, {"min_sites": 2}),
     "coupling_min": (0.5, {"coupling": (0.5, 2.0)}, {"coupling": (2.0, 0.49)}),
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
+    "relative_coupling_max": (2.0, {"relative": True, "coupling": (0.0, 2.0)}, {"relative": True, "coupling": (2.1,)}),
+    "disclose_label_count": (False, {"relative": False}, {"relative": True}),
     "most_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "most_threads": (2, {"threads": 2}, {"threads": 3}),
     "disclose_target_norm": (False, {"label_units": "standardised"}, {"label_units": "raw"}),
@@ -26,7 +28,8 @@ BORDERS = {
 
 
 def test_every_key_has_a_border_here():
-    additive = {"objectives", "common_rows", "grouped_at_least", "open_residuals"}  # test_additive_policy.py
+    # test_additive_policy.py, and scoring in tests/machine/test_scoring.py
+    additive = {"objectives", "common_rows", "grouped_at_least", "open_residuals", "scoring"}
     assert set(BORDERS) | {"most_questions"} | additive == set(Policy.model_fields)
 
 

@@ -105,7 +105,7 @@ REFUSED = {
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
     "an infinite target": (b"id,a,y\n1,2,inf\n4,5,\n", "line 2, column 'y'"),
     "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' stands twice"),
-    "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: an unlabelled instance without an id"),
+    "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: a shared instance without an id"),
     "no feature": (b"id,y\n1,3\n2,\n", "no feature column"),
     "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
     "a line after a blank one": (b"\r\nid,a,y\r\n\r\n1,2,3\r\n2,5,six\r\n", "line 5, column 'y': 'six'"),

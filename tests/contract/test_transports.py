@@ -297,10 +297,20 @@ def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> N
     assert sites["a"].result.outcome is Outcome.REFUSED
 
 
-def test_a_training_of_the_additive_objective_is_the_same_bits_over_every_transport(wire: Wire) -> None:
-    plan = additive_plan(SITES, tuning_steps=1, final_tolerance=1e-6)
-    expected = bits(additive_undisturbed(plan))
-    sites = additive_sites(plan)
+ADDITIVE: dict[str, dict[str, Any]] = {
+    "private rows": {},
+    "common rows": {"rows": "common", "folds": 2, "landmarks": 10},
+    "grouped residuals": {"rows": "common", "residuals": "grouped"},
+    "open residuals": {"rows": "common", "residuals": "open"},
+}
+
+
+@pytest.mark.parametrize("kind", ADDITIVE)
+def test_a_training_of_the_additive_objective_is_the_same_bits_over_every_transport(wire: Wire, kind: str) -> None:
+    plan = additive_plan(SITES, tuning_steps=1, final_tolerance=1e-6, **ADDITIVE[kind])
+    common = kind != "private rows"
+    expected = bits(additive_undisturbed(plan, common=common))
+    sites = additive_sites(plan, common=common)
 
     async def main() -> None:
         begun = begin(Recorded(plan), CLOCKS)

@@ -12,17 +12,18 @@ from scipy.linalg import hadamard
 
 from coreg_core.additive.block_gmres import BlockGmres
 from coreg_core.additive.drivers import run_in_memory
-from coreg_core.additive.exchange import Column, folds_of
+from coreg_core.additive.exchange import Ask, Column, folds_of
 from coreg_core.additive.forecast import Forecast
-from coreg_core.additive.oracle import exact_traces, solve_dense
-from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import (
+from coreg_core.additive.grouping import (
     ResidualPolicy,
     agreed_group_size,
-    choose_smoother,
+    members_of,
     near_groups,
-    require_same_grouping,
+    require_same_groups,
 )
+from coreg_core.additive.oracle import exact_traces, solve_dense
+from coreg_core.additive.site import AdditiveSite
+from coreg_core.additive.smoother import choose_smoother
 from coreg_core.additive.terms import BLEND
 from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import Hyper
@@ -153,13 +154,66 @@ def test_groups_depend_on_rows_alone_and_are_never_small():
         ResidualPolicy(grouped_at_least=2)
 
 
-def test_a_data_set_is_grouped_once():
+def test_no_label_goes_out_in_two_groups():
     """Two groupings that differ by one row give that row's label by a difference."""
-    rows = np.random.default_rng(0).normal(size=(13, 3))
-    first = require_same_grouping(near_groups(rows, 3), None, "x")
-    assert require_same_grouping(near_groups(rows, 3), first, "x") == first
-    with pytest.raises(Refused, match="x: these labels went out in other groups before"):
-        require_same_grouping(near_groups(rows, 4), first, "x")
+    rows, keys = np.random.default_rng(0).normal(size=(13, 3)), [f"k{i:02d}" for i in range(14)]
+    first = members_of(near_groups(rows, 3), keys)
+    assert sorted(key for group in first for key in group) == keys[:13]
+    require_same_groups(first, (), "x")
+    require_same_groups(first, first, "x")
+    require_same_groups(members_of(near_groups(rows, 3), [f"other{i}" for i in range(13)]), first, "x")
+    with pytest.raises(Refused, match=r"x: [0-9]+ labels went out in other groups before"):
+        require_same_groups(members_of(near_groups(rows, 4), keys), first, "x")
+    one_more = np.concatenate([rows, rows[:1] + 0.01])
+    with pytest.raises(Refused, match="went out in other groups before"):
+        require_same_groups(members_of(near_groups(one_more, 3), keys), first, "x")
+    corrected = [*keys[:5], "k05, corrected", *keys[6:13]]
+    with pytest.raises(Refused, match="2 labels went out in other groups"):  # its neighbours stay, their mean does not
+        require_same_groups(members_of(near_groups(rows, 3), corrected), first, "x")
+
+
+def test_the_same_question_again_changes_no_answer():
+    """A coordinator whose power failed asks its last questions anew: SMOOTHER without SCORE before it, a view that folds used."""
+    for changes in ({"residuals": "grouped"}, {"residuals": "open"}, {"folds": 2}):
+        terms = replace(QUICK, rows="common", **changes)
+        made = federation(terms)
+        asked = []
+        for site in made.sites:
+            site.answer = asking(site.answer, asked if site is made.sites[0] else [])
+        train(made, terms)
+        site, answer = made.sites[0], type(made.sites[0]).answer
+        hypers, view = site.hypers, site.view
+        [score, smoother] = [q for q, _ in asked if q.ask in (Ask.SCORE, Ask.SMOOTHER)]
+        for again in ([smoother], [score, smoother], [smoother, smoother]):
+            for question in again:
+                answer(site, question)
+            assert site.hypers == hypers[:1]
+            assert_array_equal(site.view.y, view.y)
+        for question, said in asked[asked.index((smoother, dict(asked)[smoother])) :]:
+            assert_array_equal(answer(site, question).vectors, said.vectors)
+
+
+def asking(answer, asked):
+    def noting(question):
+        asked.append((question, said := answer(question)))
+        return said
+
+    return noting
+
+
+def test_another_training_of_the_same_site_has_folds_of_its_own():
+    """A site that was lost is taken back: other units, another smoother, and so other views without a fold's rows."""
+    terms = replace(QUICK, rows="common", folds=2)
+    twice, once = federation(terms), federation(terms)
+    for made in (twice, once):
+        made.sites[2]._y = made.sites[2]._y * 0.0
+    alone = replace(twice, sites=twice.sites[:1])
+    train(alone, terms)
+    assert twice.sites[0]._left_out
+    _, after = train(twice, terms)
+    _, fresh = train(once, terms)
+    assert_array_equal(after.joint, fresh.joint)
+    assert_array_equal(after.x, fresh.x)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from coreg_core.additive.block_gmres import (
     LEAST_RESTART,
     BlockGmres,
     GmresState,
+    Space,
     basis_bytes,
     memory_for,
 )
@@ -117,7 +118,7 @@ def test_columns_that_say_the_same_leave_the_block():
     labels = [np.tile(view.y[:, None], (1, 4)) for view in problem.views]
     solver = BlockGmres(columns(4), (1e-8,) * 4)
     state = problem.solve(solver, labels)
-    assert {block.shape[1] for block in state.basis} <= {0, 1}
+    assert {block.shape[1] for block in state.basis} <= {0, 1, 2}  # one, in its two parts
     assert_allclose(state.x[:, 3], state.x[:, 0], rtol=1e-9)
     check(problem, state, atol=1e-4)
 
@@ -147,6 +148,36 @@ def test_a_recycled_space_saves_rounds_and_changes_no_solution():
         state = GmresState.from_arrays(state.to_arrays())
         state = solver.step_with(state, tuned.answer(solver.query(state), labels))
     assert_array_equal(state.x, recycled.x)
+
+
+def test_parts_that_go_apart_save_rounds_and_change_no_solution():
+    problem = stiff(n=15, m=60, sites=10)
+    labels = right_sides(problem, 4)
+    together = problem.solve(BlockGmres(columns(5), (1e-8,) * 5, parted=False), labels)
+    apart = problem.solve(BlockGmres(columns(5), (1e-8,) * 5), labels)
+    check(problem, together, atol=1e-4)
+    check(problem, apart, atol=1e-4)
+    assert apart.round < 0.85 * together.round
+
+
+def test_a_space_stands_behind_a_newer_one_and_room_is_kept():
+    rng = np.random.default_rng(0)
+    A = np.eye(30) + 0.3 * rng.normal(size=(30, 30)) / np.sqrt(30)
+
+    def space_of(directions):
+        C, R = np.linalg.qr(A @ directions)
+        return Space(directions @ np.linalg.inv(R), C)
+
+    shared = rng.normal(size=(30, 4))
+    older = space_of(np.concatenate([shared, rng.normal(size=(30, 5))], axis=1))
+    newer = space_of(np.concatenate([shared, rng.normal(size=(30, 3))], axis=1))
+    both = newer.behind(older, 100)
+    assert newer.C.shape[1] < both.C.shape[1] <= 7 + 5  # what both have is not kept twice
+    assert_allclose(A @ both.U, both.C, atol=1e-10)
+    assert_allclose(both.C.T @ both.C, np.eye(both.C.shape[1]), atol=1e-10)
+    assert newer.behind(older, 9).C.shape[1] == 9
+    assert newer.behind(older, 7) is newer
+    assert newer.behind(Space(np.zeros((30, 0)), np.zeros((30, 0))), 100) is newer
 
 
 def test_the_recycled_space_is_what_the_operator_did():

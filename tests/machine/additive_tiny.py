@@ -12,17 +12,19 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))  # tests/contract imports this as machine.additive_tiny
 from tiny import Pump
 
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.terms import Additive
 from coreg_core.plan import Membership, Plan
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site
+from site_agent.data.private import PrivateData, row_keys
+from site_agent.federation import Site, Terms
 from site_agent.jobs.additive import AdditiveTraining
 from site_agent.jobs.remembered import Remembered
 
 UNLABELLED = 30
 NAMES = ("a", "b", "c")
+EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 12, "final_tolerance": 1e-10}
 
 
@@ -44,12 +46,15 @@ def private_data(name: str, labels: int = 9, *, common: bool = False, noise: flo
     columns = slice(2 * v, 2 * v + 2)
     X, Z = np.ascontiguousarray(A[own, columns]), np.ascontiguousarray(A[:UNLABELLED, columns])
     positions = own.astype(np.int64) if common else None
-    return PrivateData(X, np.ascontiguousarray(y[own]), Z, "ids", name.encode(), positions)
+    labels = np.ascontiguousarray(y[own])
+    keys = row_keys([f"p{i}" for i in own], labels, name.encode())
+    return PrivateData(X, labels, Z, "ids", name.encode(), positions, keys)
 
 
 def additive_sites(plan: Plan, labels: Mapping[str, int] | None = None, **options: Any) -> dict[str, Site]:
     given = labels or {}
-    return {name: Site(name, private_data(name, given.get(name, 9), **options)) for name in plan.sites}
+    terms = Terms(residuals=EVERYTHING)
+    return {name: Site(name, private_data(name, given.get(name, 9), **options), terms) for name in plan.sites}
 
 
 def restarted(site: Site) -> Site:
@@ -90,7 +95,8 @@ def off_the_oracle(pump: Pump, intercept_prior: float = 1.0) -> float:
     """The largest difference between what messages alone came to and the dense solution, in deviations of the labels."""
     plan = pump.machine.plan
     engines = [job(pump.sites[name], plan.run).engine for name in plan.sites]
-    hypers = [engine.hypers[-1] for engine in engines]
+    noise, prior = pump.machine.run.recorded.state.operator.tolist()
+    hypers = [engine.hypers[-1].times(noise, prior) for engine in engines]
     dense = solve_dense([engine.view for engine in engines], hypers, intercept_prior)
     s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
     targets = pump.models[plan.sites[0]].targets

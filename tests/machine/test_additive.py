@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from additive_tiny import (
+    EVERYTHING,
     NAMES,
+    UNLABELLED,
     additive_plan,
     additive_sites,
     bits,
@@ -23,13 +25,16 @@ from tiny import Pump
 from coordinator.events import SiteLost
 from coordinator.records import MembershipChanged, StepTaken
 from coreg_core.additive.exchange import Ask, Column, Operator
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.questions import most_questions
 from coreg_core.messages import Ask as AgreementAsk
 from coreg_core.messages import Fault, Finished, FromSite, Inquiry, PlanAccepted, PlanRefused, Share, ToSite, Vector
 from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_sim.problems import generated
 from site_agent.data.private import PrivateData
-from site_agent.federation import MOST_FAULTS, Site
+from site_agent.federation import MOST_FAULTS, Site, Terms
+from site_agent.jobs.remembered import Remembered
 
 # --- what comes out -----------------------------------------------------------------------------------------------
 
@@ -99,12 +104,46 @@ def test_a_plan_with_too_little_memory_ends_with_that_sentence() -> None:
     assert "Grant more memory" in pump.end.reason
 
 
-def test_common_rows_are_tuned_by_folds_through_the_same_messages() -> None:
-    pump = undisturbed(additive_plan(rows="common", folds=2, landmarks=10), common=True)
+COMMON: dict[str, dict[str, Any]] = {
+    "smoothed": {"rows": "common", "folds": 2, "landmarks": 10},
+    "grouped": {"rows": "common", "residuals": "grouped"},
+    "open": {"rows": "common", "residuals": "open"},
+}
+
+
+@pytest.mark.parametrize("residuals", COMMON)
+def test_common_rows_through_the_same_messages(residuals: str) -> None:
+    """Tuned by folds of the joint score where they are smoothed; grouped and open residuals are right as tuned."""
+    pump = undisturbed(additive_plan(**COMMON[residuals]), common=True)
     assert pump.end is not None
     assert pump.end.outcome is Outcome.CONVERGED
-    kinds = [r.phase for r in pump.records if isinstance(r, StepTaken)]
-    assert "grid" in kinds
+    assert off_the_oracle(pump) < 1e-8
+    phases = [r.phase for r in pump.records if isinstance(r, StepTaken)]
+    assert ("grid" in phases) == (residuals == "smoothed")
+
+
+def test_what_grouped_and_open_residuals_tell_and_no_more() -> None:
+    """q of the solution: zero off the labelled instances, constant over groups of three; under "open" every label follows."""
+    for residuals in ("grouped", "open"):
+        pump = undisturbed(additive_plan(**COMMON[residuals]), common=True)
+        targets = pump.models["a"].targets
+        assert targets is not None
+        x = targets.values[:, 0]
+        m = UNLABELLED
+        shared = [set(private_data(name, common=True).positions.tolist()) for name in NAMES]  # type: ignore[union-attr]
+        assert not x[m : 2 * m][sorted(set(range(m)) - set.union(*shared))].any()
+        [alone] = [np.array(sorted(shared[0] - shared[1] - shared[2]))]
+        q, site = x[m : 2 * m], job(pump.sites["a"]).engine
+        if residuals == "open":
+            mean, deviation = site._units
+            told = mean + deviation * (x[-1] + x[:m] + site.hypers[-1].noise * q)
+            labels = dict(zip(site._positions.tolist(), site._y, strict=True))  # type: ignore[union-attr]
+            np.testing.assert_allclose(told[alone], [labels[i] for i in alone], rtol=1e-6)
+        else:
+            for group in site.groups(site._positions.astype(str).tolist()):  # type: ignore[union-attr]
+                mine = [int(i) for i in group if int(i) in alone]
+                assert len(group) == 3
+                assert np.ptp(q[mine]) <= 1e-12 * np.abs(q).max() if mine else True
 
 
 # --- the same bits ------------------------------------------------------------------------------------------------
@@ -310,11 +349,86 @@ def test_a_model_is_taken_at_the_point_that_was_asked_for_and_nowhere_else() -> 
         assert site.result.additive is not None
 
 
+@pytest.mark.parametrize("residuals", COMMON)
+def test_common_rows_are_held_to_their_plan_and_killed_they_end_on_the_same_bits(residuals: str) -> None:
+    plan = additive_plan(**(QUICK | COMMON[residuals]))
+    whole = undisturbed(plan, common=True)
+    expected = bits(whole)
+    for kill in range(2, len(whole.records), 7):
+        first = Pump(plan, additive_sites(plan, common=True), kill_after=kill).join().run()
+        second = Pump(plan, {n: restarted(s) for n, s in first.sites.items()}, first.records).join().run()
+        if second.end is not None and all(site.result is not None for site in second.sites.values()):
+            assert bits(second) == expected, f"killed after record {kill}"
+    site = whole.sites["a"]
+    [fault] = restarted(site).handle(Inquiry(plan.run, 99, 0, Ask.JOINT, "affine", 1, (), (), None))
+    assert isinstance(fault, Fault)
+
+
 def test_common_rows_need_every_labelled_row_among_the_shared_ones() -> None:
     plan = additive_plan(rows="common")
     [refusal] = Site("a", private_data("a")).handle(plan)
     assert isinstance(refusal, PlanRefused)
     assert "rows=" in refusal.reason
+
+
+# --- groups -------------------------------------------------------------------------------------------------------
+
+
+def later(pump: Pump, plan: Plan, *, rows: int = 9) -> PlanAccepted | PlanRefused:
+    """Site a in another process, with a table of so many rows, asked for another run of another plan."""
+    known = Remembered(groups=job(pump.sites["a"], pump.machine.plan.run).remembered.groups)
+    site = Site("a", private_data("a", rows, common=True), Terms(recall=lambda *_: known, residuals=EVERYTHING))
+    [answer] = site.handle(plan)
+    assert isinstance(answer, PlanAccepted | PlanRefused)
+    return answer
+
+
+def test_no_label_goes_out_in_two_groups_whatever_the_run() -> None:
+    """Another group size, or a table with one row more: the difference of two means would be one label."""
+    grouped = COMMON["grouped"]
+    pump = undisturbed(additive_plan(**grouped), common=True)
+    assert isinstance(later(pump, additive_plan(run="run-2", tuning_steps=1, **grouped)), PlanAccepted)
+    for plan, rows in (
+        (additive_plan(run="run-2", group_size=4, **grouped), 9),
+        (additive_plan(run="run-2", **grouped), 10),
+    ):
+        refusal = later(pump, plan, rows=rows)
+        assert isinstance(refusal, PlanRefused)
+        assert "went out in other groups before" in refusal.reason
+    for other in ("smoothed", "open"):
+        assert isinstance(later(pump, additive_plan(run="run-2", **COMMON[other])), PlanAccepted)
+
+
+def test_groups_that_never_went_out_bind_nobody() -> None:
+    plan = additive_plan(**COMMON["grouped"])
+    pump = Pump(plan, additive_sites(plan, common=True)).join().steps(3)  # accepted, and asked for no mean yet
+    assert isinstance(later(pump, additive_plan(run="run-2", group_size=4, **COMMON["grouped"])), PlanAccepted)
+
+
+def test_groups_are_never_smaller_than_the_largest_that_a_site_asks_for() -> None:
+    """Here site b asks for four, and the plan has three."""
+    plan = additive_plan(min_sites=3, **COMMON["grouped"])
+    sites = additive_sites(plan, common=True)
+    terms = Terms(residuals=ResidualPolicy(grouped_at_least=4))
+    sites["b"] = Site("b", private_data("b", common=True), terms)
+    pump = Pump(plan, sites).join().run()
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.REFUSED
+    assert "grouped_at_least = 4" in pump.end.reason
+    sites["b"] = Site("b", private_data("b", common=True), terms)
+    pump = Pump(additive_plan(run="run-2", group_size=4, **COMMON["grouped"]), sites).join().run()
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.CONVERGED
+    assert off_the_oracle(pump) < 1e-8
+
+
+def test_an_instance_that_is_labelled_twice_is_no_group() -> None:
+    data = private_data("a", common=True)
+    assert data.positions is not None
+    twice = replace(data, positions=np.concatenate([data.positions[:-1], data.positions[:1]]))
+    [refusal] = Site("a", twice, Terms(residuals=EVERYTHING)).handle(additive_plan(**COMMON["grouped"]))
+    assert isinstance(refusal, PlanRefused)
+    assert "labelled twice" in refusal.reason
 
 
 # --- answers that cannot be used ------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ from coreg_core.plan import (
     Membership,
     Plan,
     Privacy,
+    Scoring,
 )
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
@@ -108,6 +109,7 @@ agreements = made_later(
     seed=uint31,
     coupling=st.lists(not_negative, min_size=1, max_size=MOST_COLUMNS).map(tuple),
     label_units=st.sampled_from(get_args(LabelUnits)),
+    relative=st.booleans(),
 )
 iterations = st.builds(
     Iteration,
@@ -153,20 +155,27 @@ additives = made_later(
     max_rounds=st.integers(2, 2**31 - 1),
     memory=st.integers(1, 2**62),
 )
+scorings = made_later(
+    Scoring,
+    of_run=texts,
+    trained=st.sampled_from(["additive", "agreement"]),
+    lacking=st.sampled_from(["refuse", "mean"]),
+    receivers=st.lists(texts, max_size=3).map(tuple),
+)
 plans = st.builds(
     partial,
     st.just(plan),
     runs,
     texts,
     memberships,
-    agreements | additives,
+    agreements | additives | scorings,
     iterations,
     st.sampled_from(get_args(BoundRule)),
 )
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Hello: made_later(Hello, texts, uint31, texts),
     PlanAccepted: made_later(
-        PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31, not_negative
+        PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31, not_negative, uint31
     ),
     PlanRefused: made_later(PlanRefused, runs, texts),
     Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),

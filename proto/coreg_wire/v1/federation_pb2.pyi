@@ -63,7 +63,7 @@ class Hello(_message.Message):
     def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
 class PlanAccepted(_message.Message):
-    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding")
+    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "n_labelled")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class PlanAccepted(_message.Message):
     N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ROUNDING_FIELD_NUMBER: _ClassVar[int]
+    N_LABELLED_FIELD_NUMBER: _ClassVar[int]
     run: str
     plan_digest: str
     data_digest: str
@@ -82,7 +83,8 @@ class PlanAccepted(_message.Message):
     n_unlabelled: int
     ids_digest: str
     rounding: float
-    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ...) -> None: ...
+    n_labelled: int
+    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., n_labelled: _Optional[int] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -175,12 +177,13 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "membership", "agreement", "additive", "iteration", "privacy", "study", "data")
+    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "iteration", "privacy", "study", "data")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     ADDITIVE_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
@@ -190,14 +193,15 @@ class Plan(_message.Message):
     membership: Membership
     agreement: Agreement
     additive: Additive
+    scoring: Scoring
     iteration: Iteration
     privacy: Privacy
     study: str
     data: str
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Agreement(_message.Message):
-    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units")
+    __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units", "relative")
     FORM_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +212,7 @@ class Agreement(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
     LABEL_UNITS_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_FIELD_NUMBER: _ClassVar[int]
     form: str
     kernel: str
     bandwidth: RuleOrValue
@@ -218,7 +223,20 @@ class Agreement(_message.Message):
     seed: int
     coupling: _containers.RepeatedScalarFieldContainer[float]
     label_units: str
-    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ...) -> None: ...
+    relative: bool
+    def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ..., relative: _Optional[bool] = ...) -> None: ...
+
+class Scoring(_message.Message):
+    __slots__ = ("of_run", "trained", "lacking", "receivers")
+    OF_RUN_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
+    LACKING_FIELD_NUMBER: _ClassVar[int]
+    RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    of_run: str
+    trained: str
+    lacking: str
+    receivers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., lacking: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Additive(_message.Message):
     __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory")

@@ -1,0 +1,122 @@
+"""Scoring together as a run computes it: one question to every site, one sum, and the sum to those who may have it.
+
+Every site has to take part, since a score has every part in it. Knows plans, messages and records; nothing of sessions, timers or
+files. What is summed is what the sites' models say, so nothing of it may lie about: `serve.score` keeps no store.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from coordinator.records import Sites, StepTaken
+from coreg_core.additive.exchange import NOTHING, Question
+from coreg_core.additive.exchange import Ask as Kind
+from coreg_core.arrays import Arr
+from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
+from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan, Scoring
+from coreg_core.rounds.columns import Column
+from coreg_core.rounds.schedule import FinalTargets, Progress
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringState:
+    """The instances that are scored, and their scores: (m, 1) once they are known, (m, 0) before."""
+
+    scores: Float64[Arr, "m k"]
+
+    def to_arrays(self) -> dict[str, Arr]:
+        """The one array."""
+        return {"scores": self.scores}
+
+
+@dataclass(frozen=True)
+class ScoringComputation:
+    """See `computation.Computation`."""
+
+    plan: Plan
+    terms: Scoring
+
+    snapshots = False
+    tries_out = False
+
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None,  # noqa: ARG002
+        rounds: int,  # noqa: ARG002
+        known: Vector | None,  # noqa: ARG002
+    ) -> ScoringState:
+        """Nothing is known yet."""
+        return ScoringState(np.zeros((n_unlabelled, 0)))
+
+    def restore(self, arrays: Mapping[str, Arr]) -> ScoringState:
+        """The state that was written down."""
+        return ScoringState(arrays["scores"])
+
+    def question(self, state: ScoringState, question: int, attempt: int) -> tuple[Inquiry, int | None]:  # noqa: ARG002
+        """What each site's part of every instance is."""
+        return Inquiry.of(self.plan.run, question, attempt, Question(Kind.TOGETHER, NOTHING)), None
+
+    def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
+        """There is but one membership."""
+        return False
+
+    def fault(self, state: ScoringState, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:  # noqa: ARG002
+        """Why this answer cannot be used, without the site's name."""
+        if not isinstance(answer, Share) or answer.scalars or answer.values is None:
+            return "another kind of answer than the one that was asked for."
+        if answer.values.shape != (expected := (len(state.scores), 1)):
+            return (
+                f"{answer.values.shape} numbers, expected {expected}. Check that its table lists the shared instances."
+            )
+        if not answer.values.finite:
+            return "NaN or infinity among its parts. Check its features."
+        return None
+
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: ScoringState) -> StepTaken:  # noqa: ARG002
+        """The record of the answers' sum, taken in the order given."""
+        parts = [answer.values.values for answer in answers if isinstance(answer, Share) and answer.values is not None]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(parts), (), "scores")
+
+    def step(self, state: ScoringState, taken: StepTaken) -> ScoringState:  # noqa: ARG002
+        """The sum is what was wanted."""
+        assert taken.total is not None, "an answer is a vector"
+        return ScoringState(taken.total.values)
+
+    def affine_after(
+        self,
+        known: Mapping[Sites, Vector],
+        sites: Sites,  # noqa: ARG002
+        taken: StepTaken,  # noqa: ARG002
+    ) -> Mapping[Sites, Vector]:
+        """None is asked again."""
+        return known
+
+    def rounds(self, state: ScoringState) -> int:
+        """One, in all."""
+        return int(state.scores.shape[1])
+
+    def progress(self, state: ScoringState) -> Progress | None:  # noqa: ARG002
+        """Nothing converges."""
+        return None
+
+    def outcome(self, state: ScoringState) -> tuple[Outcome, str] | None:
+        """Over after the one sum."""
+        if not state.scores.shape[1]:
+            return None
+        return Outcome.CONVERGED, f"{len(state.scores)} instances scored together by {len(self.plan.sites)} sites"
+
+    def models(self, state: ScoringState) -> FinalTargets | None:
+        """The sum; whoever gets it adds what it knows."""
+        return FinalTargets(np.ascontiguousarray(state.scores[None]), np.zeros(1)) if state.scores.shape[1] else None
+
+    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector | None]:
+        """The sum, for those who may have it."""
+        may = self.terms.receivers or self.plan.sites
+        return (), Vector(models.of(0)) if self.plan.sites[site] in may else None

@@ -1,0 +1,113 @@
+r"""coRLSR in finite features, in closed form over a path of λ, with each site's own choice by leave-one-out.
+
+    Q = Σ_v [‖y_v − a_v − Φ_v w_v‖² + ν_v‖w_v‖²] + 2Mλ Σ_v ‖f_v(Z) − f̄(Z)‖²,   f_v(Z) = a_v + Z_v w_v
+
+The features, widths and ridges are those of the site alone (`AdditiveSite`), so that λ = 0 is the site alone and every column of
+a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by the product's
+rule (`coreg_core.views.left_out`: labels left out at the final target, which is held); and by exact leave-one-out of the
+whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld et al. (2006), equation 2.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_factor, cho_solve
+
+from coreg_core.additive.own import LEAST_LABELS
+from coreg_core.arrays import Arr
+from coreg_core.judgement.losses import Paired, paired
+from coreg_core.objective import consensus_weight
+from coreg_core.views.left_out import LabelledFit, choose_on
+
+COUPLINGS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
+# Variance of an intercept in units of the target's: its feature's square, at a ridge of ν.
+_INTERCEPT = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One site: features of labelled, shared and test rows, its labels less the federation's mean, its ridge."""
+
+    labelled: Float64[Arr, "n r"]
+    shared: Float64[Arr, "m r"]
+    test: Float64[Arr, "t r"]
+    y: Float64[Arr, " n"]
+    ridge: float
+
+    def with_intercept(self) -> "Part":
+        """A constant feature first."""
+        constant = np.sqrt(_INTERCEPT * self.ridge)
+
+        def widened(A: Arr) -> Arr:
+            return np.concatenate([np.full((len(A), 1), constant), A], axis=1)
+
+        return Part(widened(self.labelled), widened(self.shared), widened(self.test), self.y, self.ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Of every site: predictions of test rows at every λ, and where each choice fell; None with too few labels to choose by.
+
+    ``beside`` is what nested folds say of the choice, beside the site alone.
+    """
+
+    test: list[Float64[Arr, "k t"]]
+    chosen: list[int | None]
+    chosen_exactly: list[int | None]
+    beside: list[Paired | None]
+
+
+def agree(parts: list[Part]) -> Path:
+    """The path, and each site's choices."""
+    parts = [part.with_intercept() for part in parts]
+    M = len(parts)
+    ends = np.cumsum([0, *(part.shared.shape[1] for part in parts)])
+    spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
+    Z = np.concatenate([part.shared for part in parts], axis=1)
+    gram = Z.T @ Z
+    own, right = np.zeros_like(gram), np.zeros(len(gram))
+    within = np.zeros_like(gram)  # the diagonal blocks of the Gram matrix
+    for part, span in zip(parts, spans, strict=True):
+        own[span, span] = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
+        right[span] = part.labelled.T @ part.y
+        within[span, span] = gram[span, span]
+    solutions, exact = [], [np.full((len(COUPLINGS), len(part.y)), np.inf) for part in parts]
+    for j, coupling in enumerate(COUPLINGS):
+        # 2Mλ Σ_v ‖f_v − f̄‖² = 2λ (M Σ_v ‖f_v‖² − ‖Σ_v f_v‖²).
+        factor = cho_factor(own + 2.0 * coupling * (M * within - gram), lower=True, check_finite=False)
+        w: Arr = cho_solve(factor, right, check_finite=False)
+        solutions.append(w)
+        for errors, part, span in zip(exact, parts, spans, strict=True):
+            rows = np.zeros((len(gram), len(part.y)))
+            rows[span] = part.labelled.T
+            leverage = np.einsum("ij,ji->i", part.labelled, cho_solve(factor, rows, check_finite=False)[span])
+            errors[j] = (part.y - part.labelled @ w[span]) / np.maximum(1.0 - leverage, 1e-6)
+    mean = np.mean(
+        [[part.shared @ w[span] for w in solutions] for part, span in zip(parts, spans, strict=True)], axis=0
+    )
+    chosen: list[int | None] = []
+    beside: list[Paired | None] = []
+    for part in parts:
+        if len(part.y) < LEAST_LABELS:
+            chosen.append(None)
+            beside.append(None)
+            continue
+        fits = [_on_labels(part, z, consensus_weight(lam, M)) for z, lam in zip(mean, COUPLINGS, strict=True)]
+        choice, alone = choose_on(fits), choose_on(fits[:1])
+        chosen.append(choice.chosen)
+        told = choice.nested is not None and alone.nested is not None
+        beside.append(paired(choice.nested, alone.nested) if told else None)  # type: ignore[arg-type]  # both are there
+    exactly = [int(np.argmin(np.mean(e**2, axis=1))) if e.shape[1] >= LEAST_LABELS else None for e in exact]
+    test = [np.array([part.test @ w[span] for w in solutions]) for part, span in zip(parts, spans, strict=True)]
+    return Path(test, chosen, exactly, beside)
+
+
+def _on_labels(part: Part, target: Float64[Arr, " m"], weight: float) -> LabelledFit:
+    """respond(t, μ) at the labelled rows: its residuals and G."""
+    A = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
+    factor = cho_factor(A + weight * (part.shared.T @ part.shared), lower=True, check_finite=False)
+    w = cho_solve(factor, part.labelled.T @ part.y + weight * (part.shared.T @ target), check_finite=False)
+    G = np.eye(len(part.y)) - part.labelled @ cho_solve(factor, part.labelled.T, check_finite=False)
+    return LabelledFit(part.y - part.labelled @ w, G, part.y, centred=False)

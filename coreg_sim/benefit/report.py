@@ -1,0 +1,299 @@
+"""A study in tables, plots and sentences: made from the results, asserted by nobody beforehand (docs/benefit.md)."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from coreg_sim.benefit.cell import COVERAGES
+from coreg_sim.benefit.outcome import HARM, OWN, TOGETHER, Seat, figure, rank_correlation
+from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
+from coreg_sim.jobs import JSON
+from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
+
+MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "together", "together-open", "pooled")
+BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
+PRICE = ("mean-of-sites", "together-private", "together", "together-grouped-3", "together-open", "pooled")
+LABELS = ("n10", "n20", "n50", "n100", "n200")
+_FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
+_R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
+
+
+def percent(value: float | None) -> str:
+    """A change, with its sign."""
+    return "" if value is None or not np.isfinite(value) else f"{100 * value:+.1f} %"
+
+
+def share(value: float) -> str:
+    """A share."""
+    return f"{100 * value:.0f} %"
+
+
+def report(found: Sequence[Seat]) -> Report:
+    """Everything that the page shows."""
+    counted = [seat for seat in found if seat.counted]
+    groups = {
+        "judged on": [seat for seat in counted if seat.set in JUDGED_ON],
+        "chosen on": [seat for seat in counted if seat.set in CHOSEN_ON],
+        "other sets": [seat for seat in counted if seat.set not in CHOSEN_ON + JUDGED_ON],
+    }
+    groups = {name: among for name, among in groups.items() if among}
+    # Where nothing was chosen on a set it may judge; a study without such sets is told as it is.
+    honest = [seat for seat in found if seat.set not in CHOSEN_ON] or list(found)
+    tables = [
+        _methods("Each site's own model, against the site alone", OWN, groups),
+        _methods("Scored together, against the site alone", TOGETHER, groups),
+        _regimes(honest),
+        _sets(counted),
+        *_calibration([seat for seat in honest if seat.counted]),
+        _intervals([seat for seat in honest if seat.counted]),
+        _losses([seat for seat in honest if seat.judged]),
+    ]
+    plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
+    return Report(tuple(_findings(groups)), tuple(table for table in tables if table.rows), plots)
+
+
+def _findings(groups: dict[str, list[Seat]]) -> list[str]:
+    out = []
+    for name, among in groups.items():
+        own, pick = figure(among, "additive"), figure(among, "together-own-pick")
+        sets = len({seat.set for seat in among})
+        if own is not None and pick is not None:
+            out.append(
+                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed)} of the sites worse by "
+                f"more than {100 * HARM:.0f} %; scored together where own folds say so {percent(pick.mean)}, "
+                f"{share(pick.harmed)} worse."
+            )
+    return out
+
+
+def _row(among: Sequence[Seat], method: str) -> tuple[Cell, ...]:
+    found = figure(among, method)
+    if found is None:
+        return ("", "", "")
+    return percent(found.mean), percent(found.median), share(found.harmed)
+
+
+def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[Seat]]) -> Table:
+    header = ("method", *(f"{what}, {name}" for name in groups for what in ("mean", "median", "harmed")))
+    rows = [
+        (method, *(cell for among in groups.values() for cell in _row(among, method)))
+        for method in methods
+        if any(figure(among, method) is not None for among in groups.values())
+    ]
+    sets = "; ".join(f"{name}: {', '.join(dict.fromkeys(s.set for s in among))}" for name, among in groups.items())
+    return Table(title, header, tuple(rows), f"Root mean squared error on test rows; each set counted once. {sets}.")
+
+
+def _places(found: Sequence[Seat]) -> dict[str, list[Seat]]:
+    out: dict[str, list[Seat]] = {}
+    for seat in found:
+        if seat.judged:
+            out.setdefault(seat.place, []).append(seat)
+    return out
+
+
+def _regimes(found: Sequence[Seat]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for place, among in _places(found).items():
+        figures = (figure(among, method) for method in MAP)
+        cells = (f"{percent(f.mean)} ({share(f.harmed)})" if f is not None else "" for f in figures)
+        rows.append((place, among[0].regime.about, *cells))
+    return Table(
+        "Map of regimes",
+        ("regime", "federation", *MAP),
+        tuple(rows),
+        "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels stand beside "
+        "the federation's mean label. Not counted in the tables above: the same rows everywhere, and sites without labels.",
+    )
+
+
+def _sets(counted: Sequence[Seat]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name in dict.fromkeys(seat.set for seat in counted):
+        among = [seat for seat in counted if seat.set == name]
+        figures = [figure(among, method) for method in BY_SET]
+        group = "chosen on" if name in CHOSEN_ON else "judged on" if name in JUDGED_ON else ""
+        cells = (f"{percent(f.mean)} ({share(f.harmed)})" if f is not None else "" for f in figures)
+        rows.append((name, group, len(among), *cells))
+    return Table("Set by set", ("set", "", "sites", *BY_SET), tuple(rows))
+
+
+# --- calibration of forecasts ----------------------------------------------------------------------------------------
+
+
+def _pairs(found: Sequence[Seat], what: str, method: str) -> list[tuple[float, float]]:
+    def value(told: JSON) -> float:
+        return float(told["change"] if isinstance(told, dict) else told)
+
+    return [
+        (value(seat.told[what]), seat.change[method])
+        for seat in found
+        if seat.told.get(what) is not None and method in seat.change
+    ]
+
+
+FORECASTS = (
+    ("agreement", "nested folds of the agreement at the site's own λ", "agreement-loo"),
+    ("own", "the site's own nested folds of its joined model", "additive-blended"),
+    ("federation", "the federation's sum of them", "additive-blended"),
+    ("r2", "r² of the others' score, before anything is trained (a large one should help)", "additive-blended"),
+    ("together", "own folds of the joint score", "together"),
+)
+
+
+def correlations(found: Sequence[Seat]) -> dict[str, dict[str, float | None]]:
+    """Rank correlation of each forecast with what came, by the site's labels and over all; r² with the gain."""
+    out: dict[str, dict[str, float | None]] = {}
+    for what, _, method in FORECASTS:
+        sign = -1.0 if what == "r2" else 1.0
+        out[what] = {}
+        for labels in (10, 20, 50, 100, 200, None):
+            pairs = _pairs([s for s in found if labels is None or s.labels == labels], what, method)
+            x, y = [sign * a for a, _ in pairs], [b for _, b in pairs]
+            out[what]["all" if labels is None else str(labels)] = rank_correlation(x, y)
+    return out
+
+
+def bins(
+    found: Sequence[Seat], what: str, method: str, edges: tuple[float, ...]
+) -> list[tuple[float, float, int, float, float]]:
+    """(from, to, sites, median change, share harmed) of the sites whose forecast fell between two edges."""
+    pairs = _pairs(found, what, method)
+    out = []
+    for low, high in pairwise(edges):
+        there = np.array([b for a, b in pairs if low <= a < high])
+        if len(there):
+            out.append((float(low), float(high), len(there), float(np.median(there)), float(np.mean(there > HARM))))
+    return out
+
+
+def _calibration(found: Sequence[Seat]) -> list[Table]:
+    by = correlations(found)
+    header = ("forecast", "10 labels", "20", "50", "100", "200", "all")
+    rows: list[tuple[Cell, ...]] = [
+        (about, *("" if value is None else f"{value:.2f}" for value in by[what].values()))
+        for what, about, _ in FORECASTS
+    ]
+    tables = [
+        Table(
+            "Forecasts: rank correlation with what came",
+            header,
+            tuple(rows),
+            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring "
+            "together. A site is a point.",
+        )
+    ]
+    for what, about, method in FORECASTS:
+        edges = _R2_BINS if what == "r2" else _FORECAST_BINS
+        name: Callable[[float], str] = (lambda x: f"{x:.1f}") if what == "r2" else (lambda x: f"{100 * x:+.0f} %")
+        rows = [
+            (_between(low, high, name), sites, percent(median), share(harmed))
+            for low, high, sites, median, harmed in bins(found, what, method, edges)
+        ]
+        title = f"What came where {about.partition(' (')[0]} said"
+        tables.append(Table(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))
+    return tables
+
+
+def _between(low: float, high: float, name: Callable[[float], str]) -> str:
+    if low in (-1.0, -np.inf):
+        return f"below {name(high)}"
+    return f"{name(low)} or more" if high == np.inf else f"{name(low)} to {name(high)}"
+
+
+def coverage(found: Sequence[Seat], asked: float) -> tuple[int, float, float] | None:
+    """(sites, mean share covered, share of sites that covered less than the asked by 5 points); None without intervals."""
+    covered = [seat.told["coverage"][f"{asked:g}"][0] for seat in found if f"{asked:g}" in seat.told["coverage"]]
+    if not covered:
+        return None
+    return len(covered), float(np.mean(covered)), float(np.mean(np.array(covered) < asked - 0.05))
+
+
+def _intervals(found: Sequence[Seat]) -> Table:
+    rows = []
+    for labels in (10, 20, 50, 100, 200):
+        for asked in COVERAGES:
+            got = coverage([seat for seat in found if seat.labels == labels], asked)
+            if got is not None:
+                rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
+    return Table(
+        "Prediction intervals of own models: how many test labels they held",
+        ("labels", "asked", "sites", "held on average", "sites that held 5 points less"),
+        tuple(rows),
+        "Biased rows are among them: an interval calibrated on labels that lean holds less where they do not.",
+    )
+
+
+# --- losses and pictures ----------------------------------------------------------------------------------------------
+
+
+def _losses(found: Sequence[Seat]) -> Table:
+    """Where own models, or scoring together by own forecast, harm most: sets within regimes."""
+    rows = []
+    for method in ("additive", "together-own-pick"):
+        groups: dict[tuple[str, str], list[Seat]] = {}
+        for seat in found:
+            groups.setdefault((seat.place, seat.set), []).append(seat)
+        bad = [(f.mean, place, name, f) for (place, name), among in groups.items() if (f := figure(among, method))]
+        for mean, place, name, f in sorted(bad, key=lambda each: -each[0])[:8]:
+            if mean > 0.0:
+                rows.append((method, place, name, f.sites, percent(mean), share(f.harmed)))
+    return Table(
+        "Losses: where it does not pay",
+        ("method", "regime", "set", "sites", "mean change", "harmed"),
+        tuple(rows),
+        "The eight worst of each. A site is told to stay alone only where its own folds show the loss; with few labels "
+        "they do not.",
+    )
+
+
+def _against_best(found: Sequence[Seat], regime: str, method: str) -> float | None:
+    """Mean change of a score against the best single site of each federation, each set counted once."""
+    by_set: dict[str, list[float]] = {}
+    for seat in found:
+        if seat.regime.name == regime and seat.site == 0 and method in seat.change:
+            by_set.setdefault(seat.set, []).append((1.0 + seat.change[method]) / (1.0 + seat.change["best-site"]) - 1.0)
+    return float(np.mean([np.mean(each) for each in by_set.values()])) if by_set else None
+
+
+def _line(label: str, value: Callable[[str], float | None]) -> Series | None:
+    points = [(float(regime[1:]), y) for regime in LABELS if (y := value(regime)) is not None]
+    if len(points) < 2:
+        return None
+    return Series(label, tuple(x for x, _ in points), tuple(100.0 * y for _, y in points), "line")
+
+
+def _price(found: Sequence[Seat]) -> Plot:
+    """The price of privacy: what is given up by telling less."""
+
+    def line(method: str) -> Series | None:
+        return _line(method, lambda regime: _against_best(found, regime, method))
+
+    series = tuple(each for method in PRICE if (each := line(method)) is not None)
+    title = "The price of privacy: error of one score for all"
+    return Plot(
+        "benefit-price", title, "labels at each of 3 sites", "% against the best single site", series, log_x=True
+    )
+
+
+def _labels(found: Sequence[Seat]) -> Plot:
+    """Own models and scoring together by the number of labels."""
+
+    def line(method: str) -> Series | None:
+        def value(regime: str) -> float | None:
+            got = figure([seat for seat in found if seat.regime.name == regime and seat.counted], method)
+            return None if got is None else got.mean
+
+        return _line(method, value)
+
+    methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
+    series = tuple(each for method in methods if (each := line(method)) is not None)
+    return Plot(
+        "benefit-labels",
+        "What joining brings a site",
+        "labels at each of 3 sites",
+        "% against alone",
+        series,
+        log_x=True,
+    )

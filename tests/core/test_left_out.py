@@ -1,0 +1,89 @@
+"""Left-out labels in closed form against functions that were trained without them, and what a choice on a path is worth."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from coreg_core.bases import EveryPoint, LabelledPoints, LinearFeatures
+from coreg_core.kernels import make_kernel
+from coreg_core.views import make_view
+from coreg_core.views.left_out import LabelledFit, best_of, choose_on
+
+N, M = 14, 30
+
+
+def drawn(seed=0):
+    rng = np.random.default_rng(seed)
+    X, Z = rng.normal(size=(N, 3)), rng.normal(size=(M, 3))
+    return X, X.sum(axis=1) + 0.3 * rng.normal(size=N) + 5.0, Z, 0.7 * Z.sum(axis=1)
+
+
+def fitted(span, X, y, Z, t, weight, ridge=0.5):
+    """The view, trained on labels that their own mean centres, and the function there."""
+    kernel = make_kernel("linear") if isinstance(span, LinearFeatures) else make_kernel("gaussian", bandwidth=4.0)
+    view = make_view(span, kernel, X, y - y.mean(), Z, ridge)
+    return view, view.solve(t, weight)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 5.0])
+@pytest.mark.parametrize("span", [EveryPoint(), LinearFeatures()], ids=["exact", "linear"])
+@pytest.mark.parametrize("rows", [[3], [1, 5, 7]])
+def test_rows_left_out_in_closed_form_are_rows_that_were_never_there(span, weight, rows):
+    X, y, Z, t = drawn()
+    view, _ = fitted(span, X, y, Z, t, weight)
+    fit = LabelledFit(*view.on_labels(t, weight), y)
+    out = np.array(rows)
+    kept = np.setdiff1d(np.arange(N), out)
+    _, without = fitted(span, X[kept], y[kept], Z, t, weight)
+    found, shift = fit.without(out), y[kept].mean()
+    # 1e-9 is the floor that G's diagonal is given (left_out.py), and residuals are of size 1 to 5.
+    assert_allclose(found.missed, y[out] - shift - without.predict(X[out]), atol=1e-7)
+    assert_allclose(found.r, y[kept] - shift - without.predict(X[kept]), atol=1e-7)
+    if len(rows) == 1:
+        assert_allclose(fit.left_out[rows[0]], found.missed[0], atol=1e-7)
+    # and of those that are kept, each left out in turn: the choice inside a fold.
+    fewer = kept[1:]
+    _, twice = fitted(span, X[fewer], y[fewer], Z, t, weight)
+    assert_allclose(found.left_out[0], y[kept[0]] - y[fewer].mean() - twice.predict(X[kept[:1]])[0], atol=1e-7)
+
+
+@pytest.mark.parametrize("weight", [0.0, 2.0])
+def test_residuals_are_those_of_the_function_in_every_form(weight):
+    X, y, Z, t = drawn(1)
+    for span in (EveryPoint(), LabelledPoints(), LinearFeatures()):
+        view, solution = fitted(span, X, y, Z, t, weight)
+        r, G = view.on_labels(t, weight)
+        assert_allclose(r, y - y.mean() - solution.predict(X), atol=1e-11)
+        assert_allclose(G, G.T, atol=1e-13)
+        assert np.linalg.eigvalsh(G).min() >= -1e-12
+        assert np.linalg.eigvalsh(G).max() <= 1.0 + 1e-12
+
+
+def path(seed, weights, y):
+    X, _, Z, t = drawn(seed)
+    fits = []
+    for weight in weights:
+        view, _ = fitted(EveryPoint(), X, y, Z, t, weight)
+        fits.append(LabelledFit(*view.on_labels(t, weight), y))
+    return fits
+
+
+def test_the_nested_estimate_is_of_labels_that_neither_function_nor_choice_has_seen():
+    """Another label changes nothing of what is chosen and predicted for it, and moves its own error one to one."""
+    _, y, _, _ = drawn(2)
+    before = choose_on(path(2, (0.0, 0.5, 8.0), y))
+    other = y.copy()
+    other[4] += 1.0
+    after = choose_on(path(2, (0.0, 0.5, 8.0), other))
+    assert before.nested is not None
+    assert after.nested is not None
+    assert_allclose(after.nested[4] - before.nested[4], 1.0, atol=1e-7)
+
+
+def test_the_least_left_out_error_is_chosen_and_the_weakest_coupling_where_they_tie():
+    assert best_of([np.array([2.0, 0.0]), np.array([0.0, 2.0]), np.array([1.0, 1.0])]) == 2
+    assert best_of([np.array([1.0, 1.0]), np.array([1.0, 1.0])]) == 0
+    X, y, Z, t = drawn(3)
+    view, _ = fitted(EveryPoint(), X, y, Z, t, 0.0)
+    few = LabelledFit(*view.on_labels(t, 0.0), y)
+    assert choose_on([LabelledFit(few.r[:6], few.G[:6, :6], y[:6])]).nested is None, "too few labels for five folds"

@@ -1,0 +1,301 @@
+"""The benefit study: what is dealt is what a regime says, a killed study goes on, and the printed object is what came out."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from stand_in import stand_in
+from typer.testing import CliRunner
+
+from coreg_core.errors import UsageError
+from coreg_sim.benefit.agreement import COUPLINGS, Part, agree
+from coreg_sim.benefit.cell import cell
+from coreg_sim.benefit.dealing import LEAST_TEST, REGIMES, Table, deal, table_of
+from coreg_sim.benefit.outcome import OWN, TOGETHER, Seat, figure, headline, seats
+from coreg_sim.benefit.report import report
+from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, dropped, study
+from coreg_sim.cli import app
+from coreg_sim.jobs import Where, run_jobs
+from coreg_sim.papers.pool import Pool
+
+
+def table(rows=900, attributes=9, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, attributes))
+    y = np.sin(X[:, 0]) + X[:, 3] + 0.5 * X[:, 5] ** 2 + 0.1 * rng.normal(size=rows)
+    return Table(tuple(X[:, [j]] for j in range(attributes)), y)
+
+
+# --- dealing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("regime", [r for r in REGIMES.values() if r.name != "n200"], ids=lambda r: r.name)
+def test_a_regime_deals_what_it_says(regime):
+    made = table()
+    dealt = deal(made, regime, (1, 2))
+    assert [len(y) for y in dealt.labels] == list(regime.labels)
+    assert len(dealt.test) >= LEAST_TEST
+    assert len(dealt.shared) == min(regime.shared, 405)
+    rows = [dealt.shared, dealt.test, *(dealt.labelled[:1] if regime.same_rows else dealt.labelled)]
+    together = np.concatenate(rows)
+    assert len(np.unique(together)) == len(together), "nobody trains on a test row, and no label is shared by chance"
+    if regime.same_rows:
+        for other in dealt.labelled[1:]:
+            assert_array_equal(other, dealt.labelled[0])
+    assert_array_equal(dealt.y_test, made.y[dealt.test])
+    shuffled = regime.twist == "shuffled"
+    for v, (own, y) in enumerate(zip(dealt.labelled, dealt.labels, strict=True)):
+        assert dealt.honest[v] == (not shuffled or v < 2)
+        assert_array_equal(np.sort(y), np.sort(made.y[own]))
+        assert np.array_equal(y, made.y[own]) == dealt.honest[v]
+    # Which attributes a site has, by the first row's values.
+    have = [{int(np.flatnonzero([a[0, 0] == x for a in made.attributes])[0]) for x in X[0]} for X in dealt.columns]
+    assert set.union(*have) == set(range(9))
+    core = set.intersection(*have)
+    assert len(core) == (3 if regime.columns == "core" else 0)
+    assert sum(len(each - core) for each in have) == 9 - len(core)
+    if regime.columns == "adjacent":
+        assert [sorted(each) for each in have] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    again, other = deal(made, regime, (1, 2)), deal(made, regime, (1, 3))
+    assert_array_equal(again.test, dealt.test)
+    assert not np.array_equal(other.test, dealt.test)
+
+
+def test_biased_rows_lean_to_an_end_of_one_column():
+    made = table(4000)
+    leans = []
+    for seed in range(5):
+        dealt = deal(made, REGIMES["biased50"], (seed,))
+        for X, rows in zip(dealt.columns, dealt.labelled, strict=True):
+            leans.append(np.abs(X[rows].mean(axis=0) - X.mean(axis=0)).max())
+    # Odds of e² from one end to the other move a normal column's mean by 0.5; chance moves the largest of three by 0.14.
+    assert np.mean(leans) > 0.35
+
+
+def test_a_table_too_small_is_left_out_of_a_regime():
+    assert deal(table(900), REGIMES["n200"], (0,)) is None  # 405 shared and 600 labelled
+    assert deal(table(900, attributes=6), REGIMES["M8"], (0,)) is None
+    assert deal(table(900), REGIMES["n50"], (0,), most_rows=200) is None
+    assert len(deal(table(900), REGIMES["n10"], (0,), most_rows=200).test) == 200 - 90 - 30
+
+
+def test_other_targets_are_no_columns(tmp_path):
+    """sarcos_test's by what is known, another set's by its manifest, under any of the words."""
+    folder = stand_in(tmp_path / "data", ["sarcos_test", "mg"], rows=200)
+    assert dropped(folder, "sarcos_test") == ("torque5", "torque7")
+    assert dropped(folder, "mg") == ()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["datasets"][1]["drop"] = ["x1"]
+    manifest["exclusions"] = {"mg": ["colour"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert dropped(folder, "mg") == ("x1", "colour")
+    pool = Pool(folder)
+    assert len(table_of(pool.load("sarcos_test"), dropped(folder, "sarcos_test")).attributes) == 6
+    assert len(table_of(pool.load("mg"), dropped(folder, "mg")).attributes) == 5
+    with pytest.raises(UsageError, match="no column z"):
+        table_of(pool.load("mg"), ("z",))
+    assert {tuple(job.arguments["drop"]) for job in study(folder, "mg", "n10").jobs()} == {("x1", "colour")}
+
+
+def test_the_two_groups_share_no_set():
+    assert not set(CHOSEN_ON) & set(JUDGED_ON)
+
+
+# --- the agreement in closed form -------------------------------------------------------------------------------------
+
+
+def parts(seed=0, labels=(12, 11, 0)):
+    rng = np.random.default_rng(seed)
+    return [
+        Part(
+            rng.normal(size=(n, r)),
+            rng.normal(size=(12, r)),
+            rng.normal(size=(4, r)),
+            rng.normal(size=n),
+            0.4 + 0.1 * r,
+        )
+        for n, r in zip(labels, (3, 2, 4), strict=True)
+    ]
+
+
+def objective(made, coupling, ws):
+    said = [p.shared @ w for p, w in zip(made, ws, strict=True)]
+    total = sum(float(np.sum((p.y - p.labelled @ w) ** 2) + p.ridge * w @ w) for p, w in zip(made, ws, strict=True))
+    return total + coupling * sum(float(np.sum((a - b) ** 2)) for a in said for b in said)
+
+
+def test_the_path_minimises_the_papers_objective():
+    made = [p.with_intercept() for p in parts()]
+    ends = np.cumsum([0, *(p.shared.shape[1] for p in made)])
+
+    def split(w):
+        return [w[a:b] for a, b in itertools.pairwise(ends)]
+
+    for j, coupling in enumerate(COUPLINGS):
+        # The quadratic's minimiser, from its gradient at 0 and along every axis.
+        at = lambda w, c=coupling: objective(made, c, split(w))  # noqa: E731
+        zero, unit = at(np.zeros(ends[-1])), np.eye(ends[-1])
+        H = np.array([[at(a + b) - at(a) - at(b) + zero for b in unit] for a in unit])
+        g = np.array([at(a) - at(-a) for a in unit]) / 2
+        ws = split(np.linalg.solve(H, -g))
+        for p, w, test in zip(made, ws, agree(parts()).test, strict=True):
+            assert_allclose(test[j], p.test @ w, atol=1e-7)
+
+
+def test_exact_leave_one_out_is_leaving_one_out_of_the_whole_federation():
+    made = parts(labels=(4, 5, 3))
+    found = agree(made)
+    errors = np.zeros((len(COUPLINGS), 4))
+    for i in range(4):
+        keep = np.arange(4) != i
+        left = Part(made[0].labelled[keep], made[0].shared, made[0].labelled[[i]], made[0].y[keep], made[0].ridge)
+        errors[:, i] = (
+            made[0].y[i]
+            - agree([left, *(Part(p.labelled, p.shared, p.test[:1], p.y, p.ridge) for p in made[1:])]).test[0][:, 0]
+        )
+    assert int(np.argmin(np.mean(errors**2, axis=1))) == found.chosen_exactly[0]
+
+
+def test_a_site_without_labels_has_nothing_to_choose_by():
+    assert agree(parts()).chosen[2] is None
+    assert agree(parts()).chosen_exactly[2] is None
+
+
+# --- one federation ---------------------------------------------------------------------------------------------------
+
+
+def test_every_method_of_a_federation_and_what_its_sites_were_told():
+    dealt = deal(table(500), REGIMES["n20"], (3,))
+    out = cell(dealt, 3)
+    assert set(out["methods"]) | {"additive", "together-own-pick"} == set(OWN + TOGETHER)
+    json.dumps(out, allow_nan=False)
+    found = seats({"a/n20/3": out})
+    for v, told in enumerate(out["sites"]):
+        for method, errors in out["methods"].items():
+            assert found[v].change[method] == pytest.approx(np.sqrt(errors[v] / out["alone"][v]) - 1.0)
+        harm = told["own"]["difference"] > told["own"]["standard_error"]
+        assert found[v].change["additive"] == (0.0 if harm else found[v].change["additive-blended"])
+        if told["together"]["difference"] < 0.0:
+            assert found[v].change["together-own-pick"] == found[v].change["together"]
+        else:
+            assert found[v].change["together-own-pick"] in (0.0, found[v].change["additive-common"])
+        assert 0.0 <= told["coverage"]["0.8"][0] <= told["coverage"]["0.9"][0] <= 1.0
+        assert told["coverage"]["0.8"][1] <= told["coverage"]["0.9"][1]
+        if told["coupling"] == 0.0:
+            assert out["methods"]["agreement-loo"][v] == out["alone"][v]
+    for method in ("together", "pooled", "best-site"):
+        assert len(set(out["methods"][method])) == 1, "one score for all"
+    assert out["methods"]["best-site"][0] in out["alone"]
+
+
+def test_labels_at_one_site_and_the_same_rows_everywhere():
+    one = cell(deal(table(500), REGIMES["one"], (3,)), 3, trees=False)
+    assert [told["labels"] for told in one["sites"]] == [100, 0, 0]
+    assert one["sites"][1]["own"] is None
+    assert one["methods"]["best-site"][0] == one["alone"][0]
+    assert one["methods"]["agreement-loo"][1] == one["alone"][1]
+    same = cell(deal(table(500), REGIMES["same50"], (3,)), 3, trees=False)
+    assert all(value is not None for value in (told["together"] for told in same["sites"]))
+
+
+# --- what came out ----------------------------------------------------------------------------------------------------
+
+
+def seat(name, change, **changes):
+    values = {"regime": REGIMES["n20"], "federation": name, "site": 0, "labels": 20, "judged": True, "told": {}}
+    return Seat(name, change={"additive": change}, **(values | changes))
+
+
+def test_each_set_counts_once():
+    found = [seat("a", -0.1)] * 8 + [seat("b", 0.3)] + [seat("b", 0.01)]
+    got = figure(found, "additive")
+    assert got.mean == pytest.approx((-0.1 + 0.155) / 2)
+    assert got.harmed == pytest.approx((0.0 + 0.5) / 2)
+    assert got.median == -0.1
+    assert got.sites == 10
+    assert figure(found, "pooled") is None
+
+
+def test_the_headline_leaves_out_what_it_says():
+    kept, none = seat("a", -0.1), {"labels": 0}
+    for changes in ({"judged": False}, none, {"regime": REGIMES["same50"]}):
+        told = headline([kept, seat("a", 0.9, **changes)])
+        assert told["sites"] == {"additive": {"mean_change": -0.1, "median_change": -0.1, "harmed": 0.0}}
+    assert told["sets"] == {"a": {"additive": -0.1}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return stand_in(tmp_path_factory.mktemp("benefit") / "data", ["mg", "sarcos_test"], rows=300)
+
+
+def benefit(*arguments):
+    return CliRunner().invoke(app, ["benefit", *map(str, arguments)])
+
+
+def test_a_study_ends_with_one_object_on_one_line_and_goes_on_where_it_was(folder, tmp_path):
+    options = ["--data", folder, "--regimes", "n10,one", "--draws", 1, "--out", tmp_path]
+    result = benefit(*options, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert list(told) == ["sites", "together", "sets"]
+    assert set(told["sites"]) == set(OWN)
+    assert set(told["together"]) == set(TOGETHER)
+    assert set(told["sets"]) == {"mg", "sarcos_test"}
+    for group in ("sites", "together"):
+        for method, values in told[group].items():
+            assert set(values) == {"mean_change", "median_change", "harmed"}
+            assert 0.0 <= values["harmed"] <= 1.0
+            assert values["mean_change"] == pytest.approx(
+                np.mean([told["sets"][n][method] for n in told["sets"]]), abs=2e-5
+            )
+    record = tmp_path / "benefit.jsonl"
+    lines = record.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 4
+    # Killed within the third job: its torn line is done again, the first two are not.
+    record.write_bytes(b"".join(lines[:2]) + lines[2][:50])
+    again = benefit(*options, "--json")
+    assert json.loads(again.stdout.splitlines()[-1]) == told
+    after = record.read_bytes().splitlines(keepends=True)
+    assert after[:2] == lines[:2]
+    shown = benefit(*options)
+    assert "4 federations, 4 of 4 jobs from an earlier run" in shown.stdout
+    assert "Map of regimes" in shown.stdout
+    page = json.loads((tmp_path / "benefit.json").read_text())
+    assert page["headline"] == told
+    assert page["study"]["folder"] is None, "a page that everyone reads names no folder of somebody's"
+
+
+def test_what_a_study_refuses(folder, tmp_path):
+    for options, why in (
+        (["--data", folder, "--sets", "nothing"], "no such data set"),
+        (["--data", folder, "--regimes", "n11"], "there are n10"),
+        (["--data", folder, "--regimes", "n200", "--out", tmp_path], "rows and columns"),
+        (["--sets", "mg"], "name a folder with --data"),
+        (["--data", tmp_path / "nowhere"], "no folder of data sets"),
+    ):
+        result = benefit(*options)
+        assert isinstance(result.exception, UsageError), result.output
+        assert why in str(result.exception)
+
+
+def test_quick_takes_a_thousand_rows_and_the_bundled_set_needs_no_folder():
+    quick = study(None, None, "n10", quick=True)
+    assert (quick.sets, quick.rows, quick.draws) == (("diabetes",), 1000, 2)
+    done = quick.do(quick.jobs()[0])
+    assert len(done["sites"]) == 3
+
+
+def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
+    asked = study(folder, "mg", "n10,n20", draws=1)
+    done, _ = run_jobs(asked, asked.jobs(), Path(tmp_path) / "r.jsonl", Where(1))
+    made = report(seats({key: each.result for key, each in done.items()}))
+    assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
+    assert len(made.findings) == 1
+    assert "1 sets (judged on)" in made.findings[0]
+    titles = [t.title for t in made.tables]
+    assert "Map of regimes" in titles
+    assert "Forecasts: rank correlation with what came" in titles
