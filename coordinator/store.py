@@ -137,7 +137,7 @@ class RunStore:
                         (at, record.outcome.name, record.reason, run),
                     )
                     if record.models is not None:
-                        models = _to_bytes({"targets": record.models.targets, "weights": record.models.weights})
+                        models = _to_bytes(_models(record.models))
                         self._db.execute("insert or replace into models values (?, ?)", (run, models))
                     self._db.execute("delete from sums where run = ?", (run,))
                     self._db.execute("delete from states where run = ?", (run,))
@@ -233,7 +233,8 @@ class RunStore:
                 found = None
                 if models:
                     arrays = _from_bytes(models[0]["models"])
-                    found = FinalTargets(arrays["targets"], arrays["weights"])
+                    beside = tuple(arrays["beside"].tolist()) if "beside" in arrays else ()
+                    found = FinalTargets(arrays["targets"], arrays["weights"], beside)
                 records.append(Ended(Outcome[summary["stop"]], summary["reason"], found))
             delivered = self._rows("select site from deliveries where run = ? order by site", run)
             records += [Delivered(row["site"]) for row in delivered]
@@ -346,6 +347,11 @@ def _certified(row: sqlite3.Row) -> tuple[float | None, float | None]:
         max((x for x in json.loads(part) if x is not None), default=None) for part in row["certified"].split("|")
     )
     return gap, bound
+
+
+def _models(models: FinalTargets) -> dict[str, Arr]:
+    arrays = {"targets": models.targets, "weights": models.weights}
+    return arrays | ({"beside": np.array(models.beside, dtype=np.float64)} if models.beside else {})
 
 
 def _sum(step: StepTaken) -> dict[str, Arr]:

@@ -166,13 +166,27 @@ def reduced_rows(v: int, maps: Sequence[Arr], coupling: float) -> Float64[Arr, "
 
 
 def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
-    """z* from every site's rows, β_v and C_v."""
+    """z* from every site's rows, β_v and C_v.
+
+    Raises
+    ------
+    SingularSystem
+        rounding of λ C_vᵀC_u outweighs the I.
+    """
     M = len(maps)
     ends = np.cumsum([0] + [C.shape[1] for C in maps])
     N = np.eye(ends[-1])
     for v in range(M):
         N[ends[v] : ends[v + 1], : ends[v + 1]] += rows[v]
-    a = cho_solve(cho_factor(N, lower=True, check_finite=False), np.concatenate(coordinates))
+    try:
+        factor = cho_factor(N, lower=True, check_finite=False, overwrite_a=True)
+    except LinAlgError:
+        raise SingularSystem(
+            "the reduced stacked system is singular in floating point: the predictions on unlabelled instances are so large "
+            "beside the ridge that rounding outweighs the identity; lower the coupling, raise the ridge, rescale the "
+            "features, or use solver='conjugate-gradients'."
+        ) from None
+    a = cho_solve(factor, np.concatenate(coordinates), check_finite=False)
     total = np.zeros(maps[0].shape[0])
     for v in range(M):
         total += maps[v] @ a[ends[v] : ends[v + 1]]

@@ -251,7 +251,8 @@ class Inquiry:
 class Finished:
     """The run is over. The site's models are its answers to these targets; none where no round was verified.
 
-    Under the additive objective the targets are the point of the last MODEL question, and there are no columns.
+    Under the additive objective the targets are the point of the last MODEL question, and there are no columns; ``forecast``
+    are the sums of FORECAST, where the plan has one.
     """
 
     run: str
@@ -259,6 +260,7 @@ class Finished:
     reason: str
     columns: tuple[Column, ...] = ()
     targets: Vector | None = None
+    forecast: Scalars = ()
 
 
 @dataclass(frozen=True)

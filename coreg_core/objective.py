@@ -6,6 +6,7 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/mathematics.md. Kn
 label and no feature, which is why the coordinator may state a certificate at all.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -98,7 +99,12 @@ def consensus_certificate(
     response_error: float = 0.0,
     shift: float = 0.0,
 ) -> Certificate:
-    """The same for answers at a common z: √gap = μ ‖r‖ √Σ_v b_v, r = mean answer − z; and what answers are off by.
+    r"""Sharper, for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, and what answers are off by.
+
+    $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
+    $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
+    $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/mathematics.md). The gap is at most
+    $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
 
     Parameters
     ----------
@@ -116,12 +122,25 @@ def consensus_certificate(
         at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
     """
     noise = ROUNDING * scale
-    root = weight * (residual_norm + noise) * float(np.sqrt(bounds.sum()))
-    return with_response_error(root, noise, bounds, response_error, shift)
+    root, apart = (factor * (residual_norm + noise) for factor in consensus_factors(weight, bounds))
+    return with_response_error(root, noise, bounds, response_error, shift, apart)
+
+
+def consensus_factors(weight: float, bounds: Float64[Arr, " M"]) -> tuple[float, float]:
+    """√gap and the farthest prediction, for a residual of norm 1: the factors of `consensus_certificate`."""
+    x = weight * bounds
+    follows, stays = x / (1.0 + x), float((1.0 / (1.0 + x)).sum())
+    root = float(np.sqrt(weight * len(x) * (follows.sum() / stays)))
+    return root, float(follows.max()) * len(x) / stays
 
 
 def with_response_error(
-    root: float, noise: float, bounds: Float64[Arr, " M"], response_error: float, shift: float
+    root: float,
+    noise: float,
+    bounds: Float64[Arr, " M"],
+    response_error: float,
+    shift: float,
+    apart: float = math.inf,
 ) -> Certificate:
     r"""From √gap of the views as they were computed to certificates of the views as they are.
 
@@ -142,6 +161,9 @@ def with_response_error(
         ρ.
     shift
         √Σ ρ_v² F_v, or more.
+    apart
+        how far the predictions are from the optimum's by the computed answers, where that is known beside √(b_v) √gap.
     """
-    root = (1.0 + 4.0 * response_error) * root + 2.0 * shift
-    return Certificate(root * root, float(np.sqrt(bounds.max())) * root + noise)
+    reach, grown = float(np.sqrt(bounds.max())), 1.0 + 4.0 * response_error
+    root, apart = grown * root + 2.0 * shift, grown * apart + 2.0 * shift * reach
+    return Certificate(root * root, min(reach * root, apart) + noise)

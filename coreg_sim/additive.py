@@ -1,6 +1,7 @@
-"""A federation of the additive objective in one process, through the real machines, beside the dense oracle.
+"""A federation of the additive objective, through the real machines, beside the dense oracle; in one process, or over Ray.
 
-Knows both machines and the in-process transport; prints what `coreg-sim run|compare --objective additive` shows.
+Where the sites are is a `Carry`, as for the agreement. Knows the coordinator's machine and what a site ends with;
+prints what `coreg-sim run|compare --objective additive` shows.
 """
 
 import asyncio
@@ -13,10 +14,8 @@ import typer
 
 from coordinator.driver import Lap, NoMemory, drive
 from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
 from coordinator.jobs.recorded import Recorded
 from coordinator.observers.rows import Phases, row
-from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.site import AdditiveSite
@@ -26,10 +25,10 @@ from coreg_core.outcomes import Outcome, exit_code, told
 from coreg_core.plan import Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
-from coreg_sim.simulate import Steps, plan_for, rmse
+from coreg_sim.simulate import PATIENT, Carry, Steps, in_process, plan_for, rmse
 from coreg_wire.output import print_json
-from site_agent.federation import Site
-from site_agent.jobs.additive import AdditiveTraining
+from site_agent.data.private import PrivateData
+from site_agent.jobs.remembered import SiteResult
 
 # The oracle is O(N³) in all labels: beyond these it would be most of the run.
 MOST_LABELS = 4000
@@ -53,60 +52,73 @@ class SimulatedAdditive:
     alone: tuple[Expansion | None, ...]
 
 
-def simulate(problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1) -> SimulatedAdditive:
+def simulate(
+    problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1, carry: Carry = in_process
+) -> SimulatedAdditive:
     """Run the federation to its end.
 
     Raises
     ------
     Refused
         a site refused the plan, or all of them together have no label; the message says which.
+    Unreachable
+        the sites could not be carried on.
     """
     plan = plan_for(problem, terms, Iteration(threads=threads))
     pin_threads(threads)
-    sites = {name: Site(name, data) for name, data in problem.sites.items()}
-    transport, steps = InProcess(sites), reporter or Steps()
+    steps = reporter or Steps()
     started = time.perf_counter()
-    end = asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, NoMemory(), steps))[plan.run]
+    with carry(problem.sites) as carried:
+        traffic = carried.transport.traffic
+        end = asyncio.run(drive(begin(Recorded(plan), PATIENT), carried.transport, NoMemory(), steps))[plan.run]
+        if (failure := carried.failure()) is not None:
+            raise failure
+        results: list[SiteResult | None] = [carried.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started
-    jobs = [sites[name].runs.get(plan.run) for name in plan.sites]
-    trained = [job for job in jobs if isinstance(job, AdditiveTraining) and job.result and job.result.additive]
-    if len(trained) < len(jobs):
+    trained = {name: r for name, r in zip(plan.sites, results, strict=True) if r is not None and r.additive is not None}
+    if len(trained) < len(results):
         raise Refused(told(end.outcome, end.reason))
-    models = [job.result.additive for job in trained if job.result and job.result.additive]
+    models = [r.additive for r in trained.values() if r.additive is not None]
     phases = Phases()
     for step in steps.taken:
         phases.add(row(step, Lap()))
     last = steps.taken[-1].progress
     assert last is not None
-    engines = [job.engine for job in trained]
+    engines = [_engine(name, problem.sites[name], terms, result) for name, result in trained.items()]
     return SimulatedAdditive(
         outcome=end.outcome,
         reason=end.reason,
         rounds=last.round,
         phases={name: {key: s[key] for key in ("questions", "rounds")} for name, s in phases.spent.items()},
-        numbers_sent=(transport.traffic.sent + transport.traffic.received) // 8,
+        numbers_sent=(traffic.sent + traffic.received) // 8,
         seconds=seconds,
         certified_gap=float(last.gap.max()),
         certified_score_bound=float(last.prediction_bound.max()),
-        off_oracle=_off(terms, trained),
+        off_oracle=_off(terms, engines, next(iter(trained.values()))),
         noise={e.name: e.hypers[-1].noise if e.n_labelled else None for e in engines},
         own=tuple(m.own for m in models),
         alone=tuple(m.alone for m in models),
     )
 
 
-def _off(terms: Additive, trained: list[AdditiveTraining]) -> float | None:
-    engines: list[AdditiveSite] = [job.engine for job in trained]
+def _engine(name: str, data: PrivateData, terms: Additive, result: SiteResult) -> AdditiveSite:
+    """The site's side of the training, made again of its data and of what it remembered: the site may be in another process."""
+    engine = AdditiveSite(data.X, data.y, data.Z, terms, name=name, positions=data.positions)
+    assert result.kept is not None
+    result.kept.restore(engine)
+    return engine
+
+
+def _off(terms: Additive, engines: list[AdditiveSite], result: SiteResult) -> float | None:
     if sum(engine.n_labelled for engine in engines) > MOST_LABELS:
         return None
-    last = trained[0].last
-    assert last is not None
-    assert last[0].targets is not None
-    operator = last[0].columns[0].operator
+    assert result.point is not None
+    assert result.kept is not None
+    operator = result.kept.position.operator
     hypers = [engine.hypers[-1].times(operator.noise, operator.prior) for engine in engines]
     dense = solve_dense([engine.view for engine in engines], hypers, terms.intercept_prior)
     s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
-    x = last[0].targets.values[:, 0]
+    x = result.point.values[:, 0]
     return max(float(np.abs(x[: len(s)] - s).max()), abs(float(x[-1]) - dense.intercept))
 
 
@@ -148,9 +160,9 @@ def _against(result: SimulatedAdditive) -> str:
     return f"{result.off_oracle:.1e} deviations from the dense oracle at most"
 
 
-def run(problem: Problem, printing: Steps, threads: int, *, as_json: bool) -> int:
+def run(problem: Problem, printing: Steps, threads: int, carry: Carry, *, as_json: bool) -> int:
     """`coreg-sim run --objective additive`; the exit code."""
-    result = simulate(problem, Additive(), printing, threads)
+    result = simulate(problem, Additive(), printing, threads, carry)
     errors, alone = held_out(problem, result.own), held_out(problem, result.alone)
     if as_json:
         print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})
@@ -166,10 +178,10 @@ def run(problem: Problem, printing: Steps, threads: int, *, as_json: bool) -> in
     return exit_code(result.outcome)
 
 
-def compare(problem: Problem, threads: int, *, as_json: bool) -> int:
+def compare(problem: Problem, threads: int, carry: Carry, *, as_json: bool) -> int:
     """`coreg-sim compare --objective additive`; the exit code."""
     results = {
-        tolerance: simulate(problem, Additive(final_tolerance=tolerance), threads=threads)
+        tolerance: simulate(problem, Additive(final_tolerance=tolerance), threads=threads, carry=carry)
         for tolerance in (Additive().final_tolerance, 1e-10)
     }
     if as_json:

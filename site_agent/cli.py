@@ -1,6 +1,7 @@
 """coreg-agent: parse, build, run, and name the next step. Everything else is in other rooms."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -183,6 +184,10 @@ def predict(
         Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
     ] = Path("predictions.csv"),
     id_column: Annotated[str | None, typer.Option("--id", help="A column to copy beside each prediction.")] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", help="Also low and high, between which so many of 100 new labels should lie: 90."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score new records inside the organisation; needs no coordinator and no network.
@@ -196,8 +201,14 @@ def predict(
     table = read_table(data)
     predictions = loaded.predict(table)
     ids = None if id_column is None else table.ids(id_column)
-    write_predictions(output, predictions, ids=ids, id_column=id_column)
+    ends: dict[str, Any] = {}
+    if interval is not None:
+        ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
+    write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
     notes = loaded.preprocessing.notes_on(table)
+    if loaded.target in table.columns:
+        could = f"coreg-agent evaluate --model {model} --data {data}"
+        notes = (*notes, f"{data} has a column {loaded.target!r}: `{could}` says how far predictions are from it")
     if as_json:
         told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
         print_json(told)
@@ -244,6 +255,73 @@ def score_command(
     else:
         watcher.note(f"no scores for this site; {sent} numbers left this machine, as {scored.ledger} has it")
     raise typer.Exit(exit_code(outcome))
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        list[Path], typer.Option("--model", help="A model file; repeatable, the first is the one compared with.")
+    ],
+    data: Annotated[Path, typer.Option("--data", help="Labelled records that no model has seen: CSV or Parquet.")],
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="The errors and their intervals as a picture (SVG).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Errors of this site's models on its own labelled records, with intervals, beside each other; nothing leaves.
+
+    Intervals hold 95 of 100, from drawing rows again, the same for every model, so that small differences of two models show.
+    """
+    from site_agent.evaluate import evaluate, lines, picture
+
+    found = evaluate(model, data)
+    if plot is not None:
+        picture(found, plot)
+    if as_json:
+        rows = [
+            {"model": name, "mean_absolute": found.mean_absolute[name], **asdict(compared)}
+            for name, compared in found.models.items()
+        ]
+        print_json(
+            {"event": "evaluated", "target": found.target, "rows": found.rows, "models": rows, "notes": found.notes}
+        )
+        return
+    for text in found.notes:
+        typer.echo(text, err=True)
+    typer.echo(f"root mean square error of {found.target} on {found.rows} rows, with 95 % intervals")
+    for line in lines(found):
+        typer.echo(line)
+    if plot is not None:
+        typer.echo(f"picture: {plot}")
+
+
+@app.command()
+def report(
+    model: Annotated[
+        list[Path], typer.Option("--model", help="A model of this site's; repeatable, for its runs' findings.")
+    ],
+    plot: Annotated[Path | None, typer.Option("--plot", help="The errors as a picture (SVG).")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Does joining pay here? What this site's runs found from its own labels: a table, a picture, a recommendation.
+
+    A path of couplings finds it for the agreement, a plan with forecast = true for learning and for scoring together. Every
+    figure is of labels that neither the model nor a choice about it has seen (nested folds).
+    """
+    from site_agent.findings import lines, sentences
+    from site_agent.report import picture
+    from site_agent.report import report as reported
+
+    found = reported(model)
+    if plot is not None:
+        picture(found, plot, "error on own labels, left out in folds (± one standard error)")
+    if as_json:
+        print_json({"event": "report", **found, "recommendation": sentences(found)})
+        return
+    for line in [*lines(found), *sentences(found)]:
+        typer.echo(line)
+    if plot is not None:
+        typer.echo(f"picture: {plot}")
 
 
 @app.command("ledger")

@@ -18,7 +18,7 @@ _WORDS = {
     Ask.SMOOTHED: "this site's reading of a vector that the coordinator chose, for the certificate: no label",
     Ask.GRADIENT: "two numbers for the certificate: the size of a gradient, and of this site's features",
     Ask.JOINT: "how well scoring together predicts this site's left-out labels: a number a trial and fold",
-    Ask.FORECAST: "squared errors on left-out labels, joined and alone",
+    Ask.FORECAST: "squared errors on left-out labels, joined and alone, how many labels, and which model serves this site best",
     Ask.TOGETHER: "what this site's model says of each instance that is scored together: its part of the score",
     Ask.MODEL: "nothing: the site was told the point that its model is taken at",
 }

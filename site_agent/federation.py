@@ -34,6 +34,7 @@ from coreg_core.views import View
 from site_agent.data.private import PrivateData
 from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
+from site_agent.jobs.factoring import FACTOR_MEMORY
 from site_agent.jobs.remembered import Remembered, SiteResult
 from site_agent.jobs.scoring import Batch, ScoringJob
 from site_agent.jobs.training import Training
@@ -77,6 +78,10 @@ class Terms:
         what was written down of this plan and run on the instances of that digest.
     residuals
         what may go out beyond smoothed residuals, under the additive objective.
+    tells_forecast
+        whether this site's errors on left-out labels, and which model serves it, go into the federation's sums.
+    factor_memory
+        GiB of factors that a path of couplings may keep in the exact form.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -84,6 +89,8 @@ class Terms:
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
+    tells_forecast: bool = True
+    factor_memory: float = FACTOR_MEMORY
 
 
 class Site:
@@ -155,10 +162,11 @@ class Site:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                return training.begin(plan, terms, data, pin_threads, remembered, most)
+                memory = self._terms.factor_memory
+                return training.begin(plan, terms, data, pin_threads, remembered, most, memory)
             case Additive() as terms, PrivateData() as data:
-                residuals = self._terms.residuals
-                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, residuals)
+                rules = (self._terms.residuals, self._terms.tells_forecast)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
             case Scoring() as terms, Batch() as batch:
                 return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most)
             case Scoring(), _:

@@ -124,6 +124,8 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         pin_threads,
         lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
         policy.residuals,
+        policy.disclose_forecast,
+        policy.factor_memory,
     )
     site = Site(name, d, terms, release())
 

@@ -27,6 +27,7 @@ from coreg_core.additive.model import Expansion
 from coreg_core.additive.spread import Spread
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.judgement.intervals import conformal_factor
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.views import KernelExpansion
 from coreg_wire.files import write_whole
@@ -65,7 +66,8 @@ class Intervals:
 class SiteModel:
     """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one.
 
-    ``mean_on_shared`` is the mean of what it says of the shared instances, as far as scoring together needs it.
+    ``mean_on_shared`` is the mean of what it says of the shared instances, as far as scoring together needs it; ``found`` what
+    its run found of whether joining pays (`findings`).
     """
 
     function: KernelExpansion | Expansion
@@ -81,6 +83,7 @@ class SiteModel:
     mean_on_shared: float | None = None
     joint: Joint | None = None
     intervals: Intervals | None = None
+    found: dict[str, Any] | None = None
 
     @property
     def objective(self) -> str:
@@ -96,6 +99,27 @@ class SiteModel:
             the table lacks a column, by name, or holds a cell that is no number.
         """
         return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+
+    def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
+        """f(x) ± q d(x): where so many of a hundred new labels should lie; q from rows that own folds left out.
+
+        Raises
+        ------
+        BadData
+            the table lacks a column; or the model keeps nothing to make intervals of.
+        UsageError
+            a coverage that is none, or too few labels for it.
+        """
+        if self.intervals is None:
+            raise BadData(
+                "this model keeps nothing to make intervals of: its run had no forecast = true (additive objective), the site "
+                "had too few labels for folds, or it is the model alone."
+            )
+        ratios = self.intervals.ratios
+        q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
+        half = q * self.intervals.spread.deviations(self.preprocessing.transform(table)) * self.divisor
+        middle = self.predict(table)
+        return middle - half, middle + half
 
     def part(self, table: Table) -> Arr:
         """What this site says when all score together, in the target's units: h_v(x), or f_v(x) of agreeing models.
@@ -150,6 +174,8 @@ def save_model(path: Path, model: SiteModel) -> None:
         "plan": model.plan,
         "contains_records": any(contains_records(f) for f in functions),
     }
+    if model.found is not None:
+        meta["found"] = model.found
     if model.mean_on_shared is not None:
         meta["mean_on_shared"] = model.mean_on_shared
     if model.joint is not None:
@@ -262,6 +288,7 @@ def load_model(path: Path) -> SiteModel:
             preprocessing=Preprocessing.from_json(meta["preprocessing"]),
             divisor=meta["scale"],
             mean_on_shared=meta.get("mean_on_shared"),
+            found=meta.get("found"),
             joint=_joint_of(meta, arrays),
             intervals=_intervals_of(meta, arrays),
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},

@@ -5,8 +5,10 @@ Knows files and results; no connection. A model of an earlier run that stands in
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.model import SiteModel as AdditiveModels
@@ -15,9 +17,10 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement.losses import estimate
 from coreg_core.plan import Agreement
 from coreg_core.views import KernelExpansion, Solution
+from site_agent import findings
 from site_agent.data.prepare import Prepared
-from site_agent.jobs.remembered import SiteResult
-from site_agent.model_file import Joint, SiteModel, load_model, save_model
+from site_agent.jobs.remembered import Judged, SiteResult
+from site_agent.model_file import Intervals, Joint, SiteModel, load_model, save_model
 
 
 @dataclass(frozen=True)
@@ -81,18 +84,24 @@ class Models:
         self, path: Path, result: SiteResult, solution: Solution, coupling: float, note: Callable[[str], None]
     ) -> Path:
         mean = float(solution.prediction.mean()) * result.divisor + result.shift if len(solution.prediction) else None
-        return self._save(path, result, solution.function, coupling, note, mean_on_shared=mean)
+        return self._save(
+            path, result, solution.function, coupling, note, Kept(mean_on_shared=mean, found=_of_path(result))
+        )
 
     def _write_additive(
         self, result: SiteResult, models: AdditiveModels, note: Callable[[str], None]
     ) -> tuple[Path, ...]:
         for finding in result.findings:
             note(finding)
-        # A part is centred over the shared instances, so its mean there is 0.
-        joint = Joint(models.part, models.intercept)
-        paths = [self._save(self.output, result, models.own, None, note, mean_on_shared=0.0, joint=joint)]
+        kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
+        if judged is not None:  # a part is centred over the shared instances, so its mean there is 0
+            found = findings.of_training(judged, judged.verdict.labels)
+            for text in [*findings.lines(found), *findings.sentences(found)]:
+                note(text)
+            kept = replace(kept, found=found, intervals=_intervals(judged))
+        paths = [self._save(self.output, result, models.own, None, note, kept)]
         if models.alone is not None:
-            paths.append(self._save(self.alone_path, result, models.alone, None, note))
+            paths.append(self._save(self.alone_path, result, models.alone, None, note, Kept()))
         return tuple(paths)
 
     def _save(
@@ -102,14 +111,13 @@ class Models:
         function: KernelExpansion | Expansion,
         coupling: float | None,
         note: Callable[[str], None],
-        mean_on_shared: float | None = None,
-        joint: Joint | None = None,
+        kept: "Kept",
     ) -> Path:
         assert result.plan is not None
         run = result.plan.run
         try:
-            if (kept := set_aside(path, run)) is not None:
-                note(f"{path} was the model of an earlier run; it is kept as {kept}")
+            if (aside := set_aside(path, run)) is not None:
+                note(f"{path} was the model of an earlier run; it is kept as {aside}")
         except BadData:  # a path of couplings goes to names that nobody could look at before the plan came
             elsewhere = free_name(path, run)
             note(f"{path} is no model of coreg, and stays as it is: the model goes to {elsewhere}")
@@ -125,11 +133,38 @@ class Models:
             stop=result.outcome.name,
             coupling=coupling,
             plan=result.plan.to_dict(),
-            mean_on_shared=mean_on_shared,
-            joint=joint,
+            mean_on_shared=kept.mean_on_shared,
+            joint=kept.joint,
+            intervals=kept.intervals,
+            found=kept.found,
         )
         save_model(path, model)
         return path
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a model file keeps beside the function, for scoring together, for intervals, and for the report."""
+
+    mean_on_shared: float | None = None
+    joint: Joint | None = None
+    intervals: Intervals | None = None
+    found: findings.Found | None = None
+
+
+def _intervals(judged: Judged) -> Intervals | None:
+    """Ratios of errors to stated deviations at rows that folds left out; none without folds."""
+    rows = judged.left_out
+    if judged.spread is None or rows is None or not len(rows.rows):
+        return None
+    return Intervals(judged.spread, np.sort(np.abs(rows.labels - rows.own) / rows.deviation))
+
+
+def _of_path(result: SiteResult) -> findings.Found | None:
+    choice = result.choice
+    if choice is None or 0.0 not in result.couplings:
+        return None
+    return findings.of_path(choice, choice.left_out[result.couplings.index(0.0)], result.divisor)
 
 
 def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from coreg_core.errors import UsageError
 from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_wire.toml_file import read_toml
 from site_agent.federation import most_questions
+from site_agent.jobs.factoring import FACTOR_MEMORY
 
 
 class Policy(BaseModel):
@@ -28,6 +29,8 @@ class Policy(BaseModel):
     relative_coupling_max: float = Field(default=100.0, ge=0)
     most_couplings: int = Field(default=64, ge=1)
     most_threads: int = Field(default=64, ge=1)
+    # GiB of Cholesky factors, one for each coupling of a path in the exact form; one factor is always granted.
+    factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
     # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
     most_questions: int | None = Field(default=None, ge=1)
     # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
@@ -44,6 +47,8 @@ class Policy(BaseModel):
     grouped_at_least: int | None = Field(default=None, ge=3)
     # ... labels may go out.
     open_residuals: bool = False
+    # Squared errors on left-out labels, joined and alone, and which model serves this site, as parts of the federation's sums.
+    disclose_forecast: bool = True
     # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
     scoring: bool = False
 

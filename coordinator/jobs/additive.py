@@ -6,12 +6,17 @@ is taken up. Knows plans, that schedule and messages; nothing of sessions, timer
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+from jaxtyping import Float64
 
+from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Answer
+from coreg_core.additive.exchange import Ask as Kind
+from coreg_core.additive.forecast import Forecast, ForecastState
 from coreg_core.additive.questions import answer_shape
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training, TrainingState
@@ -19,7 +24,6 @@ from coreg_core.arrays import Arr
 from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress, column_norms
 
 _WORDS = {
@@ -40,6 +44,27 @@ _REASONS = {
     Outcome.MAX_ROUNDS: "the final solve reached max_rounds; raise it, or loosen final_tolerance.",
     Outcome.STAGNATED: "the verified residual no longer falls; loosen final_tolerance.",
 }
+
+
+# Of FORECAST: squared errors joined and alone, labels; then how many sites are best served alone, joined, scored together.
+TOLD = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Forecasting:
+    """A training that has ended, and its folds after it."""
+
+    training: TrainingState
+    folds: ForecastState
+    told: Float64[Arr, " t"]
+
+    @property
+    def score(self) -> Float64[Arr, "m 1"]:
+        """Of the training."""
+        return self.training.score
+
+
+State: TypeAlias = TrainingState | Forecasting
 
 
 @dataclass(frozen=True)
@@ -71,8 +96,10 @@ class AdditiveComputation:
         """The state that was written down."""
         return TrainingState.from_arrays(arrays)
 
-    def question(self, state: TrainingState, question: int, attempt: int) -> tuple[Inquiry, int | None]:
+    def question(self, state: State, question: int, attempt: int) -> tuple[Inquiry, int | None]:
         """What the training asks next, of every site. TRACES always carry the probes' sum, so no site has to keep a vector."""
+        if isinstance(state, Forecasting):
+            return Inquiry.of(self.plan.run, question, attempt, self._folds(state).query(state.folds)), None
         asked = self.training.query(state)
         if Phase(state.phase) is Phase.TRACES:
             asked = type(asked)(
@@ -80,15 +107,20 @@ class AdditiveComputation:
             )
         return Inquiry.of(self.plan.run, question, attempt, asked), None
 
+    def _folds(self, state: Forecasting) -> Forecast:
+        return Forecast.of(self.training.terms, state.training)
+
     def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
         """No question is one of another membership's."""
         return False
 
-    def fault(self, state: TrainingState, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:
+    def fault(self, state: State, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:
         """Why this answer cannot be used, without the site's name."""
         if not (isinstance(ask, Inquiry) and isinstance(answer, Share)):
             return "another kind of answer than the one that was asked for."
         shape, scalars = answer_shape(self.training.terms, len(state.score), ask.asked())
+        if ask.kind is Kind.FORECAST:
+            scalars = TOLD
         vectors = answer.values
         found = (0, 0) if vectors is None else vectors.shape
         if found != shape or len(answer.scalars) != scalars:
@@ -100,7 +132,7 @@ class AdditiveComputation:
             return f"NaN or infinity in its answer to question {ask.question}. Check its features."
         return None
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: TrainingState) -> StepTaken:
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: State) -> StepTaken:
         """The record of the answers' sum, taken in the order given."""
         shares = [answer.answer() for answer in answers if isinstance(answer, Share)]
         total = shares[0]
@@ -110,12 +142,14 @@ class AdditiveComputation:
         scalars = tuple(total.scalars.tolist())
         return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(shares), scalars, self.phase(state))
 
-    def phase(self, state: TrainingState) -> str:
+    def phase(self, state: State) -> str:
         """Which part of the training the open question belongs to, in words."""
+        if isinstance(state, Forecasting):
+            return "forecast"
         phase = Phase(state.phase)
         return f"tuning {state.step + 1}" if phase in (Phase.SOLVE, Phase.TRACES) else _WORDS[phase]
 
-    def step(self, state: TrainingState, taken: StepTaken) -> TrainingState:
+    def step(self, state: State, taken: StepTaken) -> State:
         """The state after that sum.
 
         Raises
@@ -124,7 +158,16 @@ class AdditiveComputation:
             no site has a label.
         """
         vectors = NOTHING if taken.total is None else taken.total.values
-        return self.training.step_with(state, Answer(vectors, np.array(taken.scalars, dtype=np.float64)))
+        scalars = np.array(taken.scalars, dtype=np.float64)
+        if isinstance(state, Forecasting):
+            if self._folds(state).query(state.folds).ask is Kind.FORECAST:
+                state, scalars = replace(state, told=scalars), scalars[:3]
+            return replace(state, folds=self._folds(state).step_with(state.folds, Answer(vectors, scalars)))
+        trained = self.training.step_with(state, Answer(vectors, scalars))
+        if not (self.training.finished(trained) and self.training.terms.forecast):
+            return trained
+        begun = Forecast.of(self.training.terms, trained).start(len(trained.score))
+        return Forecasting(trained, begun, np.zeros(0))
 
     def affine_after(
         self,
@@ -135,12 +178,16 @@ class AdditiveComputation:
         """None is asked again."""
         return known
 
-    def rounds(self, state: TrainingState) -> int:
+    def rounds(self, state: State) -> int:
         """Questions to which vectors were summed."""
+        if isinstance(state, Forecasting):
+            return state.training.rounds + state.folds.rounds
         return state.rounds
 
-    def progress(self, state: TrainingState) -> Progress:
+    def progress(self, state: State) -> Progress:
         """Residual of the labels' column, relative to ‖T(0)‖; the bounds once they are certified."""
+        if isinstance(state, Forecasting):
+            return replace(self.progress(state.training), round=self.rounds(state))
         residual = np.full(1, np.nan)
         if len(state.solves) == 1:
             solve = state.solves[0]
@@ -153,20 +200,36 @@ class AdditiveComputation:
         stops = (self.training.stop(state),)
         return Progress(state.rounds, verified, residual, np.array([found.gap]), np.array([found.score_bound]), stops)
 
-    def outcome(self, state: TrainingState) -> tuple[Outcome, str] | None:
-        """How the training has ended; None while it runs."""
+    def outcome(self, state: State) -> tuple[Outcome, str] | None:
+        """How the training has ended; None while it runs, or its folds do."""
+        if isinstance(state, Forecasting):
+            ended = self.outcome(state.training)
+            assert ended is not None, "folds come after the training"
+            return (ended[0], f"{ended[1]} {forecast_told(state.told)}") if len(state.told) else None
         if not self.training.finished(state):
             return None
         stop = self.training.stop(state)
         assert stop is not None, "a training ends after its final solve"
         return Outcome[stop.name], _REASONS[Outcome[stop.name]]
 
-    def models(self, state: TrainingState) -> FinalTargets | None:
+    def models(self, state: State) -> FinalTargets | None:
         """The point that the sites' models are taken at; there once every site was asked for its own."""
-        if not self.training.finished(state):
+        trained = state.training if isinstance(state, Forecasting) else state
+        if not self.training.finished(trained):
             return None
-        return FinalTargets(np.ascontiguousarray(state.x[None, :, :1]), np.zeros(1))
+        told = tuple(state.told.tolist()) if isinstance(state, Forecasting) else ()
+        return FinalTargets(np.ascontiguousarray(trained.x[None, :, :1]), np.zeros(1), told)
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector]:  # noqa: ARG002
-        """No columns, and the point."""
-        return (), Vector(models.of(0))
+    def told(self, models: FinalTargets, site: int) -> Told:  # noqa: ARG002
+        """No columns, the point, and what the folds came to."""
+        return Told((), Vector(models.of(0)), models.beside)
+
+
+def forecast_told(sums: Float64[Arr, " t"]) -> str:
+    """What FORECAST summed to, in a sentence for the coordinator's operator; the sites' own figures stay with them."""
+    joined, alone, rows, apart, own, together = sums.tolist()
+    if not (rows and alone > 0.0):
+        return "forecast: no site told one."
+    change = 100.0 * (np.sqrt(joined / alone) - 1.0)
+    served = f"own labels serve {apart:.0f} sites best alone, {own:.0f} joined, {together:.0f} scored together"
+    return f"forecast: error {change:+.1f} % over {rows:.0f} left-out labels; {served}."

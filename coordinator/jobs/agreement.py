@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
@@ -145,8 +146,8 @@ class AgreementComputation:
         """What the sites' models answer to; None where no round was verified."""
         return self.schedule.models(state)
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector]:
+    def told(self, models: FinalTargets, site: int) -> Told:
         """Columns and targets of `Finished`, for the site at that position."""
         if len(models.weights) != len(self.couplings):
             raise UsageError("these models are of another plan.")
-        return self._columns(models.weights), Vector(models.of(site))
+        return Told(self._columns(models.weights), Vector(models.of(site)))

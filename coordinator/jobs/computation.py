@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from coordinator.jobs.additive import AdditiveComputation
 from coordinator.jobs.agreement import AgreementComputation
 from coordinator.jobs.scoring import ScoringComputation
+from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
 from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Additive, Agreement, Plan, Scoring
-from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
 
@@ -92,8 +92,8 @@ class Computation(Protocol):
         """What the sites' models answer to."""
         ...
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector | None]:
-        """What `Finished` says of the models to the site at that position; None where it is told nothing."""
+    def told(self, models: FinalTargets, site: int) -> Told:
+        """What `Finished` says of the models to the site at that position."""
         ...
 
 

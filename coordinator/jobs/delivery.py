@@ -63,8 +63,9 @@ def send_end(reaction: Reaction, site: str) -> None:
         reaction.send(site, Finished(reaction.run.name, outcome, reason))
         return
     assert recorded.computation is not None, "models before any membership"
-    columns, targets = recorded.computation.told(models, recorded.participants.index(site))
-    reaction.send(site, Finished(reaction.run.name, outcome, reason, columns, targets))
+    told = recorded.computation.told(models, recorded.participants.index(site))
+    finished = Finished(reaction.run.name, outcome, reason, told.columns, told.targets, told.forecast)
+    reaction.send(site, finished)
 
 
 def fetched(reaction: Reaction, site: str) -> None:

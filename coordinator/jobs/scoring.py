@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Question
 from coreg_core.additive.exchange import Ask as Kind
@@ -17,7 +18,6 @@ from coreg_core.arrays import Arr
 from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
-from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
 
@@ -116,7 +116,7 @@ class ScoringComputation:
         """The sum; whoever gets it adds what it knows."""
         return FinalTargets(np.ascontiguousarray(state.scores[None]), np.zeros(1)) if state.scores.shape[1] else None
 
-    def told(self, models: FinalTargets, site: int) -> tuple[tuple[Column, ...], Vector | None]:
+    def told(self, models: FinalTargets, site: int) -> Told:
         """The sum, for those who may have it."""
         may = self.terms.receivers or self.plan.sites
-        return (), Vector(models.of(0)) if self.plan.sites[site] in may else None
+        return Told((), Vector(models.of(0)) if self.plan.sites[site] in may else None)

@@ -16,7 +16,7 @@ from coreg_core.additive.exchange import Ask
 from coreg_core.additive.questions import Position
 from coreg_core.additive.site import AdditiveSite
 
-_SHAPES = {"units": (-1,), "smoother": (-1,), "hypers": (-1, 2), "traces": (-1, 4)}
+_SHAPES = {"units": (-1,), "smoother": (-1,), "hypers": (-1, 2), "traces": (-1, 4), "folds": (-1, 3)}
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,4 @@ class SiteMemory:
     def from_json(cls, plain: Mapping[str, Any]) -> "SiteMemory":
         """The inverse of `to_json`."""
         ask, *rest = plain["position"]
-        return cls(Position(Ask[ask], *rest), {name: plain[name] for name in _SHAPES})
+        return cls(Position(Ask[ask], *rest), {name: plain.get(name, []) for name in _SHAPES})

@@ -16,9 +16,11 @@ from coreg_core.additive.block_gmres import direction_columns
 from coreg_core.additive.exchange import Ask, Column, Operator, Question
 from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive, tries_grid
 
-Solve: TypeAlias = Literal["none", "tuning", "grid", "final"]
+Solve: TypeAlias = Literal["none", "tuning", "grid", "final", "forecast"]
 # Questions beside the solves: LABELS, SPREAD, SCORE, SMOOTHER; JOINT; SMOOTHED, GRADIENT, MODEL.
 _BESIDE = 8
+# Of a forecast: SCORE, SMOOTHER, FORECAST.
+_FORECAST = 3
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,15 @@ class Position:
 def most_questions(terms: Additive) -> int:
     """How many questions of one run a site answers at most, twice what an undisturbed training can ask (as for the agreement)."""
     solves = terms.tuning_steps + 1 + tries_grid(terms)
-    return 2 * (solves * (terms.max_rounds + 1) + terms.tuning_steps + _BESIDE)
+    forecast = terms.max_rounds + 1 + _FORECAST if terms.forecast else 0
+    return 2 * (solves * (terms.max_rounds + 1) + terms.tuning_steps + _BESIDE + forecast)
 
 
 def position_after(terms: Additive, question: Question) -> Position:
     """Where the training stands once this question is answered."""
     operator = question.columns[0].operator if question.columns else Operator()
     at = Position(question.ask, _solve_of(terms, question), question.step)
-    last = question.ask in (Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL) or at.solve == "final"
+    last = question.ask in (Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL) or at.solve in ("final", "forecast")
     return replace(at, noise=operator.noise, prior=operator.prior) if last else at
 
 
@@ -70,7 +73,7 @@ def question_fault(terms: Additive, n_unlabelled: int, before: Position | None, 
         after = "at the beginning" if before is None else f"after {_told(before)}"
         return f"{_told(here)}, which is not what comes {after}."
     operator = before.operator if before is not None and here.ask is not Ask.FIXED_POINT else here.operator
-    if before is not None and before.solve == "final":
+    if before is not None and before.solve in ("final", "forecast"):
         operator = before.operator
     return (
         _part_fault(before, here, question)
@@ -86,12 +89,19 @@ def grid_columns(terms: Additive) -> tuple[Column, ...]:
     return tuple(Column(operator=Operator(fold, False, noise, prior)) for noise, prior, fold in grid)
 
 
+def forecast_columns(terms: Additive, operator: Operator) -> tuple[Column, ...]:
+    """The columns of a forecast, one a fold, chosen again there; ``operator`` is the final solve's."""
+    return tuple(Column(operator=Operator(fold, True, operator.noise, operator.prior)) for fold in range(terms.folds))
+
+
 def _told(at: Position) -> str:
     solve = "" if at.solve == "none" else f" of the {at.solve} solve"
     return f"a question {at.ask.name}{solve} at step {at.step}"
 
 
 def _solve_of(terms: Additive, question: Question) -> Solve:
+    if any(column.operator.refit for column in question.columns):
+        return "forecast"
     if question.ask is not Ask.FIXED_POINT:
         return "none"
     if any(column.operator.fold is not None for column in question.columns):
@@ -112,7 +122,16 @@ def _following(terms: Additive, before: Position | None) -> list[tuple[Ask, Solv
             return (Ask.FIXED_POINT, "tuning", step)
         return grid if tries_grid(terms) else final
 
+    folds: tuple[Ask, Solve, int] = (Ask.FIXED_POINT, "forecast", last)
     match before.ask, before.solve:
+        case Ask.MODEL, _:
+            return [(Ask.SCORE, "forecast", 0)] if terms.forecast else []
+        case Ask.SCORE, "forecast":
+            return [(Ask.SMOOTHER, "forecast", 0)]
+        case Ask.SMOOTHER, "forecast":
+            return [folds]
+        case Ask.FIXED_POINT, "forecast":
+            return [folds, (Ask.FORECAST, "forecast", last)]
         case Ask.LABELS, _:
             return [(Ask.SPREAD, "none", 0)]
         case Ask.SPREAD, _:
@@ -144,7 +163,7 @@ def _part_fault(before: Position | None, here: Position, question: Question) -> 
         goes_on = before is not None and (before.ask, before.solve, before.step) == (here.ask, here.solve, here.step)
         wanted = "linear" if goes_on else "affine"
     else:
-        wanted = "affine" if here.ask in (Ask.TRACES, Ask.JOINT, Ask.MODEL) else "linear"
+        wanted = "affine" if here.ask in (Ask.TRACES, Ask.JOINT, Ask.MODEL, Ask.FORECAST) else "linear"
     if question.part != wanted:
         return f"{_told(here)} with part {question.part!r}, where it is {wanted!r}: labels would be told once more."
     return None
@@ -157,6 +176,9 @@ def _columns_fault(terms: Additive, here: Position, question: Question, operator
     match here.ask, here.solve:
         case ((Ask.LABELS | Ask.SPREAD), _):
             good = not question.columns
+        case _, "forecast":
+            every = forecast_columns(terms, operator)
+            good = _in_order(every, question) if here.ask is Ask.FIXED_POINT else question.columns == every
         case ((Ask.SCORE | Ask.SMOOTHER), _):
             good = question.columns == (Column(),)
         case Ask.TRACES, _:
@@ -164,10 +186,7 @@ def _columns_fault(terms: Additive, here: Position, question: Question, operator
         case Ask.JOINT, _:
             good = question.columns == grid_columns(terms)
         case _, "grid":
-            # Members that are done are asked no more, the others in their order; s and q of a direction go apart.
-            twice = 1 if question.part == "affine" else 2
-            asked = iter([column for column in grid_columns(terms) for _ in range(twice)])
-            good = all(column in asked for column in question.columns)
+            good = _in_order(grid_columns(terms), question)
         case _:
             if not (operator == Operator() or allowed):
                 return (
@@ -182,6 +201,13 @@ def _columns_fault(terms: Additive, here: Position, question: Question, operator
                 good = question.columns == every[:1]
     wide = here.ask in (Ask.LABELS, Ask.SPREAD) or question.columns
     return None if good and wide else f"{_told(here)} with columns that these terms never ask together."
+
+
+def _in_order(every: tuple[Column, ...], question: Question) -> bool:
+    """Members that are done are asked no more, the others in their order; s and q of a direction go apart."""
+    twice = 1 if question.part == "affine" else 2
+    asked = iter([column for column in every for _ in range(twice)])
+    return all(column in asked for column in question.columns)
 
 
 def _shape_fault(m: int, question: Question) -> str | None:
@@ -210,6 +236,8 @@ def _scalars_fault(here: Position, question: Question) -> str | None:
         Ask.GRADIENT: (0.0, 0.0),
     }
     wanted = least.get(here.ask, ())
+    if here.ask is Ask.SMOOTHER:
+        wanted = wanted * len(question.columns)
     if here.ask is Ask.FIXED_POINT and question.part == "affine" and here.step:
         wanted = (np.finfo(float).tiny,)
     good = len(question.scalars) == len(wanted)
@@ -229,7 +257,7 @@ def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tupl
         case Ask.SCORE:
             return (m, k), k
         case Ask.SMOOTHER:
-            return (m, terms.probes), 0
+            return ((0, 0) if question.columns[0].operator.refit else (m, terms.probes)), 0
         case Ask.FIXED_POINT:
             return question.targets.shape, 0
         case Ask.TRACES:

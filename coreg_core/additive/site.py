@@ -230,7 +230,7 @@ class AdditiveSite:
         return self._settings[None].smoother if None in self._settings else None
 
     def to_arrays(self) -> dict[str, Arr]:
-        """What a training has told this site so far, for its own disk: a few numbers, and Q_E. Folds are asked again."""
+        """What a training has told this site so far, for its own disk: a few numbers, and Q_E."""
         chosen = self.smoother
         return {
             "units": np.array(self._units if None in self._settings else []),
@@ -238,7 +238,14 @@ class AdditiveSite:
             "hypers": np.array([[h.noise, h.prior] for h in self._hypers]).reshape(-1, 2),
             "traces": np.array([[t.weight, t.gamma, t.residual, t.kappa] for t in self._traces]).reshape(-1, 4),
             "probe_sum": self._probe_sum,
+            "folds": np.array(self._chosen_in_folds()).reshape(-1, 3),
         }
+
+    def _chosen_in_folds(self) -> list[list[float]]:
+        """The smoother of each fold of a forecast, once all are chosen."""
+        chosen = [self._settings[fold].smoother for fold in range(self.terms.folds) if fold in self._settings]
+        found = [[float(s.candidate), s.eta, s.r2] for s in chosen if s is not None]
+        return found if len(found) == self.terms.folds else []
 
     def restore(self, arrays: Mapping[str, Arr]) -> None:
         """Be where `to_arrays` was: on the same data and machine, the next answers have the same bits."""
@@ -253,6 +260,10 @@ class AdditiveSite:
         self._set_view(setting)
         self._hypers = [Hyper(noise, prior) for noise, prior in arrays["hypers"].tolist()]
         self._traces = [Traces(*row) for row in arrays["traces"].tolist()]
+        for fold, (candidate, eta, r2) in enumerate(arrays["folds"].tolist() if "folds" in arrays else []):
+            setting = self._begin(fold)
+            setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
+            self._set_view(setting)
 
     # --- getting ready ------------------------------------------------------------------------------------------------
 
@@ -268,16 +279,21 @@ class AdditiveSite:
         self._units = (question.scalars[0], question.scalars[1])
         scores, weights = np.zeros((self._n_unlabelled, len(question.columns))), np.zeros(len(question.columns))
         for j, column in enumerate(question.columns):
-            fold = column.operator.fold
-            setting = _Setting(self._kept(fold))
-            setting.own = self._fit_alone(setting.rows)
+            setting = self._begin(column.operator.fold)
             if setting.own is not None:
-                noise = setting.own.noise
-                setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
                 weights[j] = 1.0 / setting.own.noise
                 scores[:, j] = weights[j] * self._alone_on_shared(setting.own)
-            self._settings[fold] = setting
         return Answer(scores, weights)
+
+    def _begin(self, fold: int | None) -> _Setting:
+        """What follows from the rows that are kept, and the units, alone."""
+        setting = _Setting(self._kept(fold))
+        setting.own = self._fit_alone(setting.rows)
+        if setting.own is not None:
+            noise = setting.own.noise
+            setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
+        self._settings[fold] = setting
+        return setting
 
     def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
         ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
@@ -289,7 +305,9 @@ class AdditiveSite:
 
     def _smooth(self, question: Question) -> Answer:
         for j, column in enumerate(question.columns):
-            setting = self._settings[column.operator.fold]
+            fold = column.operator.fold
+            # A site that came back in between has only what it wrote down, from which a fold begins as it did.
+            setting = self._begin(fold) if fold is not None and fold not in self._settings else self._settings[fold]
             others, weight = question.targets[:, j], question.scalars[j]
             if setting.own is not None:
                 others = others - self._alone_on_shared(setting.own) / setting.own.noise

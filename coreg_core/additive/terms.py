@@ -66,6 +66,9 @@ class Additive:
         ... of the final solve: ‖T(x) − x‖ relative to ‖T(0)‖.
     folds
         of common rows and forecasts.
+    forecast
+        after the training, folds are trained with rows left out at every site at once, so that each site sees what joining
+        brings it.
     max_rounds
         rounds of vectors in one solve.
     memory
@@ -89,6 +92,7 @@ class Additive:
     tolerance: Annotated[float, Gt(0)] = 1e-3
     final_tolerance: Annotated[float, Gt(0)] = 1e-5
     folds: Annotated[int, Ge(2), Le(100)] = 5
+    forecast: bool = False
     max_rounds: Annotated[int, Ge(2), Le(2**31 - 1)] = 200
     memory: Annotated[int, Ge(1)] = 2**30
 
@@ -97,6 +101,10 @@ class Additive:
             raise UsageError(
                 f'residuals="{self.residuals}" reads the others\' sum at labelled rows, which needs rows="common": labelled '
                 "instances among the shared ones."
+            )
+        if self.forecast and self.residuals != "smoothed":
+            raise UsageError(
+                f'forecast=true needs residuals="smoothed", not "{self.residuals}": groups are made once, of all rows.'
             )
         for name in ("intercept_prior", "tolerance", "final_tolerance"):
             value = getattr(self, name)
@@ -118,4 +126,5 @@ def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
     Directions have twice the columns of what is solved for: s and q go apart.
     """
     grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if tries_grid(terms) else 0
-    return 3 * n_unlabelled + 1, 2 * max(1 + terms.probes, grid)
+    folds = terms.folds if terms.forecast else 0
+    return 3 * n_unlabelled + 1, 2 * max(1 + terms.probes, grid, folds)

@@ -19,6 +19,7 @@ from coreg_core.loo import kernel_rule
 from coreg_core.objective import (
     ROUNDING,
     Certificate,
+    consensus_factors,
     consensus_weight,
     disagreement,
     objective,
@@ -304,7 +305,11 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         shift = float(np.linalg.norm(np.array(terms.roundings) * shares + own))
         norms = np.linalg.norm(targets, axis=1)
         noise = ROUNDING * float((norms + sizes + np.linalg.norm(mean)).max(initial=0.0))
-        # g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v); at a common target, with μ_v = 2λM, that is 2μ(t − ȳ) for every view.
+        if weight == mu:
+            residual = float(np.linalg.norm(mean - targets[0])) + noise
+            root, apart = (factor * residual for factor in consensus_factors(mu, bounds))
+            return with_response_error(root, noise, bounds, terms.response_error, shift, apart)
+        # Algorithm 1: g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v).
         gradient = weight * targets - mu * mean + (mu - weight) * predictions
         root = float(np.sqrt(bounds @ (np.linalg.norm(gradient, axis=1) + mu * noise) ** 2))
         return with_response_error(root, noise, bounds, terms.response_error, shift)

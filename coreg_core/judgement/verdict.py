@@ -2,7 +2,8 @@ r"""What a site does with a joined model, and with scoring together, and whose f
 
 - Keep the joined model? Yes, unless its own nested loss exceeds one standard error of the paired difference. A gate on gain > 0
   gives away a seventh of the gain, and plain leave-one-out is worthless as one.
-- Score together? Where own folds of the joint score say that it errs less (rank correlation with what came about 0.8).
+- Score together? Where own folds of the joint score err less than the model alone. Folds have four fifths of the labels, and
+  promise less than comes: docs/benefit.md shows what other limits would have given.
 - Whose forecast? The site's own from 50 labels on; below, the federation's summed one: rank correlations of a site's own figure
   with what came are .15, .24 and .47 at 10, 20 and 50 labels.
 
@@ -78,7 +79,7 @@ def keeps_joined(beside: Paired) -> bool:
 
 def scores_together(beside: Paired) -> bool:
     """Score together: own folds of the joint score err less than the model alone."""
-    return beside.rows > 0 and beside.difference < 0.0
+    return beside.rows > 1 and beside.difference < 0.0
 
 
 def own_choice(beside: Paired | None) -> Choice:

@@ -66,11 +66,13 @@ class Progress:
 class FinalTargets:
     """The models of the last verified round: site v's answers (``targets[v]``, ``weights``), v counted in site order.
 
-    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1.
+    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1. ``beside``: sums that go out with them (the
+    forecast of an additive training).
     """
 
     targets: Float64[Arr, "s m k"]
     weights: Float64[Arr, " k"]
+    beside: tuple[float, ...] = ()
 
     def of(self, site: int) -> Float64[Arr, "m k"]:
         """The target of the site at that position."""

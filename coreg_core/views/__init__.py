@@ -44,6 +44,7 @@ def make_view(
     ridge: float,
     *,
     rank_tolerance: float = SPAN_TOLERANCE,
+    n_weights: int = 1,
 ) -> View:
     """Factor a site's data once.
 
@@ -63,6 +64,8 @@ def make_view(
         ν_v > 0.
     rank_tolerance
         relative pivot at or below which a direction of a finite span is cut.
+    n_weights
+        weights that are asked in turn (a λ path): the exact form keeps a factor of (m, m) for each.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
@@ -73,4 +76,4 @@ def make_view(
         # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses the
         # ridge below it where features do not: they are taken where K would leave fewer than half of the digits.
         return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge, exact_span=True)
-    return FunctionSpaceView(kernel, X, y, Z, ridge)
+    return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights)

@@ -32,7 +32,7 @@ class SpectralView:
     $\beta = V^\top Q_X^\top y$;
     $a(t, \mu) = (\beta + \mu C^\top t) / (1 + \mu s^2)$, $\mathrm{respond}(t, \mu) = C\,a(t, \mu)$.
 
-    Memory: one (m, r) array and blocks. Set-up: O(n r² + m r² + m p r).
+    Memory: one (m, r) array, column-major, and blocks. Set-up: O(n r² + m r² + m p r).
 
     Raises
     ------
@@ -59,7 +59,8 @@ class SpectralView:
         Phi_X, tail_X = features(X)
         # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
         Q, R = np.linalg.qr(np.concatenate([Phi_X, root * np.eye(r)]))
-        P = np.empty((len(Z), r))
+        # Held as its transpose, so that P and then C are column-major: a round's two products read one column after another.
+        T = np.empty((r, len(Z)))
         PtP = np.zeros((r, r))
         R = np.asfortranarray(R)
         by_qr = len(Z) * r * r <= _BY_QR
@@ -67,24 +68,34 @@ class SpectralView:
         step = block_rows(len(basis.points))
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
-            P[rows], left = features(Z[rows])
-            # P R = Φ_Z in place: the transpose of a block of P is column-major, as BLAS has it.
-            dtrsm(1.0, R, P[rows].T, trans_a=1, overwrite_b=1)
+            block, left = features(Z[rows])
+            if not block.flags.c_contiguous or np.may_share_memory(block, Z):
+                block = np.array(block, order="C")
+            # P R = Φ_Z, in place: the transpose of a block is column-major, as BLAS has it.
+            dtrsm(1.0, R, block.T, trans_a=1, overwrite_b=1)
+            T[:, rows] = block.T
             tail += float(left.sum())
             if not by_qr:
-                PtP += P[rows].T @ P[rows]
+                PtP += block.T @ block
+        s, V = np.zeros(r), np.eye(r)
         if by_qr:
-            _, s, Vt = np.linalg.svd(np.linalg.qr(P, mode="r")) if len(Z) else (None, np.zeros(0), np.eye(r))
-            self._s2, V = np.zeros(r), np.ascontiguousarray(Vt.T)
-            self._s2[: len(s)] = s * s
+            # C = U diag(s) and not P V: columns of small s then are small themselves, and CᵀC is diag(s²) to the last digit of
+            # each pair. Through P V they carry the rounding of the largest, which the labels' part of a may see whole.
+            if len(Z):
+                outer, triangle = np.linalg.qr(T.T)
+                U, found, Vt = np.linalg.svd(triangle)
+                s[: len(found)], V = found, np.ascontiguousarray(Vt.T)
+                T[: len(found)] = (outer @ (U[:, : len(found)] * found)).T
+                T[len(found) :] = 0.0
+            self._s2 = s * s
         else:
             s2, V = eigh(PtP, driver="evd", check_finite=False)
             self._s2 = np.maximum(s2, 0.0)
+            for start in range(0, len(Z), step):
+                rows = slice(start, start + step)
+                T[:, rows] = V.T @ T[:, rows]
         largest_P = float(np.sqrt(self._s2.sum()))  # Frobenius
-        for start in range(0, len(Z), step):
-            rows = slice(start, start + step)
-            P[rows] = P[rows] @ V
-        self._C = P
+        self._C = T.T
         self._features_X = Phi_X
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
         self._beta = V.T @ (Q[: len(X)].T @ y)
@@ -167,14 +178,17 @@ class SpectralView:
 
     def response_error(self, weight: float) -> float:
         """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, the basis's defect, the factor of P, one query and the cut (docs/mathematics.md)."""
-        nu, mu, b = self._ridge, weight, self.bound()
-        root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(mu))
+        nu, b = self._ridge, self.bound()
+        root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(weight))
         data = 2.0 * (self._off_X + root_mu * self._off_Z * self._seen) / root_nu
         # What the answer itself is off by where no factor moved: ‖δΦ_Z‖ ‖w‖, in units of √b.
         direct = self._off_Z / root_nu / float(np.sqrt(b)) if b > 0.0 else 0.0
-        grown = float(np.sqrt(mu * b)) if self._by_qr else mu * b
-        query = SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
-        return float(data + direct + self._defect + query + self.cut_cost(weight))
+        return float(data + direct + self._defect + self._query_rounding(weight) + self.cut_cost(weight))
+
+    def _query_rounding(self, weight: float) -> float:
+        """Of C a, at ‖a‖ for unit: no function answers so, and agreement carries it √(1 + μb) times over."""
+        grown = float(np.sqrt(weight * self.bound())) if self._by_qr else weight * self.bound()
+        return SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
 
     def cut_cost(self, weight: float) -> float:
         """(√tr tail_X + √(μ tr tail_Z))/√ν, tail(x) = k(x, x) − ‖φ(x)‖²: what every function left out could reach together."""
@@ -225,4 +239,6 @@ class SpectralView:
             np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w))
         )
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
+        # A share of Q is small where f fits its labels; a, whose square is ‖f(X)‖² + ν‖f‖², is not.
+        off += self._query_rounding(weight) * float(np.linalg.norm(a))
         return Solution(function, self._C @ a, local, off)

@@ -12,8 +12,8 @@ r"""One federation: every method's error on test rows, at every site, and what e
 | mean-of-sites, best-site | of the models alone; the one of least leave-one-out error | joint score |
 | pooled, hgb-pooled, extra-trees-pooled | all labelled rows and all columns in one place, which nobody may do | joint score |
 
-"additive" and "together-own-pick" are what a site's verdict makes of these (`outcome`), by rules that need no training. Errors
-are mean squares, in the target's variance. A site without labels stands beside the federation's mean label.
+"additive", "together-own-pick" and "together-else-own" are what a site's verdict makes of these (`outcome`), without training.
+Errors are mean squares, in the target's variance. A site without labels stands beside the federation's mean label.
 Knows one dealt federation.
 """
 

@@ -3,9 +3,10 @@ r"""What came out of a study's federations: changes of errors relative to each s
     change = √(mse / mse alone) − 1, cut at −0.9 and 2         harmed: change > 0.02
 
 A mean is the mean over sets of the mean over a set's sites; a median weighs sets alike; a share of harmed is the mean over sets
-of the share in a set. "additive" is the blended own model where the site's verdict keeps it; "together-own-pick" what the verdict
-on common rows uses: the joint score, the own model of that training, or the model alone. Counted are sites with at least three
-labels that are as they are (not shuffled), in the regimes that `Regime.counted` has. Knows results.
+of the share in a set. "additive" is the blended own model where the site's verdict keeps it; "together-own-pick" the joint score
+where own folds say that it errs less, else the model alone; "together-else-own" the verdict on common rows: else the own model of
+that training. Counted are sites with at least three labels that are as they are (not shuffled), in the regimes that
+`Regime.counted` has. Knows results.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ OWN = (
     "additive", "additive-common", "hgb-alone", "extra-trees-alone",
 )  # fmt: skip
 TOGETHER = (
-    "mean-of-sites", "best-site", "together-private", "together", "together-own-pick", "together-grouped-3", "together-open",
-    "pooled", "hgb-pooled", "extra-trees-pooled",
+    "mean-of-sites", "best-site", "together-private", "together", "together-own-pick", "together-else-own",
+    "together-grouped-3", "together-open", "pooled", "hgb-pooled", "extra-trees-pooled",
 )  # fmt: skip
 
 
@@ -92,13 +93,10 @@ def _seats(key: str, result: dict[str, JSON]) -> Iterator[Seat]:
         }
         own, common = own_choice(_beside(told["own"])), own_choice(_beside(told["common"]))
         change["additive"] = change["additive-blended"] if own is Choice.JOINED else 0.0
-        match score_choice(common, _beside(told["together"])):
-            case Choice.TOGETHER:
-                change["together-own-pick"] = change["together"]
-            case Choice.JOINED:
-                change["together-own-pick"] = change["additive-common"]
-            case Choice.ALONE:
-                change["together-own-pick"] = 0.0
+        score = score_choice(common, _beside(told["together"]))
+        change["together-own-pick"] = change["together"] if score is Choice.TOGETHER else 0.0
+        at = {Choice.TOGETHER: "together", Choice.JOINED: "additive-common"}
+        change["together-else-own"] = change[at[score]] if score in at else 0.0
         yield Seat(name, REGIMES[regime], key, v, told["labels"], told["judged"], told, change)
 
 
@@ -121,6 +119,13 @@ def figure(found: Iterable[Seat], method: str) -> Figure | None:
         float(np.mean([np.mean(np.array(each) > HARM) for each in by_set.values()])),
         len(values),
     )
+
+
+def standard_errors(told: Mapping[str, JSON] | None) -> float | None:
+    """How many standard errors a nested loss is: what rules are about; None where folds said nothing."""
+    if told is None or not told["standard_error"] > 0.0:
+        return None
+    return float(told["difference"] / told["standard_error"])
 
 
 def _by_set(pairs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:

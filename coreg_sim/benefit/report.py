@@ -1,12 +1,13 @@
 """A study in tables, plots and sentences: made from the results, asserted by nobody beforehand (docs/benefit.md)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from coreg_sim.benefit.cell import COVERAGES
-from coreg_sim.benefit.outcome import HARM, OWN, TOGETHER, Seat, figure, rank_correlation
+from coreg_sim.benefit.outcome import HARM, OWN, TOGETHER, Seat, figure, rank_correlation, standard_errors
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
 from coreg_sim.jobs import JSON
 from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
@@ -15,6 +16,13 @@ MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "t
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
 PRICE = ("mean-of-sites", "together-private", "together", "together-grouped-3", "together-open", "pooled")
 LABELS = ("n10", "n20", "n50", "n100", "n200")
+# Regimes that are known to be hard, and what is said of them.
+_SAID = {
+    "n10": ("additive", "together-own-pick"),
+    "shuffled50": ("additive", "together-own-pick"),
+    "same50": ("additive", "additive-common", "together-own-pick"),
+    "n200": ("additive", "together-own-pick"),
+}
 _FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
 _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
@@ -24,9 +32,9 @@ def percent(value: float | None) -> str:
     return "" if value is None or not np.isfinite(value) else f"{100 * value:+.1f} %"
 
 
-def share(value: float) -> str:
+def share(value: float, digits: int = 0) -> str:
     """A share."""
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.{digits}f} %"
 
 
 def report(found: Sequence[Seat]) -> Report:
@@ -43,6 +51,7 @@ def report(found: Sequence[Seat]) -> Report:
     tables = [
         _methods("Each site's own model, against the site alone", OWN, groups),
         _methods("Scored together, against the site alone", TOGETHER, groups),
+        _rules(groups),
         _regimes(honest),
         _sets(counted),
         *_calibration([seat for seat in honest if seat.counted]),
@@ -50,7 +59,7 @@ def report(found: Sequence[Seat]) -> Report:
         _losses([seat for seat in honest if seat.judged]),
     ]
     plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
-    return Report(tuple(_findings(groups)), tuple(table for table in tables if table.rows), plots)
+    return Report((*_findings(groups), *_limits(honest)), tuple(table for table in tables if table.rows), plots)
 
 
 def _findings(groups: dict[str, list[Seat]]) -> list[str]:
@@ -60,10 +69,37 @@ def _findings(groups: dict[str, list[Seat]]) -> list[str]:
         sets = len({seat.set for seat in among})
         if own is not None and pick is not None:
             out.append(
-                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed)} of the sites worse by "
+                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites worse by "
                 f"more than {100 * HARM:.0f} %; scored together where own folds say so {percent(pick.mean)}, "
-                f"{share(pick.harmed)} worse."
+                f"{share(pick.harmed, 1)} worse."
             )
+    return out
+
+
+def _limits(found: Sequence[Seat]) -> list[str]:
+    """Where it pays little or not, in sentences."""
+    out = []
+    for regime, methods in _SAID.items():
+        there = [seat for seat in found if seat.judged and seat.labels and seat.regime.name == regime]
+        said = [
+            f"`{method}` {percent(f.mean)} ({share(f.harmed)} harmed)"
+            for method in methods
+            if (f := figure(there, method)) is not None
+        ]
+        if said:
+            out.append(f"{there[0].regime.about}: {', '.join(said)}.")
+    counted = [seat for seat in found if seat.counted]
+    by_set = [
+        (f, name)
+        for name in {s.set for s in counted}
+        if (f := figure([s for s in counted if s.set == name], "additive"))
+    ]
+    if len(by_set) > 1:
+        worst, name = min(by_set, key=lambda each: (-each[0].harmed, each[1]))
+        out.append(
+            f"The set with the largest share of harmed sites by own models is {name}: {share(worst.harmed)}, "
+            f"{percent(worst.mean)} on average."
+        )
     return out
 
 
@@ -71,7 +107,7 @@ def _row(among: Sequence[Seat], method: str) -> tuple[Cell, ...]:
     found = figure(among, method)
     if found is None:
         return ("", "", "")
-    return percent(found.mean), percent(found.median), share(found.harmed)
+    return percent(found.mean), percent(found.median), share(found.harmed, 1)
 
 
 def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[Seat]]) -> Table:
@@ -83,6 +119,25 @@ def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[Seat]]
     ]
     sets = "; ".join(f"{name}: {', '.join(dict.fromkeys(s.set for s in among))}" for name, among in groups.items())
     return Table(title, header, tuple(rows), f"Root mean squared error on test rows; each set counted once. {sets}.")
+
+
+def _rules(groups: dict[str, list[Seat]]) -> Table:
+    """What other limits of the verdict's two rules would have given."""
+    rows: list[tuple[Cell, ...]] = []
+    for what, method, otherwise in (("own", "additive-blended", "joined"), ("together", "together", "together")):
+        for limit in (-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, np.inf):
+
+            def ruled(seat: Seat, what: str = what, method: str = method, limit: float = limit) -> Seat:
+                loss = standard_errors(seat.told[what])
+                used = loss is None or loss <= limit
+                return replace(seat, change={"rule": seat.change[method] if used else 0.0})
+
+            cells = [_row([ruled(seat) for seat in among], "rule") for among in groups.values()]
+            name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
+            rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
+    header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
+    note = "Of a site's nested loss beside its model alone. The product's are 1 for its own model, and 0 for scoring together."
+    return Table("Other rules", header, tuple(rows), note)
 
 
 def _places(found: Sequence[Seat]) -> dict[str, list[Seat]]:
@@ -168,6 +223,29 @@ def bins(
     return out
 
 
+def calibration(found: Sequence[Seat]) -> dict[str, JSON]:
+    """What the product says of forecasts (`coreg_core.judgement.calibration`): plain numbers, None for no end.
+
+    A band without a site goes to the next one: whatever is forecast has its like.
+    """
+    by, out = correlations(found), {}
+    for what, _, method in FORECASTS:
+        there = bins(found, what, method, _edges(what))
+        ends = [None, *(band[1] for band in there[:-1]), None]
+        out[what] = {
+            "correlation": {n: None if value is None else round(value, 3) for n, value in by[what].items()},
+            "bands": [
+                [low, high, sites, round(median, 4), round(harmed, 4)]
+                for (low, high), (_, _, sites, median, harmed) in zip(pairwise(ends), there, strict=True)
+            ],
+        }
+    return out
+
+
+def _edges(what: str) -> tuple[float, ...]:
+    return _R2_BINS if what == "r2" else _FORECAST_BINS
+
+
 def _calibration(found: Sequence[Seat]) -> list[Table]:
     by = correlations(found)
     header = ("forecast", "10 labels", "20", "50", "100", "200", "all")
@@ -185,11 +263,10 @@ def _calibration(found: Sequence[Seat]) -> list[Table]:
         )
     ]
     for what, about, method in FORECASTS:
-        edges = _R2_BINS if what == "r2" else _FORECAST_BINS
         name: Callable[[float], str] = (lambda x: f"{x:.1f}") if what == "r2" else (lambda x: f"{100 * x:+.0f} %")
         rows = [
             (_between(low, high, name), sites, percent(median), share(harmed))
-            for low, high, sites, median, harmed in bins(found, what, method, edges)
+            for low, high, sites, median, harmed in bins(found, what, method, _edges(what))
         ]
         title = f"What came where {about.partition(' (')[0]} said"
         tables.append(Table(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))

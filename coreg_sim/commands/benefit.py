@@ -36,7 +36,7 @@ def benefit(
 ) -> None:
     """Deal federations from real tables, and set every method beside each site alone: gains, losses, forecasts."""
     from coreg_sim.benefit.outcome import headline, seats  # scikit-learn and polars take a second to import
-    from coreg_sim.benefit.report import correlations, report
+    from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, study
     from coreg_sim.papers.report import show_tables, waiting
 
@@ -61,7 +61,7 @@ def benefit(
             "versions": {name: version(name) for name in ("coreg-federation", "numpy", "scipy", "scikit-learn")},
             "python": platform.python_version(),
             "headline": headline(found),
-            "rank_correlations": correlations(honest),
+            "calibration": calibration(honest),
             "report": asdict(report(found)),
         }
         path = out / f"{stem}.json"

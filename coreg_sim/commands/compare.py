@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Form, Iteration
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
@@ -67,15 +66,15 @@ def compare(
 ) -> None:
     """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge.
 
-    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10, in this process.
+    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10.
     """
     check("form", form, FORMS)
     check("objective", objective_name, OBJECTIVES)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     if objective_name == "additive":
-        if on != "process":
-            raise UsageError("--objective additive is simulated in this process: leave --on ray out.")
-        raise typer.Exit(additive.compare(problem, threads, as_json=as_json))
+        with place(on, address, sites_per_actor) as there:
+            code = additive.compare(problem, threads, there.carry, as_json=as_json)
+        raise typer.Exit(code)
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     within = close_enough(problem, prediction_tolerance)
     iterations = [

@@ -8,7 +8,6 @@ import typer
 from coordinator.driver import Lap
 from coordinator.notices import Left, Notice, QuestionAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
-from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
 from coreg_core.plan import Agreement, Form, Iteration
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
@@ -93,17 +92,16 @@ def run(
 ) -> None:
     """Simulate one federation and watch it converge; exit code 3 when it does not.
 
-    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds) have no meaning, and
-    the sites are in this process.
+    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds) have no meaning.
     """
     check("schedule", schedule, SCHEDULE_NAMES)
     check("form", form, FORMS)
     check("objective", objective_name, OBJECTIVES)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     if objective_name == "additive":
-        if on != "process":
-            raise UsageError("--objective additive is simulated in this process: leave --on ray out.")
-        raise typer.Exit(additive.run(problem, _Printing(as_json=as_json), threads, as_json=as_json))
+        with place(on, address, sites_per_actor) as there:
+            code = additive.run(problem, _Printing(as_json=as_json), threads, there.carry, as_json=as_json)
+        raise typer.Exit(code)
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
     within = close_enough(problem, prediction_tolerance)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from coordinator.transports.in_process import SiteFunction
-from coreg_core.messages import Ask, Finished, FromSite, Hello, ToSite
+from coreg_core.additive.exchange import Ask as Kind
+from coreg_core.additive.memory import SiteMemory
+from coreg_core.messages import Ask, Finished, FromSite, Hello, Inquiry, ToSite
+from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
 from coreg_sim.over_ray.cluster import Cluster
 from site_agent.data.private import PrivateData
@@ -32,12 +35,17 @@ class Told:
     number: tuple[int, int]
     digest: str
     verified: Verified | None
+    kept: SiteMemory | None = None
 
 
-def told(ask: Ask) -> Told:
-    """What is written down of a question that was answered."""
-    verified = Verified(ask.targets.digest, ask.columns) if ask.verifies else None
-    return Told(ask.run, (ask.question, ask.attempt), question_digest(ask), verified)
+def told(ask: Ask | Inquiry, kept: SiteMemory | None = None) -> Told:
+    """What is written down of a question that was answered, and what the site has to remember of the training with it."""
+    number = (ask.question, ask.attempt)
+    if isinstance(ask, Ask):
+        verified = Verified(ask.targets.digest, ask.columns) if ask.verifies else None
+        return Told(ask.run, number, question_digest(ask), verified)
+    verified = Verified(ask.targets.digest, ()) if ask.kind is Kind.MODEL and ask.targets is not None else None
+    return Told(ask.run, number, ask.digest, verified, kept)
 
 
 class Maker(Protocol):
@@ -51,10 +59,11 @@ class Maker(Protocol):
 def make_site(name: str, data: PrivateData, ledger: Sequence[Told]) -> Site:
     """The agent's own; one that comes back recalls what it answered, as its ledger would have it."""
 
-    def recall(plan: Any, _ids_digest: str) -> Remembered:
+    def recall(plan: Plan, _ids_digest: str) -> Remembered:
         mine = [entry for entry in ledger if entry.run == plan.run]
         verified = tuple(entry.verified for entry in mine if entry.verified is not None)
-        return Remembered(len(ledger), {entry.number: entry.digest for entry in mine}, verified[-2:])
+        kept = mine[-1].kept if mine else None
+        return Remembered(len(ledger), {entry.number: entry.digest for entry in mine}, verified[-2:], kept)
 
     return Site(name, data, Terms(pin_threads=pin_threads, recall=recall))
 
@@ -67,6 +76,8 @@ class Answers:
     ----------
     answers
         By site, in the order in which its messages were taken.
+    kept
+        Beside each, what the site has to remember of its training.
     results
         Of the sites for which a run ended.
     seconds
@@ -74,6 +85,7 @@ class Answers:
     """
 
     answers: list[tuple[str, list[FromSite]]]
+    kept: list[SiteMemory | None]
     results: dict[str, Any]
     seconds: float
 
@@ -91,13 +103,15 @@ class Host:
     def handle(self, batch: Batch, *messages: ToSite) -> Answers:
         """Each site's answers to its message."""
         since = time.perf_counter()
-        answers, results = [], {}
+        answers, kept, results = [], [], {}
         for name, which in batch:
             message, site = messages[which], self._sites[name]
             answers.append((name, list(site.handle(message))))
+            remembered = site.kept(message.run) if isinstance(message, Inquiry) and isinstance(site, Site) else None
+            kept.append(None if remembered is None else remembered.kept)
             if isinstance(message, Finished):
                 results[name] = getattr(site, "result", None)
-        return Answers(answers, results, time.perf_counter() - since)
+        return Answers(answers, kept, results, time.perf_counter() - since)
 
 
 def dealt(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:

@@ -12,14 +12,15 @@ import copy
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coordinator.events import Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import vector_bytes
+from coreg_core.additive.memory import SiteMemory
 from coreg_core.errors import Unreachable
-from coreg_core.messages import Ask, Leaving, Prediction, Rejected, ToSite
+from coreg_core.messages import Ask, Inquiry, Leaving, Prediction, Rejected, Share, ToSite
 from coreg_sim.over_ray.cluster import Cluster
 from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
 
@@ -214,21 +215,30 @@ class RayActors:
 
     def _received(self, sent: Sequence[tuple[str, ToSite]], done: Answers) -> None:
         self.results.update(copy.deepcopy(done.results))  # the object store's memory is gone when Ray is
-        if asks := [message for _, message in sent if isinstance(message, Ask)]:
+        if asks := [message for _, message in sent if isinstance(message, Ask | Inquiry)]:
             self._took((asks[0].question, asks[0].attempt), done.seconds)
         entries: dict[int, Told] = {}
-        for (site, message), (_, answers) in zip(sent, done.answers, strict=True):
+        for (site, message), (_, answers), kept in zip(sent, done.answers, done.kept, strict=True):
             if site not in self._open:
                 continue
             for answer in answers:
                 self.traffic.received += vector_bytes(answer)
-                if isinstance(answer, Prediction) and isinstance(message, Ask):
+                if isinstance(answer, Prediction | Share) and isinstance(message, Ask | Inquiry):
                     if id(message) not in entries:
                         entries[id(message)] = told(message)
-                    self._ledgers[site].append(entries[id(message)])
+                    self._write_down(site, entries[id(message)], kept)
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)
+
+    def _write_down(self, site: str, entry: Told, kept: SiteMemory | None) -> None:
+        ledger = self._ledgers[site]
+        if kept is None:
+            ledger.append(entry)  # one for all sites that were asked
+            return
+        if ledger:
+            ledger[-1] = replace(ledger[-1], kept=None)  # the last one tells all
+        ledger.append(replace(entry, kept=kept))
 
     def _took(self, question: tuple[int, int], seconds: float) -> None:
         number, slowest = self._slowest

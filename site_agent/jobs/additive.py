@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coreg_core.additive.exchange import Ask, Column, Question
+from coreg_core.additive.exchange import Answer, Ask, Column, Question
 from coreg_core.additive.grouping import Group, ResidualPolicy, require_same_groups
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
@@ -19,13 +19,14 @@ from coreg_core.additive.questions import position_after, question_fault
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import BadData, CoregError
+from coreg_core.judgement.verdict import Choice, judge
 from coreg_core.messages import Ask as AgreementAsk
 from coreg_core.messages import Fault, Finished, Inquiry, PlanAccepted, Share
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest
-from site_agent.jobs.remembered import Remembered, SiteResult, Verified
+from site_agent.jobs.remembered import Judged, Remembered, SiteResult, Verified
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class AdditiveTraining:
     most: int
     remembered: Remembered
     groups: tuple[Group, ...] = ()
+    tells_forecast: bool = True
     last: tuple[Inquiry, Share] | None = None
     faults: int = 0
     result: SiteResult | None = None
@@ -64,7 +66,7 @@ class AdditiveTraining:
             return self._counted(inquiry, question, self.last[1])
         try:
             with np.errstate(all="ignore"):
-                share = Share.of(inquiry, self.engine.answer(question))
+                share = Share.of(inquiry, self._answer(question))
         except CoregError as error:
             return self, Fault(inquiry.run, *number, str(error))
         except np.linalg.LinAlgError as error:
@@ -75,6 +77,19 @@ class AdditiveTraining:
             reason = "its own answer is not finite: features or label column are too large. Scale them."
             return self, Fault(inquiry.run, *number, reason)
         return self._counted(inquiry, question, share)
+
+    def _answer(self, question: Question) -> Answer:
+        """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that."""
+        answer = self.engine.answer(question)
+        if question.ask is not Ask.FORECAST:
+            return answer
+        served = np.zeros(3)
+        if (found := self.engine.left_out) is not None and len(found.rows):
+            verdict = judge(found, self.engine.n_labelled)
+            together = verdict.score is Choice.TOGETHER
+            served[2 if together else 1 if verdict.own is Choice.JOINED else 0] = 1.0
+        told = np.concatenate([answer.scalars, served])
+        return Answer(answer.vectors, told if self.tells_forecast else np.zeros_like(told))
 
     def _counted(self, inquiry: Inquiry, question: Question, share: Share) -> tuple["AdditiveTraining", Share]:
         before = self.remembered
@@ -113,6 +128,9 @@ class AdditiveTraining:
             before = None if kept is None or attempt < inquiry.attempt else kept.position
             if reason := question_fault(self.terms, len(self.data.Z), before, question):
                 return f"nothing that the plan's training asks: {reason}"
+            units = self.engine.to_arrays()["units"].tolist()
+            if before is not None and before.ask is Ask.MODEL and list(question.scalars) != units:
+                return "folds in other units than the training's."
         if self.remembered.answered >= self.most:
             return (
                 f"more than {self.most} questions, the most that this agent answers to a plan of "
@@ -139,10 +157,24 @@ class AdditiveTraining:
             model = self._model(finished)
         elif finished.outcome is Outcome.CONVERGED and verified:
             return self, "a run that converged without a model for a site that answered its questions."
-        result = SiteResult(
-            finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0, model, self._findings() if model else ()
-        )
+        result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0)
+        if model is not None:
+            point, kept = finished.targets, self.remembered.kept
+            result = replace(result, additive=model, findings=self._findings(), point=point, kept=kept)
+            result = replace(result, judged=self._judged(finished))
         return replace(self, result=result), None
+
+    def _judged(self, finished: Finished) -> Judged:
+        """What folds found at this site, and over the federation; an agent that was started again since has the latter alone."""
+        kept, engine = self.remembered.kept, self.engine
+        assert kept is not None
+        federation = float("nan")
+        if len(finished.forecast) > 2 and finished.forecast[2] and finished.forecast[1] > 0.0:
+            federation = float(np.sqrt(finished.forecast[0] / finished.forecast[1]) - 1.0)
+        r2 = None if engine.smoother is None else engine.smoother.r2
+        spread = engine.spread(kept.position.operator, self.terms.tuning_steps) if engine.n_labelled else None
+        verdict = judge(engine.left_out, engine.n_labelled, federation)
+        return Judged(verdict, engine.left_out, spread, r2, federation)
 
     def _model(self, finished: Finished) -> SiteModel | None:
         kept = self.remembered.kept
@@ -169,11 +201,6 @@ class AdditiveTraining:
                 f"label noise of this site: {end.noise:.3g} of the federation's label variance "
                 f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels tell next to nothing",
             )
-        if engine.smoother is not None:
-            told.append(
-                f"before training, this site's columns predicted the others' score with r² = {engine.smoother.r2:.2f}: "
-                "below 0.2 little is to be gained, above 0.8 much"
-            )
         return tuple(told)
 
 
@@ -186,6 +213,7 @@ def begin(
     remembered: Remembered,
     most: int,
     policy: ResidualPolicy | None = None,
+    tells_forecast: bool = True,
 ) -> AdditiveTraining:
     """Prepare the site's features under the plan, and be where its ledger says that it was.
 
@@ -214,4 +242,4 @@ def begin(
     remembered = replace(remembered, residuals=terms.residuals)
     # b_v and ‖y_v‖² have no meaning here, and are not told: the labels' moments are sums that LABELS and SPREAD ask for.
     accepted = PlanAccepted(plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
-    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups)
+    return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups, tells_forecast)

@@ -10,6 +10,7 @@ from jaxtyping import Float64
 
 from coreg_core.arrays import Arr
 from coreg_core.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
+from coreg_core.errors import BadData
 from coreg_core.kernels import Linear, make_kernel
 from coreg_core.loo import kernel_rule
 from coreg_core.plan import Agreement, LabelUnits
@@ -28,13 +29,20 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> View:
+# GiB of Cholesky factors that an agent keeps for a path of couplings in the exact form, where policy.toml does not say.
+FACTOR_MEMORY = 4.0
+
+
+def factor(
+    objective: Agreement, data: PrivateData, y: Float64[Arr, " n"], factor_memory: float = FACTOR_MEMORY
+) -> View:
     """The site's view of its own rows and the shared ones.
 
     Raises
     ------
     CoregError
-        a parameter that these rows do not allow, or a system that is singular in floating point.
+        a parameter that these rows do not allow, a system that is singular in floating point, or a path whose factors are more
+        than ``factor_memory`` GiB.
     numpy.linalg.LinAlgError
         numbers that the kernel turned into infinities.
     """
@@ -44,8 +52,10 @@ def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> Vi
         X, y, kind, objective.bandwidth, objective.ridge, degree=objective.degree, offset=objective.offset
     )
     span: Span
+    n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
     match objective.form:
         case "exact":
+            _require_room(n_weights, len(Z), factor_memory)
             span = EveryPoint()
         case "semi-parametric":
             span = LabelledPoints()
@@ -54,7 +64,18 @@ def factor(objective: Agreement, data: PrivateData, y: Float64[Arr, " n"]) -> Vi
         case "linear":
             return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
     kernel = make_kernel(objective.kernel, bandwidth=bandwidth, degree=objective.degree, offset=objective.offset)
-    return make_view(span, kernel, X, y, Z, ridge)
+    return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
+
+
+def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
+    """One factor always fits; a path that would make each anew in every round is refused."""
+    each = 8 * m * m / 2**30
+    if n_weights > 1 and n_weights * each > factor_memory:
+        raise BadData(
+            f"{n_weights} couplings in the exact form keep {n_weights * each:.1f} GiB of factors with {m} unlabelled instances, "
+            f"and this agent grants {factor_memory:g}: {max(1, int(factor_memory / each))} would fit. Ask fewer couplings in a "
+            "run, or form='semi-parametric'; or its operator raises factor_memory in policy.toml."
+        )
 
 
 def data_digest(data: PrivateData, run: str) -> str:

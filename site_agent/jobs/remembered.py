@@ -5,10 +5,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coreg_core.additive.grouping import Group
+from coreg_core.additive.left_out import LeftOut
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
+from coreg_core.additive.spread import Spread
 from coreg_core.additive.terms import Residuals
 from coreg_core.arrays import Arr
+from coreg_core.judgement.verdict import Verdict
+from coreg_core.messages import Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.columns import Column
@@ -47,13 +51,29 @@ class Remembered:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """Does joining pay? The verdict, the rows that folds left out (None without a forecast), how far the own model may be off.
+
+    ``federation`` is the change of all sites' summed error, and ``r2`` how well own columns predicted the others' score before
+    anything was trained, a forecast that needs no label.
+    """
+
+    verdict: Verdict
+    left_out: LeftOut | None
+    spread: Spread | None
+    r2: float | None
+    federation: float = float("nan")
+
+
+@dataclass(frozen=True)
 class SiteResult:
     """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
 
     ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
+    ``judged`` is what an additive training found out of whether joining pays here.
     ``scores`` are those of a scoring together, where this site may have them.
     ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
-    this site, in words.
+    this site, in words; ``point`` is the federation's solution x, and ``kept`` what makes the site's side of it again.
     """
 
     outcome: Outcome
@@ -65,9 +85,12 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
+    point: Vector | None = None
+    kept: SiteMemory | None = None
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None
     scores: Arr | None = None
+    judged: Judged | None = None
 
     @property
     def functions(self) -> tuple[KernelExpansion, ...]:

@@ -20,7 +20,7 @@ from coreg_core.rounds.questions import RelativeTo, question_fault, weight_of
 from coreg_core.views import Part, Solution, View
 from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
-from site_agent.jobs.factoring import data_digest, factor, units
+from site_agent.jobs.factoring import FACTOR_MEMORY, data_digest, factor, units
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
 
 # With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
@@ -67,6 +67,7 @@ def begin(
     pin_threads: Callable[[int], int],
     remembered: Remembered,
     most: int,
+    factor_memory: float = FACTOR_MEMORY,
 ) -> Training:
     """Factor the site's data under the plan.
 
@@ -85,7 +86,7 @@ def begin(
     y = (data.y - shift) / divisor
     try:
         with np.errstate(all="ignore"):  # what overflows is said below, in words
-            view = factor(objective, data, y)
+            view = factor(objective, data, y, factor_memory)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
             # Of relative couplings as if every site had as many labels; the coordinator, who hears of all, scales it.

@@ -28,9 +28,9 @@ BORDERS = {
 
 
 def test_every_key_has_a_border_here():
-    # test_additive_policy.py, and scoring in tests/machine/test_scoring.py
-    additive = {"objectives", "common_rows", "grouped_at_least", "open_residuals", "scoring"}
-    assert set(BORDERS) | {"most_questions"} | additive == set(Policy.model_fields)
+    # test_additive_policy.py, scoring in tests/machine/test_scoring.py, the forecast in test_forecast.py
+    additive = {"objectives", "common_rows", "grouped_at_least", "open_residuals", "scoring", "disclose_forecast"}
+    assert set(BORDERS) | {"most_questions", "factor_memory"} | additive == set(Policy.model_fields)
 
 
 @pytest.mark.parametrize("key", BORDERS)

@@ -194,6 +194,25 @@ def test_the_experiments_page_says_what_the_results_say():
     assert found.returncode == 0, found.stderr
 
 
+def test_the_benefit_page_and_the_product_say_what_the_study_says():
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / "benefit.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_benefit_page_is_of_a_full_study_of_both_groups():
+    import json
+
+    from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
+
+    folder = ROOT / "docs" / "benefit"
+    run = json.loads((folder / "benefit.json").read_text(encoding="utf-8"))
+    assert run["study"]["rows"] is None
+    assert set(run["study"]["sets"]) == set(CHOSEN_ON + JUDGED_ON)
+    assert {f"{plot['name']}.svg" for plot in run["report"]["plots"]} == {path.name for path in folder.glob("*.svg")}
+
+
 def test_the_experiments_page_has_every_figure_and_every_full_run():
     import json
 

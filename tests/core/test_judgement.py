@@ -1,5 +1,7 @@
 """Judgement: losses and verdicts by their definitions, leave-one-out by really leaving out, intervals by how often they hold."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from numpy.testing import assert_allclose
 
 from coreg_core.additive.left_out import LeftOut
 from coreg_core.errors import UsageError
+from coreg_core.judgement import calibration
 from coreg_core.judgement.bootstrap import paired_bootstrap
+from coreg_core.judgement.experience import Band, Experience
 from coreg_core.judgement.intervals import conformal_factor, least_rows, own_factor
 from coreg_core.judgement.losses import Paired, estimate, paired
 from coreg_core.judgement.verdict import Choice, Told, judge, keeps_joined, scores_together
@@ -58,10 +62,16 @@ def test_a_joined_model_is_kept_unless_its_loss_exceeds_one_standard_error(diffe
     assert keeps_joined(Paired(difference, 1.0, 0.0, 60)) is kept
 
 
+@pytest.mark.parametrize(("difference", "used"), [(-1.0, True), (-0.01, True), (0.0, False), (0.5, False)])
+def test_a_score_is_used_where_folds_say_that_it_errs_less(difference, used):
+    assert scores_together(Paired(difference, 1.0, 0.0, 60)) is used
+
+
 def test_one_row_or_none_is_no_evidence_against_a_joined_model():
     assert keeps_joined(Paired(1.0, float("nan"), 0.1, 1))
     assert keeps_joined(paired(np.zeros(0), np.zeros(0)))
     assert not scores_together(paired(np.zeros(0), np.zeros(0)))
+    assert not scores_together(Paired(-1.0, float("nan"), -0.1, 1))
 
 
 def test_the_verdict_of_a_site_with_labels():
@@ -141,3 +151,27 @@ def test_too_few_rows_have_no_interval():
         conformal_factor(np.ones(9), np.zeros(9), 0.5)
     found = left_out(np.ones(9), np.arange(9.0), deviation=np.full(9, 2.0))
     assert own_factor(found, 0.9) == 4.0
+
+
+# --- what forecasts were worth ----------------------------------------------------------------------------------------
+
+
+def test_a_forecast_finds_its_like():
+    found = Experience(
+        {0: 0.3, 10: 0.1, 50: None, 100: 0.6}, (Band(None, -0.1, 5, -0.2, 0.0), Band(-0.1, None, 9, 0.0, 0.1))
+    )
+    assert [found.like(x).sites for x in (-0.5, -0.1, 2.0)] == [5, 9, 9]
+    assert [found.correlation_at(n) for n in (5, 10, 60, 100, 500)] == [0.3, 0.1, 0.1, 0.6, 0.6]
+    assert Experience({}, ()).like(0.0) is None
+    assert Experience({}, ()).correlation_at(10) is None
+
+
+@pytest.mark.parametrize("name", ["AGREEMENT", "OWN", "FEDERATION", "R2", "TOGETHER"])
+def test_the_study_calibrates_every_forecast(name):
+    """Bands that cover everything, each once: nobody is told nothing."""
+    found = getattr(calibration, name)
+    bands = found.bands
+    assert (bands[0].low, bands[-1].high) == (None, None)
+    assert all(a.high == b.low for a, b in itertools.pairwise(bands))
+    assert all(band.sites > 0 and 0.0 <= band.harmed <= 1.0 for band in bands)
+    assert {10, 20, 50, 100, 200, 0} == set(found.rank_correlation)

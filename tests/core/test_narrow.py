@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hard_problems import hard_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +165,24 @@ def test_the_distance_of_functions_is_the_norm_that_q_is_a_square_in():
     apart = energy_distance(other.function, best.function, X, Z, 0.1, mu)
     assert apart**2 == pytest.approx(cost(other) - cost(best), rel=1e-9)
     assert energy_distance(best.function, best.function, X, Z, 0.1, mu) <= 1e-13
+
+
+def test_an_answer_differs_from_its_target_by_what_it_should_though_the_labels_are_huge():
+    """Seed 40142 of benchmarks/certify.py: answer − target is (m₀ − t)/(1 + μs²), 1e-8 of the rounding of C a through P V."""
+    rng = np.random.default_rng(3)
+    X, Z, y = 5e3 * rng.normal(size=(2, 8)), 5e3 * rng.normal(size=(1, 8)), 100.0 * rng.normal(size=2)
+    kernel, ridge, weight, target = Linear(), 8e-5, np.array([0.06]), np.array([[-0.02]])
+    exact = FunctionSpaceView(kernel, X, y, Z, ridge)
+    finite = make_view(EveryPoint(), kernel, X, y, Z, ridge)
+    assert isinstance(finite, SpectralView)
+    moved = exact.respond(target, weight)[0, 0] - target[0, 0]
+    m0, covariance = exact.posterior_mean[0], exact.posterior_covariance[0, 0]
+    assert moved == pytest.approx((m0 - target[0, 0]) / (1 + weight[0] / ridge * covariance), rel=1e-6)
+    assert finite.respond(target, weight)[0, 0] - target[0, 0] == pytest.approx(moved, rel=1e-6)
+
+
+def test_a_closed_form_without_digits_is_refused_in_words():
+    """Seed 61081 of benchmarks/certify.py: μb of 1e20, so that rounding of CᵀC outweighs the identity."""
+    problem = hard_problem(61081)
+    with pytest.raises(SingularSystem, match=r"reduced stacked system.*conjugate-gradients"):
+        CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs)

@@ -552,3 +552,18 @@ def test_what_cannot_be_solved_is_a_fault_and_no_crash() -> None:
     assert isinstance(answer, Fault)
     assert "lower the coupling" in answer.reason
     assert site.answered == 0
+
+
+def test_a_path_whose_factors_do_not_fit_is_refused_with_what_would_fit() -> None:
+    """500 bytes grant so many factors of 8 m² bytes; a single one is always granted."""
+    site = Site("a", private_data("a"), Terms(factor_memory=500 / 2**30))
+    m = len(private_data("a").Z)
+    fits = 500 // (8 * m * m)
+    site.hello()
+    assert isinstance(site.handle(make_plan(form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))[0], PlanRefused)
+    (refused,) = site.handle(make_plan(run="b", form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))
+    assert isinstance(refused, PlanRefused)
+    assert f"{max(1, fits)} would fit" in refused.reason
+    assert "factor_memory" in refused.reason
+    (accepted,) = site.handle(make_plan(run="c", form="exact", coupling=(0.0, 0.1)))
+    assert isinstance(accepted, PlanAccepted), "one factor is always granted"

@@ -18,6 +18,8 @@ import pytest
 
 from coordinator.events import Received, SiteJoined
 from coordinator.notices import Notice, QuestionAnswered, RunEnded
+from coreg_core.additive.exchange import Ask as Kind
+from coreg_core.additive.exchange import Column as ProbeColumn
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.messages import (
     PROTOCOL_VERSION,
@@ -27,9 +29,11 @@ from coreg_core.messages import (
     Finished,
     FromSite,
     Hello,
+    Inquiry,
     Leaving,
     Prediction,
     Rejected,
+    Share,
     ToSite,
     Vector,
 )
@@ -37,6 +41,7 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Iteration, Membership, Plan
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
+from coreg_sim import additive
 from coreg_sim.over_ray import OverRay, RayActors, closed_form, connected, transport
 from coreg_sim.problems import generated
 from coreg_sim.simulate import Carried, Steps, plan_for, simulate
@@ -68,6 +73,8 @@ class Echo:
         match message:
             case Ask(run=run, question=question, attempt=attempt, targets=targets):
                 return [Prediction(run, question, attempt, targets)]
+            case Inquiry(run=run, question=question, attempt=attempt, scalars=scalars, targets=targets):
+                return [Share(run, question, attempt, scalars, targets)]
             case Finished(run=run, reason="leave"):
                 return [Fetched(run), Leaving("the run is over")]
             case Finished(run=run):
@@ -116,6 +123,13 @@ def the_contract(cluster):
             await actors.send("a", ask(targets))
             assert await events.take(1) == [Received("a", Prediction("run-1", 0, 0, targets))]
         assert actors.traffic.sent == actors.traffic.received == 8 * (3 * MIB + 1 + 7000)
+        inquiry = Inquiry(
+            "run-1", 0, 0, Kind.FIXED_POINT, "linear", 1, (ProbeColumn("probe", 2),), (0.5,), numbers(2 * MIB)
+        )
+        for asked in (inquiry, Inquiry("run-1", 1, 0, Kind.LABELS, "linear", 0, (), (), None)):
+            await actors.send("a", asked)
+            share = Share("run-1", asked.question, 0, asked.scalars, asked.targets)
+            assert await events.take(1) == [Received("a", share)]
         for question in range(20):
             for name in "abc":
                 await actors.send(name, ask(numbers(4, seed=question), question))
@@ -145,7 +159,7 @@ def the_contract(cluster):
         assert actors.results["c"][-1] == ends[1]
         assert "a" not in actors.results
         await actors.send("b", ask(numbers(1)))
-        assert len(events.seen) == 3 + 4 + 60 + 1, "what a session says once it is closed is no event"
+        assert len(events.seen) == 3 + 4 + 2 + 60 + 1, "what a session says once it is closed is no event"
 
     asyncio.run(main())
 
@@ -222,6 +236,29 @@ def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed(cluster):
     assert over.certified_prediction_bound < 1e-6
 
 
+def the_additive_objective_ends_on_the_bits_of_one_process(cluster):
+    problem = generated(5, 12, 50, 2, seed=5)
+    quick = {"tuning_steps": 2, "probes": 4, "landmarks": 20, "final_tolerance": 1e-11}
+    terms = additive.Additive(**quick)
+    here = additive.simulate(problem, terms)
+    assert here.outcome is Outcome.CONVERGED
+    assert here.off_oracle < 1e-8
+
+    def check(over):
+        assert (over.outcome, over.rounds, over.off_oracle) == (here.outcome, here.rounds, here.off_oracle)
+        assert (over.noise, over.certified_gap) == (here.noise, here.certified_gap)
+        for mine, other in zip(over.own, here.own, strict=True):
+            assert mine.constant == other.constant
+            assert [f.coef.tobytes() for f in mine.functions] == [f.coef.tobytes() for f in other.functions]
+
+    check(additive.simulate(problem, terms, carry=OverRay(cluster, 3)))
+    # A site that comes back goes on where it was: nothing is asked, or told, from the beginning.
+    killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 11)
+    check(additive.simulate(problem, terms, killing, carry=lambda data: killing.carry(OverRay(cluster, 3), data)))
+    assert killing.killed
+    assert [notice.attempt for notice in killing.taken] == [0] * len(killing.taken)
+
+
 def the_closed_forms_have_the_bits_of_one_process(cluster):
     for form, coupling in (("exact", 0.1), ("semi-parametric", 0.1)):
         problem = generated(4, 10, 60, 2, seed=3)
@@ -296,6 +333,7 @@ CHECKS = (
     nobody_at_all,
     every_schedule_ends_on_the_bits_of_one_process,
     sixty_four_sites_come_to_the_closed_form_with_an_actor_killed,
+    the_additive_objective_ends_on_the_bits_of_one_process,
     the_closed_forms_have_the_bits_of_one_process,
     an_actor_that_always_dies_is_given_up,
 )

@@ -170,7 +170,7 @@ def test_a_site_without_labels_has_nothing_to_choose_by():
 def test_every_method_of_a_federation_and_what_its_sites_were_told():
     dealt = deal(table(500), REGIMES["n20"], (3,))
     out = cell(dealt, 3)
-    assert set(out["methods"]) | {"additive", "together-own-pick"} == set(OWN + TOGETHER)
+    assert set(out["methods"]) | {"additive", "together-own-pick", "together-else-own"} == set(OWN + TOGETHER)
     json.dumps(out, allow_nan=False)
     found = seats({"a/n20/3": out})
     for v, told in enumerate(out["sites"]):
@@ -180,8 +180,10 @@ def test_every_method_of_a_federation_and_what_its_sites_were_told():
         assert found[v].change["additive"] == (0.0 if harm else found[v].change["additive-blended"])
         if told["together"]["difference"] < 0.0:
             assert found[v].change["together-own-pick"] == found[v].change["together"]
+            assert found[v].change["together-else-own"] == found[v].change["together"]
         else:
-            assert found[v].change["together-own-pick"] in (0.0, found[v].change["additive-common"])
+            assert found[v].change["together-own-pick"] == 0.0
+            assert found[v].change["together-else-own"] in (0.0, found[v].change["additive-common"])
         assert 0.0 <= told["coverage"]["0.8"][0] <= told["coverage"]["0.9"][0] <= 1.0
         assert told["coverage"]["0.8"][1] <= told["coverage"]["0.9"][1]
         if told["coupling"] == 0.0:
@@ -294,8 +296,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     done, _ = run_jobs(asked, asked.jobs(), Path(tmp_path) / "r.jsonl", Where(1))
     made = report(seats({key: each.result for key, each in done.items()}))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
-    assert len(made.findings) == 1
     assert "1 sets (judged on)" in made.findings[0]
+    assert "3 sites of 10 labels" in made.findings[1]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with what came" in titles

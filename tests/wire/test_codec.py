@@ -152,6 +152,7 @@ additives = made_later(
     tolerance=positive_finite,
     final_tolerance=positive_finite,
     folds=st.integers(2, 100),
+    forecast=st.just(False),
     max_rounds=st.integers(2, 2**31 - 1),
     memory=st.integers(1, 2**62),
 )
@@ -199,7 +200,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         scalars,
         st.none() | vectors(),
     ),
-    Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors()),
+    Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors(), scalars),
     Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
     Rejected: made_later(Rejected, texts),
 }

@@ -1,0 +1,138 @@
+"""Does joining pay here? What a run found at this site as plain values that a model file keeps, and as sentences and a table.
+
+Every figure is of labels that neither the model nor any choice about it had seen. Knows verdicts and numbers; no file, no socket.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, TypeAlias
+
+from coreg_core.arrays import Arr
+from coreg_core.judgement.losses import Estimate, estimate, paired
+from coreg_core.judgement.verdict import LEAST_LABELS, Choice, Told, keeps_joined
+from coreg_core.views.left_out import PathChoice
+from site_agent.jobs.remembered import Judged
+
+Found: TypeAlias = dict[str, Any]
+ROWS = {
+    "alone": "alone",
+    "agreement": "agreement, own λ",
+    "joined": "learnt together",
+    "together": "scored together",
+}
+
+
+def of_training(judged: Judged, labels: int) -> Found:
+    """What an additive training found."""
+    verdict = judged.verdict
+    return {
+        "labels": labels,
+        "alone": _plain(verdict.alone),
+        "joined": _plain(verdict.joined),
+        "together": _plain(verdict.together),
+        "own": verdict.own.value,
+        "score": verdict.score.value,
+        "told": verdict.told.value,
+        "forecast": _known(verdict.forecast),
+        "federation": _known(judged.federation),
+        "r2": judged.r2,
+    }
+
+
+def of_path(choice: PathChoice, alone: Arr, divisor: float) -> Found:
+    """What a path of λ found: the site's own choice on it beside the site alone; ``alone`` are left-out errors at λ = 0."""
+    found: Found = {"labels": len(alone), "alone": _plain(estimate(alone * divisor))}
+    if choice.nested is None:
+        return found
+    kept = Choice.JOINED if keeps_joined(paired(choice.nested, alone)) else Choice.ALONE
+    return {**found, "agreement": _plain(estimate(choice.nested * divisor)), "own": kept.value}
+
+
+def _plain(found: Estimate | None) -> dict[str, float] | None:
+    if found is None or found.rows == 0:
+        return None
+    se = found.standard_error
+    return {"rmse": found.rmse, "se": se if isfinite(se) else 0.0, "rows": found.rows}
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def together(found: Sequence[Found]) -> Found:
+    """Findings of several runs of one site as one; the first that has a figure tells it."""
+    keys = dict.fromkeys(key for each in found for key in each)
+    return {key: next((each[key] for each in found if each.get(key) is not None), None) for key in keys}
+
+
+def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | None]]:
+    """(name, error, standard error, change against alone) of every figure that there is."""
+    alone = found.get("alone")
+    return [
+        (
+            ROWS[key],
+            found[key]["rmse"],
+            found[key]["se"],
+            found[key]["rmse"] / alone["rmse"] - 1.0 if alone and key != "alone" and alone["rmse"] > 0.0 else None,
+        )
+        for key in ROWS
+        if found.get(key)
+    ]
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The table and the picture as text: a bar is an error, its end what one standard error leaves open."""
+    rows = table(found)
+    longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
+    out = []
+    for name, error, se, change in rows:
+        whole, left = round(40 * error / longest), round(40 * (error + se) / longest)
+        bar = "█" * whole + "░" * (left - whole)
+        told = "" if change is None else f"{100 * change:+.1f} %"
+        out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {told:>8}  {bar}")
+    return out
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """The recommendation, and what it rests on."""
+    told: list[str] = []
+    if (r2 := found.get("r2")) is not None:
+        said = (
+            "little is to be gained" if r2 < 0.2 else "much is to be gained" if r2 > 0.8 else "something may be gained"
+        )
+        told.append(
+            f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f} "
+            f"({said}: below 0.2 half of the sites gained less than 0.5 %, above 0.8 more than 9 %)"
+        )
+    labels, forecast = found.get("labels", 0), found.get("forecast")
+    if found.get("told") == Told.OWN.value and forecast is not None:
+        told.append(f"forecast from {labels} own labels: {100 * forecast:+.1f} % error by learning together")
+    elif found.get("told") == Told.FEDERATION.value and forecast is not None:
+        told.append(
+            f"forecast of the federation, all its labels summed: {100 * forecast:+.1f} % error by learning together (a site with "
+            f"{labels} labels, below {LEAST_LABELS}, has no figure of its own that says much)"
+        )
+    told += _recommended(found)
+    return told
+
+
+def _recommended(found: Mapping[str, Any]) -> list[str]:
+    if found.get("own") is None:
+        return []
+    if found["own"] == Choice.ALONE.value:
+        first = "recommendation: stay alone; on own labels the joined model errs more, by above one standard error"
+    elif found.get("joined") is None and found.get("agreement") is None:
+        first = "recommendation: keep the joined model; own labels do not speak against it, as there are too few"
+    else:
+        first = (
+            "recommendation: keep the joined model; own labels do not speak against it by more than one standard error"
+        )
+    told = [f"{first} (the model alone is beside it in any case)"]
+    if found.get("together") is not None:
+        if found.get("score") == Choice.TOGETHER.value:
+            told.append(
+                "where all sites know an instance, score it together (coreg-agent score): own folds err less so"
+            )
+        else:
+            told.append("do not score together: own folds err no less so than alone")
+    return told
