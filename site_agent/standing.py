@@ -32,7 +32,6 @@ from coreg_core.messages import (
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Additive, Plan
-from coreg_core.threads import pin_threads
 from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.logs import Log
 from coreg_wire.names import check_study_name
@@ -45,10 +44,11 @@ from site_agent.connection import Call, LostSession, TurnedAway, answers, leave,
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import Prepared
 from site_agent.desk import Decision, Desk, now
-from site_agent.federation import MOST_BEGUN, Site, Terms
+from site_agent.federation import MOST_BEGUN, Site
 from site_agent.jobs.remembered import SiteResult
-from site_agent.ledger import Ledger, recall
+from site_agent.ledger import Ledger
 from site_agent.policy import Policy
+from site_agent.terms import terms_of
 
 OfRun: TypeAlias = Plan | Ask | Inquiry | Finished | Dismissed
 SETTLED = 1.0  # seconds without a word after which a session counts: somebody who is turned away hears so at once
@@ -334,15 +334,8 @@ class Service:
             d = prepared.data
             counts = {"labelled": len(d.X), "shared": len(d.Z), "features": d.X.shape[1]}
             self._log.info("data_read", data=under.data, **counts)
-        terms = Terms(
-            self.policy.objection,
-            self.policy.questions,
-            pin_threads,
-            lambda plan, ids_digest: recall(self._ledger.path, plan, ids_digest),
-            self.policy.residuals,
-        )
         under.prepared = prepared
-        under.site = Site(self.name, prepared.data, terms, release())
+        under.site = Site(self.name, prepared.data, terms_of(self.policy, self._ledger.path), release())
         return None
 
     async def _asked(self, session: _Session, under: _UnderWay, ask: Ask | Inquiry) -> None:
