@@ -49,7 +49,7 @@ class Next(IntEnum):
 
 @dataclass(frozen=True)
 class GradientState(ArrayState):
-    """The vectors of the recursion; ``z_verified`` belongs to the last certificate."""
+    """The vectors of the recursion, column-major; ``z_verified`` belongs to the last certificate."""
 
     round: int
     ask: int
@@ -91,8 +91,8 @@ class ConjugateGradient:
     ) -> GradientState:
         """From z = 0, or from the mean target of earlier models; with b known, its first question is R at z."""
         m, k = n_unlabelled, self.terms.n_columns
-        zero = np.zeros((m, k))
-        z = zero if warm is None else warm.targets.mean(axis=0)
+        zero = np.zeros((m, k), order="F")
+        z = zero if warm is None else np.asfortranarray(warm.targets.mean(axis=0))
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
         return GradientState(
             round=round,
@@ -100,7 +100,7 @@ class ConjugateGradient:
             since_verified=0,
             verified=0,
             z=z,
-            b=zero if affine is None else affine / self.terms.n_views,
+            b=zero if affine is None else np.divide(affine, self.terms.n_views, order="F"),
             r=zero,
             p=zero,
             rr=np.zeros(k),
@@ -127,7 +127,7 @@ class ConjugateGradient:
 
     def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
         """One round: see the module's docstring."""
-        mean = total / self.terms.n_views
+        mean = np.divide(total, self.terms.n_views, order="F")
         match Next(state.ask):
             case Next.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)
@@ -142,22 +142,30 @@ class ConjugateGradient:
 
     def _descend(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
         s, scale = normalised(state.p)
-        Hp = (s - mean) * scale
-        z, r, p = state.z.copy(), state.r.copy(), state.p.copy()
+        Hp = s
+        Hp -= mean
+        Hp *= scale
+        z, r, p = (np.empty_like(columns, order="F") for columns in (state.z, state.r, state.p))
+        for j in np.flatnonzero(state.stops).tolist():
+            z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], state.p[:, j]
         rr, residual = state.rr.copy(), state.residual.copy()
         gap, bound = state.gap.copy(), state.prediction_bound.copy()
         due = state.since_verified + 1 >= VERIFY_EVERY
         for j in np.flatnonzero(state.stops == 0).tolist():
-            curvature = float(np.dot(p[:, j], Hp[:, j]))
+            before = state.p[:, j]
+            curvature = float(np.dot(before, Hp[:, j]))
             if curvature <= 0.0 or rr[j] == 0.0:
                 due = True  # nothing left to descend along: a verified round decides, and p starts anew
-                p[:, j] = 0.0
+                z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], 0.0
                 continue
-            alpha = float(np.dot(p[:, j], r[:, j])) / curvature
-            z[:, j] += alpha * p[:, j]
-            r[:, j] -= alpha * Hp[:, j]
+            alpha = float(np.dot(before, state.r[:, j])) / curvature
+            np.multiply(before, alpha, out=z[:, j])
+            z[:, j] += state.z[:, j]
+            np.multiply(Hp[:, j], -alpha, out=r[:, j])
+            r[:, j] += state.r[:, j]
             rr_new = float(np.dot(r[:, j], r[:, j]))
-            p[:, j] = r[:, j] + (rr_new / rr[j]) * p[:, j]
+            np.multiply(before, rr_new / rr[j], out=p[:, j])
+            p[:, j] += r[:, j]
             rr[j] = rr_new
             residual[j] = np.sqrt(rr_new)
             c = self._certificate(j, residual[j], 0.0)
@@ -172,7 +180,7 @@ class ConjugateGradient:
         answer = state.b + mean
         true = answer - state.z
         norms, scale = column_norms(true), column_norms(state.z) + column_norms(answer)
-        r, p, rr = state.r.copy(), state.p.copy(), state.rr.copy()
+        r, p, rr = state.r.copy(order="F"), state.p.copy(order="F"), state.rr.copy()
         residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
         least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
         strikes, stops = state.strikes.copy(), state.stops.copy()
@@ -243,5 +251,5 @@ class ConjugateGradient:
         return FinalTargets(state.z_verified[None], self.weights)
 
     def restore(self, arrays: Mapping[str, Any]) -> GradientState:
-        """From the run store."""
-        return GradientState.from_arrays(arrays)
+        """From the run store, column-major again: BLAS sums a column in another order where it is strided."""
+        return GradientState.from_arrays({name: np.asfortranarray(a) if a.ndim else a for name, a in arrays.items()})

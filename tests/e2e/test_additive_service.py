@@ -92,6 +92,17 @@ def test_a_site_without_labels_and_one_whose_policy_does_not_name_the_objective(
         assert "label noise of this site" in fed.said("north")
         assert "label noise of this site" not in fed.said("west")
 
+        # Models are fetched once more, by agents that know the run from their ledgers alone.
+        models = {site: values(tmp_path / f"{site}.model") for site in SITES}
+        for site in SITES:
+            (tmp_path / f"{site}.model").unlink()
+        coordinator = fed.coordinator("--deliver", fed.runs()[0]["run"])
+        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south", "--policy", "policy.toml")]
+        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north")
+        assert {site: values(tmp_path / f"{site}.model") for site in SITES} == models
+
         coordinator = fed.coordinator("--new")
         agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south")]
         agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))

@@ -1,0 +1,244 @@
+"""What a round costs beside the limit that this machine sets it, both measured in the same run.
+
+    python benchmarks/performance.py [--quick] [--write]      --write keeps docs/performance.json, behind docs/performance.md
+
+Limits are memory's: a round that computes next to nothing can be no faster than reading its operands once, at the speed
+that a dot product of the same length reads them at on as many threads. Each figure is the least of several repetitions, so that a
+loaded machine raises it seldom; ratios hold on any machine. The wire is benchmarks/round_trip.py's.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from coreg_core.bases import EveryPoint, LabelledPoints, Span
+from coreg_core.closed_form import consensus_closed_form
+from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight, with_response_error
+from coreg_core.rounds import conjugate_gradient, make_schedule, run_in_memory
+from coreg_core.rounds.schedule import Terms
+from coreg_core.threads import pin_threads
+from coreg_core.views import View, make_view
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "performance.json"
+N, D = 100, 8
+
+
+def least(work: Callable[[], object], repetitions: int = 7) -> float:
+    """Seconds."""
+    work()
+    found = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def bandwidth() -> float:
+    """Bytes a second that a dot product reads of an array far beyond the caches."""
+    a = np.ones(25_000_000)
+    return a.nbytes / least(lambda: np.dot(a, a), 5)
+
+
+def view_of(m: int, span: Span, n_weights: int = 1, seed: int = 0) -> View:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D))
+    kernel, ridge = Gaussian(paper_bandwidth(X)), paper_ridge(X)
+    Z = rng.normal(size=(m, D))
+    return make_view(span, kernel, X, X.sum(axis=1), Z, ridge, n_weights=n_weights)
+
+
+def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
+    """One column at one weight; read are C twice, or the factor's triangle twice."""
+    view, rng = view_of(m, span), np.random.default_rng(1)
+    target, weight = rng.normal(size=(m, 1)), np.array([0.1])
+    view.respond(target, weight)
+    targets = [target + i for i in range(2)]  # in turn: the view knows the answer to the target that it was asked last
+
+    def once() -> None:
+        targets.reverse()
+        view.respond(targets[0], weight)
+
+    read = 8.0 * (m * m if isinstance(span, EveryPoint) else 2 * m * view.rank)
+    return {"m": m, "rank": view.rank, "seconds": least(once), "limit": read / speed}
+
+
+def path(m: int, couplings: int) -> dict:
+    """A round of as many couplings as there are factors, beside the same number of rounds of one."""
+    weights, rng = np.linspace(0.1, 0.9, couplings), np.random.default_rng(1)
+    view, one = view_of(m, EveryPoint(), couplings), view_of(m, EveryPoint())
+    targets = [rng.normal(size=(m, couplings)) for _ in range(2)]
+
+    def whole() -> None:
+        targets.reverse()
+        view.respond(targets[0], weights)
+
+    def single() -> None:
+        targets.reverse()
+        one.respond(targets[0][:, :1], weights[:1])
+
+    return {"m": m, "couplings": couplings, "seconds": least(whole), "limit": couplings * least(single)}
+
+
+def stopped(m: int, couplings: int) -> dict:
+    """A whole path by conjugate gradients; beside it, without the answers that a view knows already."""
+    lambdas = tuple(float(x) for x in np.logspace(-5, 0, couplings))
+    seconds, rounds = {}, 0
+    for kind in ("known", "solved again"):
+        views = [view_of(m, EveryPoint(), couplings, seed) for seed in range(2)]
+        if kind == "solved again":
+            for view in views:
+                view._respond_at = lambda w, t, part, v=view: (  # type: ignore[attr-defined]
+                    t - v.solve_B(w, t - v.posterior_mean[:, None] if part == "affine" else t)  # type: ignore[attr-defined]
+                )
+        for view in views:  # the factors are made before the clock starts
+            view.respond(np.ones((m, couplings)), np.array([consensus_weight(x, 2) for x in lambdas]))
+        squared = sum(float(v._y @ v._y) for v in views)  # type: ignore[attr-defined]
+        terms = Terms(lambdas, tuple(v.bound() for v in views), squared, 1e-10, 1e-6, 200)
+        schedule = make_schedule("conjugate-gradients", terms)
+        began = time.perf_counter()
+        state = run_in_memory(schedule, views)
+        seconds[kind], rounds = time.perf_counter() - began, state.round
+    return {
+        "m": m,
+        "couplings": couplings,
+        "rounds": rounds,
+        "seconds": seconds["known"],
+        "without": seconds["solved again"],
+    }
+
+
+def coordinator_step(m: int, columns: int, speed: float) -> dict:
+    """One direction; the least it can do is to read mean, z, r and p, and to write z, r and p."""
+    terms = Terms(tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000)
+    schedule = make_schedule("conjugate-gradients", terms)
+    total = np.random.default_rng(0).normal(size=(m, columns))
+    state = schedule.step(schedule.start(m), total)
+    answer = 1.5 * np.ascontiguousarray(schedule.query(state).targets)
+    seconds = least(lambda: schedule.step(state, answer), 5)
+    return {"m": m, "columns": columns, "seconds": seconds, "limit": 7 * 8.0 * m * columns / speed}
+
+
+def plain_certificate(
+    r: float, scale: float, weight: float, bounds: np.ndarray, rho: float, shift: float
+) -> Certificate:
+    """√gap = μ‖r‖√Σb, what was stated at a common target before: the general formula."""
+    noise = ROUNDING * scale
+    return with_response_error(weight * (r + noise) * float(np.sqrt(bounds.sum())), noise, bounds, rho, shift)
+
+
+def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
+    """Rounds to the same tolerances by the sharp certificate, by the general one, and by the true error (closed form)."""
+    rng, m = np.random.default_rng(3), 1000
+    Z, views = rng.normal(size=(m, D)), []
+    for ridge in ridges:
+        X = rng.normal(size=(N, D))
+        views.append(make_view(LabelledPoints(), Gaussian(paper_bandwidth(X)), X, X.sum(axis=1), Z, ridge))
+    bounds, tolerance = tuple(v.bound() for v in views), 1e-4
+    terms = Terms((coupling,), bounds, 1e3, 1.0, tolerance, 500)  # the bound on predictions alone decides
+    rounds = {}
+    for kind, rule in (("sharp", consensus_certificate), ("general", plain_certificate)):
+        conjugate_gradient.consensus_certificate = rule
+        rounds[kind] = run_in_memory(make_schedule("conjugate-gradients", terms), views).round
+    conjugate_gradient.consensus_certificate = consensus_certificate
+    schedule, best, weight = make_schedule("conjugate-gradients", terms), consensus_closed_form(views, coupling), 0.0
+    weight = consensus_weight(coupling, len(views))
+    models = [v.respond(best[:, None], np.array([weight])) for v in views]
+    state, needed = schedule.start(m), 0
+    while not (needed or schedule.finished(state)):
+        query = schedule.query(state)
+        state = schedule.step(state, sum(v.respond(query.targets, query.weights, query.part) for v in views))
+        answers = [v.respond(np.ascontiguousarray(state.z), np.array([weight])) for v in views]
+        if max(np.linalg.norm(a - b) for a, b in zip(answers, models, strict=True)) <= tolerance:
+            needed = state.round
+    return {
+        "sites": len(ridges),
+        "coupling": coupling,
+        "spread": max(bounds) / min(bounds),
+        **rounds,
+        "true": needed,
+    }
+
+
+def child(code: str) -> dict:
+    """In a process of its own, for its peak memory; the code prints seconds."""
+    # Not ru_maxrss, which a child has from its parent.
+    program = f"{code}\nprint([line for line in open('/proc/self/status') if line.startswith('VmHWM')][0].split()[1])"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    *seconds, memory = out.split()
+    return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory) / 1024}
+
+
+EXACT = """
+import sys, time
+sys.path.insert(0, "benchmarks")
+import numpy as np
+from performance import view_of, EveryPoint
+began = time.perf_counter()
+view = view_of({m}, EveryPoint())
+view.respond(np.ones(({m}, 1)), np.array([0.1]))
+print(time.perf_counter() - began)
+"""
+SPAN = EXACT.replace("EveryPoint()", "LabelledPoints()").replace("EveryPoint", "LabelledPoints")
+AGENT = "import site_agent.cli, site_agent.data.prepare, site_agent.join"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the smaller sizes only")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.json")
+    options = parser.parse_args()
+    pin_threads(1)
+    quick, speed = options.quick, bandwidth()
+    found = {
+        "machine": {
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "bytes/s": speed,
+        },
+        "semi-parametric": [
+            rounds_of_answers(m, LabelledPoints(), speed)
+            for m in ((100_000,) if quick else (100_000, 300_000, 1_000_000))
+        ],
+        "exact": [rounds_of_answers(m, EveryPoint(), speed) for m in ((2000,) if quick else (2000, 4000, 10_000))],
+        "path": [path(1000, k) for k in (8, 9, 16)],
+        "stopped": [stopped(500 if quick else 1000, 9)],
+        "step": [coordinator_step(100_000 if quick else 1_000_000, k, speed) for k in (1, 8, 16)],
+        "rounds": [
+            certificate_rounds(ridges, coupling)
+            for ridges in ((1.0,) * 3, (1.0,) * 8, (1.0,) * 30, (1.0,) * 7 + (0.001,))
+            for coupling in (0.01, 0.1)
+        ],
+        "set-up": {
+            name: child(code.format(m=m))
+            for name, code, m in (
+                ("agent, before its data", AGENT, 0),
+                *(
+                    ()
+                    if quick
+                    else (("exact, m = 10^4", EXACT, 10_000), ("semi-parametric, m = 10^6", SPAN, 1_000_000))
+                ),
+            )
+        },
+    }
+    print(json.dumps(found, indent=1))
+    if options.write:
+        known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+        FIGURES.write_text(json.dumps(known | found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
