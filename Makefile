@@ -17,12 +17,18 @@ help:
 
 setup: $(STAMP)
 
-# From the lock alone, hashes checked; nothing is compiled. The second run finds the stamp and does nothing.
+# From the lock alone, hashes checked; nothing is compiled. The second run finds the stamp and does nothing. uv installs in
+# seconds what takes pip a minute or two; where the index has no uv, or uv no way to the index, pip does it and shows how far it is.
+PIP := -m pip --disable-pip-version-check
+LOCKED := --only-binary :all: --require-hashes -r
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "installing $$(grep -c '==' requirements-dev.lock) packages into $(VENV)"
+	{ $(BIN)/python $(PIP) --retries 0 --timeout 15 install --quiet $(LOCKED) requirements-installer.lock \
+	  && $(BIN)/uv pip install --python $(BIN)/python $(LOCKED) requirements-dev.lock; } \
+	|| { echo "uv could not; pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) requirements-dev.lock; }
+	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 demo: setup
@@ -61,8 +67,9 @@ certify: setup
 
 # Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
 lock:
+	echo "uv" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header - -o requirements-installer.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) demo-out

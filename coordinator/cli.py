@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
-from coreg_core.errors import UsageError
+from coordinator.commands import keeping, standing
+from coordinator.commands.options import JsonOption, StoreOption, existing, open_queue
 from coreg_wire import command_line, output
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ app = typer.Typer(
     help="Run a federation: an authority for its sites, the rounds, and the memory of runs.",
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-StoreOption = Annotated[
-    Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
-]
+for _command in (*standing.COMMANDS, *keeping.COMMANDS):
+    app.command()(_command)
 
 
 @app.command()
@@ -109,11 +108,11 @@ def run(
 
     A run whose sites have not all fetched their models is unfinished too: the same command delivers them, and ends.
     """
-    from coordinator.config import read_configuration
+    from coordinator.config import with_service
     from coordinator.observers import choose_observer
-    from coordinator.serve import Serving, elsewhere, serve
+    from coordinator.serve import Serving, serve
 
-    configuration = elsewhere(read_configuration(federation), listen, store, identity)
+    configuration = with_service(federation, listen, store, identity)
     observer = choose_observer(as_json=as_json)
     raise typer.Exit(serve(configuration, observer, Serving(insecure, new, deliver, port_file)))
 
@@ -144,12 +143,12 @@ def score(
     Every site that has a model of the run takes part. Nothing is written down here; [scoring] in federation.toml says what
     happens where a site lacks an instance, and who gets the scores.
     """
-    from coordinator.config import read_configuration
+    from coordinator.config import with_service
     from coordinator.observers import choose_observer
-    from coordinator.serve import Serving, elsewhere
+    from coordinator.serve import Serving
     from coordinator.serve import score as serve_score
 
-    configuration = elsewhere(read_configuration(federation), listen, store, identity)
+    configuration = with_service(federation, listen, store, identity)
     serving = Serving(insecure, port_file=port_file)
     raise typer.Exit(serve_score(configuration, choose_observer(as_json=as_json), serving, of_run))
 
@@ -157,22 +156,29 @@ def score(
 def _open(store: Path) -> "RunStore":
     from coordinator.store import RunStore
 
-    if not store.exists():
-        raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
-    return RunStore(store)
+    return RunStore(existing(store))
 
 
 @app.command()
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List every run in the store, the latest first."""
-    for summary in _open(store).runs():
+    """List every run in the store, the latest first; those in the queue, in which they wait, before them."""
+    from coordinator.listing import queued_line, run_line
+
+    opened = _open(store)
+    queue = open_queue(store)
+    for plan, submitted in reversed(queue.waiting()):
+        if as_json:
+            output.print_json(
+                {"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()}
+            )
+        else:
+            typer.echo(queued_line(plan, submitted))
+    queue.close()
+    for summary in opened.runs():
         if as_json:
             output.print_json(dataclasses.asdict(summary))
         else:
-            stop = summary.stop or "unfinished"
-            typer.echo(
-                f"{summary.run}  {summary.started}  {stop.lower():<13} {summary.rounds:>6} rounds  {summary.federation}"
-            )
+            typer.echo(run_line(summary))
 
 
 @app.command()

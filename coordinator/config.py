@@ -4,11 +4,12 @@ Knows pydantic and the plan; no socket, no run. The sections that are terms of t
 their defaults and limits stand there and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a default.
 """
 
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
 from pydantic import (
     AliasChoices,
@@ -31,10 +32,14 @@ from coreg_wire.names import check_site_name
 from coreg_wire.toml_file import read_toml
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+UNLIMITED = "unlimited"
 Seconds = Annotated[float, Field(gt=0)]
+Patience = Annotated[Literal["unlimited"] | Seconds, Field()]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A section of a file: unknown keys are errors, and so are infinities."""
+
     model_config = _CONFIG
 
 
@@ -123,7 +128,7 @@ def check_listen(listen: str) -> str:
     return listen
 
 
-class FederationSection(_Section):
+class FederationSection(Section):
     """Who takes part: the names in the sites' certificates, how few are enough, and what happens to one that is lost."""
 
     name: str
@@ -158,12 +163,13 @@ class FederationSection(_Section):
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_lost, self.most_returns)
 
 
-class ServiceSection(_Section):
+class ServiceSection(Section):
     """Where the coordinator listens, who it is, and where it keeps its runs."""
 
     listen: str = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
+    most_runs: int = Field(default=4, ge=1, le=1000)
 
     @field_validator("listen")
     @classmethod
@@ -171,33 +177,29 @@ class ServiceSection(_Section):
         return check_listen(value)
 
 
-class TimeoutSection(_Section):
-    """The five clocks, in seconds."""
+class TimeoutSection(Section):
+    """The five clocks, in seconds; what a person may keep waiting can be "unlimited"."""
 
-    join: Seconds = Clocks.join
-    plan: Seconds = Clocks.plan
+    join: Patience = Clocks.join
+    plan: Patience = Clocks.plan
     round: Seconds = Clocks.round
-    stall: Seconds = Clocks.stall
+    stall: Patience = Clocks.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
 
 
-class ScoringSection(_Section):
+class ScoringSection(Section):
     """How `coreg-coordinator score` scores: what happens where a site lacks an instance, and who gets the scores."""
 
     lacking: Literal["refuse", "mean"] = Scoring.lacking
     receivers: tuple[str, ...] = Scoring.receivers
 
 
-class Configuration(_Section):
-    """The whole file."""
+class Computed(Section):
+    """The sections that say what is computed: of a federation of one run, and of a study."""
 
-    federation: FederationSection
     model: ModelSection = AgreementSection()
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
-    scoring: ScoringSection = ScoringSection()
-    service: ServiceSection = ServiceSection()
-    timeouts: TimeoutSection = TimeoutSection()
 
     @model_validator(mode="before")
     @classmethod
@@ -210,7 +212,7 @@ class Configuration(_Section):
         return file
 
     @model_validator(mode="after")
-    def _one_objective(self) -> "Configuration":
+    def _one_objective(self) -> Self:
         """What has no meaning under the additive objective is an error, like an unknown key."""
         if isinstance(self.objective, Additive):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
@@ -219,17 +221,26 @@ class Configuration(_Section):
                 raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
         return self
 
-    @model_validator(mode="after")
-    def _together(self) -> "Configuration":
-        if (fault := plan_fault(self.plan(""))) is not None:
-            raise ValueError(fault)
-        return self
-
     @property
     def objective(self) -> Agreement | Additive:
         """As a term of the plan."""
         said = self.model.model_dump()
         return Additive(**said) if said.pop("objective") == "additive" else Agreement(**said)
+
+
+class Configuration(Computed):
+    """The whole file."""
+
+    federation: FederationSection
+    scoring: ScoringSection = ScoringSection()
+    service: ServiceSection = ServiceSection()
+    timeouts: TimeoutSection = TimeoutSection()
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if (fault := plan_fault(self.plan(""))) is not None:
+            raise ValueError(fault)
+        return self
 
     def plan(self, run: str | None = None) -> Plan:
         """The plan; a new run's name unless one is given."""
@@ -256,7 +267,11 @@ class Configuration(_Section):
     def clocks(self) -> Clocks:
         """The four clocks of the runs; the fifth, keepalive, is the transport's."""
         t = self.timeouts
-        return Clocks(join=t.join, plan=t.plan, round=t.round, stall=t.stall)
+        return Clocks(join=_seconds(t.join), plan=_seconds(t.plan), round=t.round, stall=_seconds(t.stall))
+
+
+def _seconds(patience: str | float) -> float:
+    return math.inf if isinstance(patience, str) else patience
 
 
 def read_configuration(path: Path) -> Configuration:
@@ -270,17 +285,41 @@ def read_configuration(path: Path) -> Configuration:
     try:
         configuration = Configuration.model_validate(read_toml(path))
     except ValidationError as error:
-        faults: dict[str, list[str]] = {}
-        for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
-            given = (
-                "" if isinstance(e["input"], dict) else f" = {e['input']!r}"
-            )  # a whole section, or the file, is no value
-            faults.setdefault(f"{_where(e['loc']) or 'the file'}{given}", []).append(e["msg"])
-        told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
-        raise UsageError(f"{path}: {len(faults)} fault(s):\n{told}") from None
+        raise faults_of(path, error) from None
     base, service = path.parent, configuration.service
     absolute = service.model_copy(update={"identity": base / service.identity, "store": base / service.store})
     return configuration.model_copy(update={"service": absolute})
+
+
+def with_service(path: Path, listen: str | None, store: Path | None, identity: Path | None) -> Configuration:
+    """federation.toml, with what was said on a command line instead of its [service].
+
+    Raises
+    ------
+    UsageError
+        see `read_configuration`; or ``listen`` is no address.
+    """
+    configuration = read_configuration(path)
+    if listen is not None:
+        try:
+            check_listen(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}.") from None
+    given = {"listen": listen, "store": store, "identity": identity}
+    service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
+    return configuration.model_copy(update={"service": service})
+
+
+def faults_of(path: Path, error: ValidationError) -> UsageError:
+    """Every fault of a file with its key, as one error."""
+    faults: dict[str, list[str]] = {}
+    for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
+        given = (
+            "" if isinstance(e["input"], dict) else f" = {e['input']!r}"
+        )  # a whole section, or the file, is no value
+        faults.setdefault(f"{_where(e['loc']) or 'the file'}{given}", []).append(e["msg"])
+    told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
+    return UsageError(f"{path}: {len(faults)} fault(s):\n{told}")
 
 
 def _where(location: tuple[str | int, ...]) -> str:

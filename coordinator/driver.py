@@ -9,6 +9,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol, assert_never
 
 from coordinator.events import (
@@ -23,6 +24,7 @@ from coordinator.events import (
     Reject,
     Send,
     SetDeadline,
+    Submitted,
 )
 from coordinator.federation import Federation, handle
 from coordinator.notices import Notice, QuestionAnswered
@@ -79,8 +81,10 @@ async def drive(
     observer: Observer,
     *,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
+    on_finish: Callable[[Finish], None] | None = None,
+    on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
-    """Drive every run of the federation to its end.
+    """Drive every run of the federation to its end; of one that stands, until it is told to end.
 
     Parameters
     ----------
@@ -94,16 +98,29 @@ async def drive(
         told of everything.
     on_start
         called once the transport listens, with the function that takes events: for signals.
+    on_finish
+        called when a run has finished, and nothing of it is kept here then: of a federation that stands for months.
+    on_change
+        called with the federation after each event, once what it asked for is done.
 
     Returns
     -------
-    How each run ended, by name.
+    How each run ended, by name; nothing of those that ``on_finish`` was told of.
     """
-    return await _Driver(begun[0], transport, memory, observer).drive(begun[1], on_start)
+    return await _Driver(begun[0], transport, memory, observer, on_finish, on_change).drive(begun[1], on_start)
 
 
 class _Driver:
-    def __init__(self, federation: Federation, transport: Transport, memory: Memory, observer: Observer):
+    def __init__(
+        self,
+        federation: Federation,
+        transport: Transport,
+        memory: Memory,
+        observer: Observer,
+        on_finish: Callable[[Finish], None] | None,
+        on_change: Callable[[Federation], None],
+    ):
+        self._on_finish, self._on_change = on_finish, on_change
         self._federation, self._transport, self._memory, self._observer = federation, transport, memory, observer
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -120,6 +137,7 @@ class _Driver:
             while True:
                 for action in actions:
                     await self._do(action)
+                self._on_change(self._federation)
                 if self._federation.done:
                     return self._ends
                 actions = await self._handled(await self._events.get())
@@ -133,6 +151,8 @@ class _Driver:
             case Received(message=Prediction(values=Vector(values=values)) | Share(values=Vector(values=values))) if (
                 values.size >= LONG_VECTOR
             ):
+                self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
+            case Submitted():  # its records are folded again
                 self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
             case _:
                 self._federation, actions = handle(self._federation, event)
@@ -153,18 +173,32 @@ class _Driver:
                 if not isinstance(self._memory, NoMemory):
                     await asyncio.to_thread(self._memory.write, run, record, progress, lap, utc_now())
             case SetDeadline(run, token, seconds):
-                if run in self._timers:
-                    self._timers[run].cancel()
-                loop = asyncio.get_running_loop()
-                passed = DeadlinePassed(run, token)
-                self._timers[run] = loop.call_later(seconds, self._events.put_nowait, passed)
+                self._stop_timer(run)
+                if isfinite(seconds):
+                    loop = asyncio.get_running_loop()
+                    passed = DeadlinePassed(run, token)
+                    self._timers[run] = loop.call_later(seconds, self._events.put_nowait, passed)
             case Notify(notice):
                 lap = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Lap()
                 self._observer.notice(notice, lap)
             case Finish(run):
-                self._ends[run] = action
+                if self._on_finish is None:
+                    self._ends[run] = action
+                else:
+                    self._forget(run)
+                    self._on_finish(action)
             case _:
                 assert_never(action)
+
+    def _forget(self, run: str) -> None:
+        """It is over: sessions stay, and take no vector of it any more."""
+        self._stop_timer(run)
+        self._laps.pop(run, None)
+        self._transport.forget(run)
+
+    def _stop_timer(self, run: str) -> None:
+        if (timer := self._timers.pop(run, None)) is not None:
+            timer.cancel()
 
     def _stopwatch(self, run: str) -> "_Stopwatch":
         return self._laps.setdefault(run, _Stopwatch(self._transport.traffic))

@@ -4,13 +4,14 @@ Knows messages; no socket, clock, file or process. Time is an event (`DeadlinePa
 Events of a session name the site; timers, records and ends name the run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.notices import Notice
 from coordinator.records import Record
 from coreg_core.messages import FromSite, Hello, ToSite
 from coreg_core.outcomes import Outcome
+from coreg_core.plan import Plan
 from coreg_core.rounds.schedule import Progress
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -18,9 +19,13 @@ from coreg_core.rounds.schedule import Progress
 
 @dataclass(frozen=True)
 class SiteJoined:
-    """An authenticated session opened; it replaces an earlier one of the same name."""
+    """An authenticated session opened; it replaces an earlier one of the same name.
+
+    ``until`` is the end of its certificate, in ISO 8601; empty without one.
+    """
 
     hello: Hello
+    until: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,56 @@ class Interrupted:
     """The operator wants to stop."""
 
 
-Event: TypeAlias = SiteJoined | Received | SiteLost | Breached | TurnedAway | DeadlinePassed | Interrupted
+@dataclass(frozen=True)
+class Submitted:
+    """A run for a federation that stands: new, or with the records that it left when it was interrupted."""
+
+    plan: Plan
+    records: tuple[Record, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The operator wants this run to end, and the federation to go on."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Revoked:
+    """A site whose session is open may not join any more."""
+
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Relisted:
+    """Who is welcome in a federation that stands, read anew."""
+
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Draining:
+    """A federation that stands shall come to its end: runs are left where they are on record; what is over is delivered."""
+
+
+Event: TypeAlias = (
+    SiteJoined
+    | Received
+    | SiteLost
+    | Breached
+    | TurnedAway
+    | DeadlinePassed
+    | Interrupted
+    | Submitted
+    | Cancelled
+    | Revoked
+    | Relisted
+    | Draining
+)
 
 
 # --- actions ------------------------------------------------------------------------------------------------------

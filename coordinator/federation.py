@@ -12,35 +12,46 @@ from coordinator import notices
 from coordinator.events import (
     Action,
     Breached,
+    Cancelled,
     DeadlinePassed,
+    Draining,
     Event,
     Interrupted,
     Notify,
     Received,
     Reject,
+    Relisted,
+    Revoked,
     SiteJoined,
     SiteLost,
+    Submitted,
     TurnedAway,
 )
 from coordinator.jobs import machine
 from coordinator.jobs.machine import Happening
 from coordinator.jobs.phases import Clocks, Phase
-from coordinator.jobs.recorded import Recorded
+from coordinator.jobs.recorded import Recorded, resume
 from coordinator.jobs.run import Run
 from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Open sessions by site, and the runs by name."""
+    """Open sessions by site, and the runs by name.
+
+    ``standing`` are the sites that are welcome whether or not a run wants them, and ``clocks`` those of the runs that are
+    submitted: of a federation that stands. One without them is a federation of the runs that it was begun with.
+    """
 
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
+    standing: tuple[str, ...] | None = None
+    clocks: Clocks = field(default_factory=Clocks)
 
     @property
     def done(self) -> bool:
-        """No run is under way."""
-        return all(run.phase is Phase.DONE for run in self.runs.values())
+        """No run is under way, and none will be."""
+        return self.standing is None and all(run.phase is Phase.DONE for run in self.runs.values())
 
 
 def begin(recorded: Recorded, clocks: Clocks, federation: Federation | None = None) -> tuple[Federation, list[Action]]:
@@ -57,9 +68,17 @@ def begin(recorded: Recorded, clocks: Clocks, federation: Federation | None = No
 
 def handle(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
     """What an event makes of the federation."""
+    federation, actions = _handled(federation, event)
+    if federation.standing is not None and any(run.phase is Phase.DONE for run in federation.runs.values()):
+        kept = {name: run for name, run in federation.runs.items() if run.phase is not Phase.DONE}
+        federation = replace(federation, runs=kept)  # it stands for months: what is over is in the store
+    return federation, actions
+
+
+def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
     match event:
-        case SiteJoined(hello):
-            return _joined(federation, hello)
+        case SiteJoined(hello, until):
+            return _joined(federation, hello, until)
         case Received(site, message):
             return _received(federation, site, message) if site in federation.sessions else (federation, [])
         case SiteLost(site, reason):
@@ -72,19 +91,50 @@ def handle(federation: Federation, event: Event) -> tuple[Federation, list[Actio
             counts = run in federation.runs and federation.runs[run].live.token == token
             return _tell(federation, [run], Happening.DEADLINE) if counts else (federation, [])
         case Interrupted():
-            return _tell(federation, federation.runs, Happening.INTERRUPTED)
+            return _tell(replace(federation, standing=None), federation.runs, Happening.INTERRUPTED)
+        case Submitted(plan, records):
+            return begin(resume(plan, records), federation.clocks, federation)
+        case Cancelled(run, reason):
+            known = [run] if run in federation.runs else []
+            return _tell(federation, known, Happening.CANCELLED, reason)
+        case Revoked(site, reason):
+            return _put_out(federation, site, reason)
+        case Relisted(sites):
+            return _relisted(federation, sites)
+        case Draining():
+            under_way = [name for name, run in federation.runs.items() if run.phase is not Phase.DELIVERING]
+            return _tell(replace(federation, standing=None), under_way, Happening.INTERRUPTED)
         case _:
             assert_never(event)
 
 
-def _joined(federation: Federation, hello: Hello) -> tuple[Federation, list[Action]]:
+def _put_out(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:
+    if site not in federation.sessions:
+        return federation, []
+    federation, actions = _ended(federation, site, Happening.LOST, reason)
+    return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+
+
+def _relisted(federation: Federation, sites: tuple[str, ...]) -> tuple[Federation, list[Action]]:
+    federation, actions = replace(federation, standing=sites), list[Action]()
+    for site in sorted(federation.sessions.keys() - set(sites)):
+        federation, more = _put_out(federation, site, f"{site}: no longer in this federation's list of sites.")
+        actions += more
+    return federation, actions
+
+
+def _joined(federation: Federation, hello: Hello, until: str) -> tuple[Federation, list[Action]]:
     if reason := _objection(federation, hello):
         # It replaced whatever session the site had, and cannot stay itself.
         federation, actions = _ended(federation, hello.site, Happening.LOST, "its session was replaced")
         told: list[Action] = [Reject(hello.site, reason), Notify(notices.SessionRejected(hello.site, reason))]
         return federation, [*told, *actions]
     federation = replace(federation, sessions={**federation.sessions, hello.site: hello})
-    return _tell(federation, _runs_of(federation, hello.site), Happening.JOINED, hello.site)
+    opened: list[Action] = []
+    if federation.standing is not None:
+        opened.append(Notify(notices.SessionOpened(hello.site, hello.release, until)))
+    federation, actions = _tell(federation, _runs_of(federation, hello.site), Happening.JOINED, hello.site)
+    return federation, [*opened, *actions]
 
 
 def _objection(federation: Federation, hello: Hello) -> str | None:
@@ -96,7 +146,7 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
         )
     if federation.done:
         return f"{site}: run {', '.join(federation.runs)} is over."
-    listed = sorted({s for run in federation.runs.values() for s in run.plan.sites})
+    listed = sorted({s for run in federation.runs.values() for s in run.plan.sites} | set(federation.standing or ()))
     if site not in listed:
         return f"{site}: not in this federation's list of sites ({', '.join(listed)}). Add it to federation.toml."
     return None
@@ -124,7 +174,10 @@ def _ended(federation: Federation, site: str, how: Happening, reason: str) -> tu
     if site not in federation.sessions:
         return federation, []  # it was rejected or replaced
     federation = _without(federation, site)
-    return _tell(federation, _runs_of(federation, site), how, site, reason)
+    federation, actions = _tell(federation, _runs_of(federation, site), how, site, reason)
+    if federation.standing is not None:
+        actions.append(Notify(notices.SessionEnded(site, reason)))
+    return federation, actions
 
 
 def _without(federation: Federation, site: str) -> Federation:

@@ -105,6 +105,23 @@ class SessionTurnedAway:
 
 
 @dataclass(frozen=True)
+class SessionOpened:
+    """A site's session opened, in a federation that stands; its release, and the end of its certificate."""
+
+    site: str
+    release: str
+    until: str
+
+
+@dataclass(frozen=True)
+class SessionEnded:
+    """A site's session ended, in a federation that stands."""
+
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class GoingOnWithout:
     """These sites did not do in time what they were waited for."""
 
@@ -181,6 +198,8 @@ Notice: TypeAlias = (
     | SiteDismissed
     | SessionRejected
     | SessionTurnedAway
+    | SessionOpened
+    | SessionEnded
     | GoingOnWithout
     | MembersAre
     | KeysChanged

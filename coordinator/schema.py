@@ -9,12 +9,13 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from coordinator.marks import check_mark, read_mark, write_mark
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FORMAT = 2  # of a run's records; those of release 0.1 are format 1, and can be read but not taken up
 SCHEMA = """
 create table runs (
@@ -42,9 +43,19 @@ create table deliveries (
 create table rounds (
     run text not null references runs, question integer not null, attempt integer not null, round integer,
     answered integer not null, verified integer, residual text, gap text, prediction_bound text, phase text,
-    seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
+    seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null, seal text,
     primary key (run, question, attempt)
 );
+create table queue (
+    number integer primary key, run text not null unique, plan text not null, submitted text not null, begun text
+);
+create table cancellations (run text primary key, at text not null, reason text not null);
+create table attendance (
+    site text primary key, since text, ended text, release text not null, until text not null, refusal text, refused text
+);
+create table service (name text primary key, value text not null);
+create table commits (only integer primary key check (only = 0), number integer not null);
+insert into commits values (0, 0);
 """
 # Release 0.1 counted questions as rounds and rounds as sweeps; its unfinished runs cannot be taken up, so their state goes.
 FROM_1_TO_2 = """
@@ -58,6 +69,7 @@ alter table rounds rename column round to question;
 alter table rounds rename column sweep to round;
 alter table rounds add column phase text;
 """
+FROM_2_TO_3 = "alter table rounds add column seal text;"
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -68,7 +80,9 @@ def open_database(path: Path) -> sqlite3.Connection:
     StorageError
         it cannot be opened, is no store, or was written by a later release.
     """
+    marked = read_mark(path)
     try:
+        _make(path)
         db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
         db.row_factory = sqlite3.Row
         db.execute("pragma page_size = 32768")  # of a new file: vectors are large
@@ -77,18 +91,58 @@ def open_database(path: Path) -> sqlite3.Connection:
         db.execute("pragma wal_autocheckpoint = 4096")
         db.execute("pragma foreign_keys = on")
         version = db.execute("pragma user_version").fetchone()[0]
-        if version not in (0, 1, SCHEMA_VERSION):
+        if version not in (0, 1, 2, SCHEMA_VERSION):
             raise StorageError(
                 f"{path}: written by another release (schema {version}, this is {SCHEMA_VERSION}). "
                 "Use that release of coreg-federation to read it."
             )
         if version != SCHEMA_VERSION:
             _bring_up_to_date(db)
-    except sqlite3.Error as error:
+        check_mark(path, db.execute("select number from commits").fetchone()[0], marked)
+    except (sqlite3.Error, TypeError) as error:  # a damaged table may lack its only row
         raise StorageError(
-            f"{path}: cannot be opened as a run store ({error}). Check the path and its rights."
+            f"{path}: cannot be opened as a run store ({error}). Check the path and its rights, or restore a backup."
+        ) from None
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its rights."
         ) from None
     return db
+
+
+def _make(path: Path) -> None:
+    """A new file is for its owner alone, and so are its log and its index then.
+
+    One that is there is not opened: closing it again would lift the locks that SQLite holds on it in this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, path: Path, *, marked: bool = True) -> Iterator[None]:
+    """Everything in it or nothing; ``marked``: a store that lost it shall be told from one that has it (`coordinator.marks`).
+
+    Raises
+    ------
+    StorageError
+        it cannot be written.
+    """
+    try:
+        db.execute("begin immediate")
+        commits = 0
+        try:
+            yield
+            if marked:
+                commits = db.execute("update commits set number = number + 1 returning number").fetchone()[0]
+        except BaseException:
+            db.execute("rollback")
+            raise
+        db.execute("commit")
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: {error}. Free some space or mend the disk, then run again.") from None
+    if marked:
+        write_mark(path, commits)
 
 
 def _bring_up_to_date(db: sqlite3.Connection) -> None:
@@ -97,7 +151,9 @@ def _bring_up_to_date(db: sqlite3.Connection) -> None:
         version = db.execute("pragma user_version").fetchone()[0]  # another process may have done it meanwhile
         if version == 1:
             _execute(db, FROM_1_TO_2)
-        if version in (0, 1):
+        if version in (1, 2):
+            _execute(db, FROM_2_TO_3)
+        if version in (0, 1, 2):
             _execute(db, SCHEMA if version == 0 else _missing_tables(db))
             db.execute(f"pragma user_version = {SCHEMA_VERSION}")
         db.execute("commit")
@@ -109,7 +165,7 @@ def _bring_up_to_date(db: sqlite3.Connection) -> None:
 def _missing_tables(db: sqlite3.Connection) -> str:
     there = {row["name"] for row in db.execute("select name from sqlite_master where type in ('table', 'index')")}
     statements = [s for s in SCHEMA.split(";\n") if s.strip()]
-    return ";\n".join(s for s in statements if s.split()[2] not in there)
+    return ";\n".join(s for s in statements if s.split()[2] not in there)  # a table's first row goes with it
 
 
 def _execute(db: sqlite3.Connection, script: str) -> None:
@@ -143,6 +199,21 @@ def exclusive(path: Path) -> Iterator[None]:
         file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         file.flush()
         yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a coordinator holds the store now."""
+    try:
+        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _holder(text: str) -> str:

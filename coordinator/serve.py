@@ -14,7 +14,7 @@ import grpc
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import expiry_warnings, load_server
-from coordinator.config import Configuration, check_listen
+from coordinator.config import Configuration
 from coordinator.driver import Memory, NoMemory, drive, utc_now
 from coordinator.events import Event, Finish, Interrupted
 from coordinator.federation import begin
@@ -42,26 +42,6 @@ class Serving:
     new: bool = False
     deliver: str | None = None
     port_file: Path | None = None
-
-
-def elsewhere(
-    configuration: Configuration, listen: str | None, store: Path | None, identity: Path | None
-) -> Configuration:
-    """What the command line says of the service, instead of the file.
-
-    Raises
-    ------
-    UsageError
-        an address that is none.
-    """
-    if listen is not None:
-        try:
-            check_listen(listen)
-        except ValueError as error:
-            raise UsageError(f"--listen: {error}.") from None
-    given = {"listen": listen, "store": store, "identity": identity}
-    service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
-    return configuration.model_copy(update={"service": service})
 
 
 def choose_run(store: RunStore, plan: Plan, *, new: bool) -> Recorded:

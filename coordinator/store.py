@@ -8,7 +8,7 @@ instead, and the sums before it go. Of a run that is over the models stay, for a
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, assert_never
@@ -28,7 +28,9 @@ from coordinator.records import (
     Snapshot,
     StepTaken,
 )
-from coordinator.schema import FORMAT, open_database
+from coordinator.schema import FORMAT, open_database, transaction
+from coordinator.seals import row_seal, seal, seal_json, unseal, unseal_json
+from coordinator.studies import plan_from_dict
 from coreg_core.arrays import Arr
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import PlanAccepted, Vector
@@ -52,6 +54,8 @@ class RunSummary:
     rounds: int
     format: int
     plan: dict[str, Any]
+    gap: float | None = None  # certified by the last verified round, of the worst column
+    bound: float | None = None
 
 
 class RunStore:
@@ -64,19 +68,6 @@ class RunStore:
     def close(self) -> None:
         """Fold the log into the file."""
         self._db.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            self._db.execute("begin immediate")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("rollback")
-                raise
-            self._db.execute("commit")
-        except sqlite3.Error as error:
-            raise StorageError(f"{self.path}: {error}. Free some space or mend the disk, then run again.") from None
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -92,26 +83,32 @@ class RunStore:
 
     def begin(self, plan: Plan, started: str) -> None:
         """A new run."""
-        with self._transaction():
+        with transaction(self._db, self.path):
             self._db.execute(
                 "insert into runs (run, plan_digest, plan, started, format) values (?, ?, ?, ?, ?)",
                 (plan.run, plan.digest, json.dumps(plan.to_dict()), started, FORMAT),
             )
 
-    def abandon(self, run: str, at: str) -> None:
-        """The operator wants a new run instead: this one is over, whatever it was waiting for."""
-        reason = "abandoned: a new run was asked for (--new)"
-        with self._transaction():
+    def abandon(
+        self,
+        run: str,
+        at: str,
+        outcome: Outcome = Outcome.INTERRUPTED,
+        reason: str = "abandoned: a new run was asked for (--new)",
+    ) -> None:
+        """The operator wants a new run instead, or none: this one is over, whatever it was waiting for."""
+        with transaction(self._db, self.path):
             self._db.execute(
                 "update runs set ended = coalesce(ended, ?), stop = coalesce(stop, ?), reason = coalesce(reason, ?), "
                 "closed = ? where run = ?",
-                (at, Outcome.INTERRUPTED.name, reason, at, run),
+                (at, outcome.name, reason, at, run),
             )
             self._db.execute("delete from sums where run = ?", (run,))
 
     def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
         """One record, in one transaction; ``progress`` is what a step showed."""
-        with self._transaction():
+        # A step that is lost is asked again, on the same bits; everything else is missed.
+        with transaction(self._db, self.path, marked=not isinstance(record, StepTaken)):
             match record:
                 case SiteExcluded():
                     self._db.execute(
@@ -127,7 +124,7 @@ class RunStore:
                     }
                     self._db.execute(
                         "insert or replace into memberships values (?, ?, ?, ?)",
-                        (run, record.attempt, record.question, json.dumps(plain)),
+                        (run, record.attempt, record.question, seal_json(plain)),
                     )
                     self._write_state(run, record.question, record.state, record.affine)
                 case StepTaken():
@@ -150,6 +147,9 @@ class RunStore:
                     self._db.execute("update runs set closed = ? where run = ?", (at, run))
                 case _:
                     assert_never(record)
+        if isinstance(record, Snapshot | Ended):  # what the log holds goes into the file while little is in it
+            with suppress(sqlite3.Error):
+                self._db.execute("pragma wal_checkpoint(passive)")
 
     def _write_state(self, run: str, question: int, state: Mapping[str, Arr], affine: Mapping[Sites, Vector]) -> None:
         arrays = {f"state/{name}": array for name, array in state.items()}
@@ -178,6 +178,7 @@ class RunStore:
             "bytes_received": measured.bytes_received,
             "at": at,
         }
+        shown["seal"] = row_seal(shown.values())
         names = ", ".join(shown)
         values = ", ".join(f":{name}" for name in shown)
         self._db.execute(f"insert or replace into rounds ({names}) values ({values})", shown)  # noqa: S608 - our names
@@ -193,6 +194,19 @@ class RunStore:
                 (plan_digest, FORMAT),
             ).fetchone()
             return None if row is None else str(row["run"])
+
+    def left_unfinished(self) -> list[Plan]:
+        """The plans of every run that is not closed and that this release can take up, in the order in which they began."""
+        with self._reading():
+            rows = self._db.execute(
+                "select run, plan, plan_digest from runs where closed is null and format = ? order by started, rowid",
+                (FORMAT,),
+            ).fetchall()
+            plans = [plan_from_dict(json.loads(row["plan"])) for row in rows]
+            for row, plan in zip(rows, plans, strict=True):
+                if (plan.digest, plan.run) != (row["plan_digest"], row["run"]):
+                    raise ValueError(f"the plan of run {row['run']} is not the one that was written")
+            return plans
 
     def has_begun(self, run: str) -> bool:
         """Whether the run ever had a question put to anybody."""
@@ -229,7 +243,7 @@ class RunStore:
             return records
 
     def _training(self, run: str, last: sqlite3.Row, states: list[sqlite3.Row]) -> list[Record]:
-        plain = json.loads(last["membership"])
+        plain = unseal_json(last["membership"])
         accepted = {site: PlanAccepted(**fields) for site, fields in plain["accepted"].items()}
         state: dict[str, Arr] = {}
         affine: dict[Sites, Vector] = {}
@@ -265,7 +279,9 @@ class RunStore:
         with self._reading():
             rows = self._db.execute(
                 "select runs.*, (select count(*) from rounds where rounds.run = runs.run) as questions, "
-                "(select max(round) from rounds where rounds.run = runs.run) as rounds "
+                "(select max(round) from rounds where rounds.run = runs.run) as rounds, "
+                "(select gap || '|' || prediction_bound from rounds where rounds.run = runs.run and verified = 1 "
+                "order by question desc limit 1) as certified "
                 "from runs order by started desc, rowid desc"
             ).fetchall()
             return [_summary(row) for row in rows]
@@ -296,7 +312,7 @@ class RunStore:
         with self._reading():
             shown = []
             for row in self._rows("select * from rounds where run = ? order by question, attempt", found.run):
-                plain = {key: row[key] for key in row.keys() if key != "run"}  # noqa: SIM118 - a Row iterates its values
+                plain = {key: row[key] for key in row.keys() if key not in ("run", "seal")}  # noqa: SIM118 - a Row iterates values
                 for name in ("residual", "gap", "prediction_bound"):
                     plain[name] = None if plain[name] is None else json.loads(plain[name])
                 plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
@@ -306,6 +322,7 @@ class RunStore:
 
 def _summary(row: sqlite3.Row) -> RunSummary:
     plan = json.loads(row["plan"])
+    gap, bound = _certified(row)
     return RunSummary(
         run=row["run"],
         federation=plan["federation"],
@@ -318,7 +335,18 @@ def _summary(row: sqlite3.Row) -> RunSummary:
         rounds=row["rounds"] or 0,
         format=row["format"],
         plan=plan,
+        gap=gap,
+        bound=bound,
     )
+
+
+def _certified(row: sqlite3.Row) -> tuple[float | None, float | None]:
+    if row["certified"] is None:
+        return None, None
+    gap, bound = (
+        max((x for x in json.loads(part) if x is not None), default=None) for part in row["certified"].split("|")
+    )
+    return gap, bound
 
 
 def _models(models: FinalTargets) -> dict[str, Arr]:
@@ -343,8 +371,8 @@ def _numbers(values: Arr) -> str:
 
 
 def _to_bytes(arrays: Mapping[str, Arr]) -> bytes:
-    return bytes(safetensors.numpy.save({name: np.asarray(a, order="C") for name, a in arrays.items()}))
+    return seal(bytes(safetensors.numpy.save({name: np.asarray(a, order="C") for name, a in arrays.items()})))
 
 
 def _from_bytes(data: bytes) -> dict[str, Arr]:
-    return dict(safetensors.numpy.load(data))
+    return dict(safetensors.numpy.load(unseal(data)))

@@ -1,5 +1,6 @@
 """What is said of every notice, in one room: a line for a person. Knows notices; no terminal and no format of a machine."""
 
+from math import isinf
 from typing import assert_never
 
 from coordinator import notices as n
@@ -28,6 +29,10 @@ def worded(notice: n.Notice) -> str:
             return reason
         case n.SessionTurnedAway(name=name, reason=reason):
             return f"turned away: {name or 'somebody'}: {reason}"
+        case n.SessionOpened(site=site, release=release):
+            return f"{site} is connected{f', with release {release}' if release else ''}"
+        case n.SessionEnded(site=site, reason=reason):
+            return f"{site} is not connected any more: {reason}"
         case n.GoingOnWithout(sites=sites, what=what):
             return f"going on without {', '.join(sites)}, who did not {what}"
         case n.MembersAre(sites=sites):
@@ -41,7 +46,8 @@ def worded(notice: n.Notice) -> str:
         case n.KeysChanged(sites=sites):
             return f"{', '.join(sites)} came back with new keys: everybody answers the open question again, under other masks"
         case n.Stalled(sites=sites, seconds=seconds):
-            return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {seconds:g} s at most"
+            for_long = "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"
+            return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long}"
         case n.NotFetched(sites=sites):
             return (
                 f"{', '.join(sites)} did not fetch the run's end in time; "

@@ -352,9 +352,10 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The coordinator will not have this session, and why."""
+    """The coordinator will not have this session, and why; ``final``: an agent that dials again would not mend it."""
 
     reason: str
+    final: bool = False
 
 
 ToSite: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed | Rejected

@@ -18,6 +18,7 @@ class Outcome(Enum):
     STALLED = "Sites that the plan cannot do without did not come back in time."
     SITE_FAULT = "A site answered with something that cannot be used."
     INTERRUPTED = "Interrupted by the operator."
+    CANCELLED = "Cancelled by the operator."
 
 
 _AGAIN = "Start every agent again and give the coordinator the same command"
@@ -32,6 +33,7 @@ _ADVICE = {
     Outcome.STALLED: f"{_AGAIN}: it takes the run up where it was.",
     Outcome.SITE_FAULT: "Mend the site's fault, named above, and run again.",
     Outcome.INTERRUPTED: "The same command takes the run up where it was.",
+    Outcome.CANCELLED: "Submit the study again for another run of it.",
 }
 _EXIT_CODES = {
     Outcome.CONVERGED: 0,
@@ -42,6 +44,7 @@ _EXIT_CODES = {
     Outcome.STALLED: 5,
     Outcome.SITE_FAULT: 6,
     Outcome.INTERRUPTED: 130,
+    Outcome.CANCELLED: 130,
 }
 
 

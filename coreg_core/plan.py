@@ -115,7 +115,7 @@ class Privacy:
     follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
     """
 
-    answers: Answers = "sums"
+    answers: Answers = "clear"
     membership_changes: bool = False
     bound: BoundRule = "tight"
 
@@ -124,7 +124,9 @@ class Privacy:
 class Plan:
     """What the federation will compute, and under which terms. Each agent accepts it or refuses, before anything else.
 
-    Its digest covers every field but ``run``: the same plan started again is the same digest.
+    Its digest covers every field but ``run``: the same plan started again is the same digest. ``study`` is what the plan is of,
+    where a federation stands and carries out several, and ``data`` the name that its data set has at every site; a federation of
+    one run names neither.
     """
 
     run: str
@@ -133,6 +135,8 @@ class Plan:
     objective: Objective = Agreement()
     iteration: Iteration = Iteration()
     privacy: Privacy = Privacy()
+    study: str = ""
+    data: str = ""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -171,6 +175,9 @@ class Plan:
             del plain["objective"]["relative"]  # as in plans that are older than the key
         if isinstance(self.objective, Additive):
             plain["objective"] = {"name": "additive", **plain["objective"]}
+        for name in ("study", "data"):  # the plan of a federation of one run digests as before there were studies
+            if not plain[name]:
+                del plain[name]
         if isinstance(self.objective, Scoring):
             plain["objective"] = {"name": "scoring", **plain["objective"]}
         return plain

@@ -14,12 +14,16 @@ from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
 from coreg_wire.output import print_json
+from site_agent import commands
 from site_agent.identity import check_identity, enrol, install
 from site_agent.settings import read_settings, with_settings
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+for _command in commands.COMMANDS:
+    app.command()(_command)
 
 NEEDED = ("data", "target", "id", "coordinator")
 IdentityOption = Annotated[

@@ -6,11 +6,12 @@ so that keepalive goes on while a large site factors. What is sent stands in the
 
 import asyncio
 import contextlib
+import math
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -28,13 +29,16 @@ from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
+MANY_FAILURES = 3  # in a row, after which a site that had been in says again what is in the way
 SILENCE = 30.0  # seconds without a word from the coordinator, after which the operator is told who is waited for
 CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last word
 # Each session has a channel of its own, and pauses are ours: gRPC would share a refused connection's back-off, of seconds
 # and then minutes, with the channels that come after it.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 LAST_WORDS = (Rejected, Dismissed, Finished)
-_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+T = TypeVar("T")
+Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 # What grpc.aio raises when the other end closed before or while we wrote.
 WRITE_FAILED = (grpc.RpcError, asyncio.InvalidStateError)
 
@@ -69,8 +73,12 @@ class _NoSession(Exception):
     """Nobody answered; dialling again may help."""
 
 
-class _LostSession(Exception):
+class LostSession(Exception):
     """A session broke: something had been heard in it, or it had been open for a while."""
+
+
+class TurnedAway(LostSession):
+    """The coordinator would not have the session, for a reason that its operator can mend."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,9 @@ class Watcher:
     deliver: Callable[[SiteResult], None]
 
 
+Conversation: TypeAlias = Callable[[grpc.aio.Channel, Callable[[ToSite], None]], Awaitable[T]]
+
+
 async def take_part(site: Site, ledger: Ledger, dial: Dial, watcher: Watcher) -> SiteResult:
     """Take part in one run to its end, across broken streams and restarts of the coordinator.
 
@@ -106,26 +117,60 @@ async def take_part(site: Site, ledger: Ledger, dial: Dial, watcher: Watcher) ->
     StorageError
         what has to be written cannot be.
     """
-    pause, last_session, joined = FIRST_PAUSE, time.monotonic(), False
+
+    async def conversation(channel: grpc.aio.Channel, hear: Callable[[ToSite], None]) -> SiteResult:
+        def heard(message: ToSite) -> None:
+            hear(message)
+            watcher.message(message)
+
+        return await _answer(site, ledger, channel, replace(watcher, message=heard))
+
+    return await keep_dialling(conversation, dial, watcher.note)
+
+
+async def keep_dialling(conversation: Conversation[T], dial: Dial, note: Callable[[str], None]) -> T:
+    """Dial, and dial again when the stream breaks, until a conversation comes to its end.
+
+    Parameters
+    ----------
+    conversation
+        what is said in one session, on a channel that is connected; it tells its second argument whatever it hears, and raises
+        `LostSession` when the stream ends before its time.
+    dial
+        where, how, and for how long.
+    note
+        a sentence for the operator.
+
+    Raises
+    ------
+    Unreachable
+        nobody answered for ``dial.patience`` seconds.
+    """
+    pause, last_session, failures = FIRST_PAUSE, time.monotonic(), 0
+    joined = False
     while True:
         try:
             left = dial.patience - (time.monotonic() - last_session)
-            return await _session(site, ledger, dial, left, watcher)
+            return await _session(conversation, dial, left)
         except _NoSession as lost:
-            reason = str(lost)
-        except _LostSession as lost:  # there was a session: patience and pause begin anew
-            reason, last_session, pause, joined = str(lost), time.monotonic(), FIRST_PAUSE, True
-        if not joined:
+            reason, failures = str(lost), failures + 1
+        except TurnedAway as lost:  # by somebody who can change their mind
+            reason, last_session, pause, failures, joined = str(lost), time.monotonic(), PAUSE_OF_THE_UNWELCOME, 0, True
+        except LostSession as lost:  # there was a session: patience and pause begin anew
+            reason, last_session, pause, failures, joined = str(lost), time.monotonic(), FIRST_PAUSE, 0, True
+        if not joined or failures > MANY_FAILURES:
             reason = await asyncio.to_thread(_diagnosis, dial) or reason
         waited = time.monotonic() - last_session
         if waited >= dial.patience:
             raise Unreachable(
                 f"{dial.address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up."
             )
-        watcher.note(f"no session with {dial.address}: {reason}; trying again")
+        for_long = "as long as it takes" if math.isinf(dial.patience) else f"{dial.patience - waited:.0f} s more"
+        reason = reason.rstrip(".")
+        note(f"no session with {dial.address} for {waited:.0f} s: {reason}; trying again, for {for_long}")
         jittered = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
         await asyncio.sleep(min(jittered, dial.patience - waited))
-        pause = min(LONGEST_PAUSE, 2 * pause)
+        pause = max(pause, min(LONGEST_PAUSE, 2 * pause))
 
 
 def _diagnosis(dial: Dial) -> str:
@@ -136,13 +181,7 @@ def _diagnosis(dial: Dial) -> str:
     return ""  # the handshake works now: whatever it was has passed
 
 
-async def _session(
-    site: Site,
-    ledger: Ledger,
-    dial: Dial,
-    left: float,
-    watcher: Watcher,
-) -> SiteResult:
+async def _session(conversation: Conversation[T], dial: Dial, left: float) -> T:
     options = [*channel_options(dial.keepalive), OWN_CONNECTION]
     if dial.credentials is None:
         channel = grpc.aio.insecure_channel(dial.address, options=options)
@@ -150,10 +189,9 @@ async def _session(
         channel = grpc.aio.secure_channel(dial.address, dial.credentials, options=options)
     heard = False
 
-    def hear(message: ToSite) -> None:
+    def hear(_message: ToSite) -> None:
         nonlocal heard
         heard = True
-        watcher.message(message)
 
     async with channel:
         try:
@@ -162,11 +200,13 @@ async def _session(
             raise _NoSession("no answer") from None
         since = time.monotonic()
         try:
-            return await _answer(site, ledger, channel, replace(watcher, message=hear))
-        except (grpc.RpcError, _LostSession) as error:
+            return await conversation(channel, hear)
+        except TurnedAway:
+            raise
+        except (grpc.RpcError, LostSession) as error:
             details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             # Another service at that address breaks every stream at once: that is no session, and patience goes on.
-            kind = _LostSession if heard or time.monotonic() - since > 2 * dial.keepalive else _NoSession
+            kind = LostSession if heard or time.monotonic() - since > 2 * dial.keepalive else _NoSession
             raise kind(f"the stream broke ({details})") from None
 
 
@@ -181,16 +221,16 @@ async def _connected(channel: grpc.aio.Channel) -> None:
 
 
 async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher: Watcher) -> SiteResult:
-    call: _Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
+    call: Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
     hello = site.hello()
     assembler = Assembler()
     ledger.record(hello)
-    listened_to = await _write(call, site_message_to_frames(hello))
+    listened_to = await write(call, site_message_to_frames(hello))
     watcher.note("connected")
     while True:
-        data = await _read(call, watcher.note)
+        data = await read_frame(call, watcher.note)
         if not isinstance(data, bytes):  # grpc.aio.EOF
-            raise _LostSession("the coordinator closed the stream")
+            raise LostSession("the coordinator closed the stream")
         try:
             message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
         except (ProtocolError, DecodeError) as error:
@@ -202,15 +242,15 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
             raise Refused(f"the coordinator refused this session: {message.reason}")
         if isinstance(message, Dismissed):
             raise _dismissal(message)
-        frames = await asyncio.to_thread(_answers, site, ledger if listened_to else None, message, watcher.deliver)
+        frames = await asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
         for run, room in site.expected.items():
             assembler.expect(run, *room)
         if listened_to:
-            listened_to = await _write(call, frames)
+            listened_to = await write(call, frames)
         if site.breach is not None:
             raise Refused(f"the coordinator broke the protocol: it {site.breach}")
         if isinstance(message, Finished) and site.result is not None:
-            await _leave(call, ledger)
+            await leave(call, ledger)
             return site.result
 
 
@@ -219,7 +259,7 @@ def _dismissal(message: Dismissed) -> CoregError:
     return kinds.get(message.outcome, Refused)(f"run {message.run} does not go on with this site: {message.reason}")
 
 
-async def _read(call: "_Call", note: Callable[[str], None]) -> object:
+async def read_frame(call: "Call", note: Callable[[str], None]) -> object:
     """The next frame; a coordinator that says nothing is waited for, as long as its connection lives, but not silently."""
     reading, since, pause = asyncio.ensure_future(call.read()), time.monotonic(), SILENCE
     try:
@@ -234,35 +274,35 @@ async def _read(call: "_Call", note: Callable[[str], None]) -> object:
         reading.cancel()
 
 
-async def _leave(call: "_Call", ledger: Ledger) -> None:
+async def leave(call: "Call", ledger: Ledger, reason: str = "the run is over") -> None:
     """The site's last word; then the coordinator ends the stream, having heard it."""
-    leaving = Leaving("the run is over")
+    leaving = Leaving(reason)
     with contextlib.suppress(*WRITE_FAILED, TimeoutError):
         ledger.record(leaving)
-        await _write(call, site_message_to_frames(leaving))
+        await write(call, site_message_to_frames(leaving))
         await call.done_writing()
         async with asyncio.timeout(CLOSE_GRACE):
             while await call.read() is not grpc.aio.EOF:
                 pass
 
 
-def _answers(
+def answers(
     site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]
 ) -> list[pb.SiteFrame]:
     """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
     ask = message if isinstance(message, Ask | Inquiry) else None
-    answers = site.handle(message)
+    said = site.handle(message)
     if isinstance(message, Finished) and site.result is not None and site.breach is None:
         deliver(site.result)  # before the coordinator hears that the site has it
     frames: list[pb.SiteFrame] = []
-    for answer in answers:
+    for answer in said:
         if ledger is not None:
             ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
             frames += site_message_to_frames(answer)
     return frames
 
 
-async def _write(call: "_Call", frames: Iterable[pb.SiteFrame]) -> bool:
+async def write(call: "Call", frames: Iterable[pb.SiteFrame]) -> bool:
     """False when the stream broke, which reading on will explain."""
     try:
         for frame in frames:

@@ -15,22 +15,22 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Finished, ToSite
 from coreg_core.outcomes import told
 from coreg_core.plan import Additive, Agreement, Plan, Scoring
-from coreg_core.threads import pin_threads
 from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part
 from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.data.shared_set import keyed
-from site_agent.federation import Site, Terms
+from site_agent.federation import Site
 from site_agent.identity import Identity, check_identity
 from site_agent.jobs.remembered import SiteResult
-from site_agent.ledger import Disclosed, Ledger, recall, summed_with
+from site_agent.ledger import Disclosed, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.models import Models, check_output
 from site_agent.policy import read_policy
 from site_agent.probe import probe_server
 from site_agent.settings import Settings
+from site_agent.terms import terms_of
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
 
@@ -124,19 +124,8 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
     note(f"{name}: {len(d.X)} labelled and {len(d.Z)} shared unlabelled instances, {d.X.shape[1]} features")
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
     ledger = Ledger(settings.ledger_path)
-    terms = Terms(
-        policy.objection,
-        policy.questions,
-        pin_threads,
-        lambda plan, ids_digest: recall(ledger.path, plan, ids_digest),
-        policy.residuals,
-        policy.disclose_forecast,
-        policy.factor_memory,
-        None if identity is None else run_keys(identity, policy.peers),
-        lambda ids_digest: summed_with(ledger.path, ids_digest),
-        policy.membership_changes,
-    )
-    site = Site(name, d, terms, release())
+    keys = None if identity is None else run_keys(identity, policy.peers)
+    site = Site(name, d, terms_of(policy, ledger.path, keys), release())
 
     def deliver(result: SiteResult) -> None:
         written.extend(models.write(result, note))

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,7 @@ class Ledger:
 
     def __init__(self, path: Path):
         self.path = path
+        self._turn = threading.Lock()  # several runs answer at once, and the chain is one
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors in which labels are
         try:
@@ -97,6 +99,10 @@ class Ledger:
             what the site has to know of the run to go on in another process; of it, what does not follow from the entries
             stands in the entry as ``kept``, and is not sent.
         """
+        with self._turn:
+            self._record(message, ask, remembered)
+
+    def _record(self, message: FromSite, ask: Ask | Inquiry | None, remembered: Remembered | None) -> None:
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
         if isinstance(message, Share | Masked) and isinstance(ask, Inquiry):
             residuals: Residuals = "smoothed" if remembered is None else remembered.residuals
@@ -127,6 +133,21 @@ class Ledger:
     def close(self) -> None:
         """No more entries."""
         self._file.close()
+
+
+def is_written(path: Path) -> bool:
+    """Whether an agent of this site is running: it holds its ledger."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
 from coreg_sim.benefit.dealing import REGIMES  # noqa: E402
+from coreg_sim.benefit.study import GROUPS  # noqa: E402
 from coreg_sim.papers.report import text  # noqa: E402
 
 FOLDER, PAGE = ROOT / "docs" / "benefit", ROOT / "docs" / "benefit.md"
@@ -58,7 +59,9 @@ group of sets and are judged on another. On one machine the same command gives t
 
 def page(run: dict) -> str:
     study, report = run["study"], run["report"]
-    lines = [HEAD.format(sets=",".join(study["sets"]), draws=study["draws"])]
+    groups = [name for name, sets in GROUPS.items() if set(sets) <= set(study["sets"])]
+    rest = [name for name in study["sets"] if not any(name in GROUPS[group] for group in groups)]
+    lines = [HEAD.format(sets=",".join(groups + rest), draws=study["draws"])]
     lines += [f"- {finding}" for finding in report["findings"]]
     lines.append("")
     lines += [f"![{plot['title']}](benefit/{plot['name']}.svg)" for plot in report["plots"]]

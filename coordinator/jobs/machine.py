@@ -52,6 +52,7 @@ class Happening(Enum):
     FETCHED = "Fetched"
     DEADLINE = "the run's deadline passed"
     INTERRUPTED = "the operator wants to stop"
+    CANCELLED = "the operator wants this run to end"
 
 
 def happened(message: FromSite) -> Happening | None:
@@ -137,6 +138,11 @@ def _interrupted(reaction: Reaction) -> None:
     reaction.finish(Turn.INTERRUPTED, Outcome.INTERRUPTED, "")
 
 
+def _cancelled(reaction: Reaction, reason: str) -> None:
+    # Written down as an end, unlike an interruption: it is not taken up again.
+    delivery.end(reaction, Outcome.CANCELLED, reason)
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 _PHASES = (Phase.ENROLLING, Phase.RETURNING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.DELIVERING, Phase.DONE)
@@ -163,6 +169,7 @@ _ROWS: Mapping[Happening, tuple[Handler, ...]] = {
         nothing,
     ),
     Happening.INTERRUPTED: (*(5 * (_interrupted,)), delivery.interrupted, nothing),
+    Happening.CANCELLED: (*(5 * (_cancelled,)), nothing, nothing),
 }
 TABLE: Mapping[Happening, Mapping[Phase, Handler]] = {
     happening: dict(zip(_PHASES, row, strict=True)) for happening, row in _ROWS.items()

@@ -33,7 +33,7 @@ class JsonLines:
             self._phases.add(values)
             print_json({"event": "round", "run": notice.run, **values})
             return
-        told = {f.name: _plain(getattr(notice, f.name)) for f in fields(notice)}
+        told = {f.name: plain(getattr(notice, f.name)) for f in fields(notice)}
         print_json({"event": snake(type(notice).__name__), **told, "text": worded(notice)})
 
     def warning(self, text: str) -> None:
@@ -63,5 +63,6 @@ class JsonLines:
         """Nothing is held."""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A field of a notice as JSON has it."""
     return value.name if isinstance(value, Enum) else value

@@ -43,6 +43,10 @@ class Transport(Protocol):
         """Vectors of that run may announce so much from here on; before it, none is taken."""
         ...
 
+    def forget(self, run: str) -> None:
+        """The run is over: no vector of it is taken any more."""
+        ...
+
     async def close(self) -> None:
         """Deliver what is queued, within a moment, and let everybody go."""
         ...

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 
-from coordinator.events import Breached, Received, SiteJoined, SiteLost, TurnedAway
+from coordinator.events import Breached, Received, Revoked, SiteJoined, SiteLost, TurnedAway
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.messages import Dismissed, Finished, Hello, Leaving, PlanAccepted, Rejected, ToSite
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
+from coreg_wire.names import load_certificates
 from coreg_wire.service import JOIN, SERVICE, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
@@ -29,6 +30,10 @@ MAX_UNLABELLED = 200_000_000
 # not read yet. So after the last word (Finished, Dismissed, Rejected) the peer is the one who ends the stream, and this is how
 # long it gets to do so.
 CLOSE_GRACE = 5.0
+REPLACED = (
+    "{site}: another agent has joined under this name and certificate since, and took this one's place. End one of the two: "
+    "a site has one agent."
+)
 
 
 @dataclass(eq=False)
@@ -37,8 +42,10 @@ class _Session:
 
     site: str
     assembler: Assembler
+    certificate_pem: bytes = b""
     outbox: asyncio.Queue[ToSite | None] = field(default_factory=asyncio.Queue)
     closed_by_us: bool = False
+    spoke: bool = False  # since the last word to it: it has read that
 
     def close(self, last_word: ToSite | None = None) -> None:
         self.closed_by_us = True
@@ -121,6 +128,22 @@ class GrpcServer:
         for session in self._sessions.values():
             session.assembler.expect(run, rows, columns)
 
+    def forget(self, run: str) -> None:
+        """Every session's assembler forgets it."""
+        self._expected.pop(run, None)
+        for session in self._sessions.values():
+            session.assembler.forget(run)
+
+    def check_again(self) -> None:
+        """Ask of every open session whether it may still be: a certificate that was revoked is told so, and its session ends."""
+        for session in list(self._sessions.values()):
+            if not session.certificate_pem:
+                continue
+            try:
+                self._authorise(session.site, session.certificate_pem)
+            except Refused as error:
+                self._emit(Revoked(session.site, str(error)))
+
     async def close(self) -> None:
         """End every stream after what is queued for it."""
         for session in list(self._sessions.values()):
@@ -141,7 +164,7 @@ class GrpcServer:
         hello: Hello | None = None
         try:
             hello = await self._hello(frames, assembler)  # first: a peer that is still writing would not hear why
-            name = self._authenticated(context)
+            name, pem = self._authenticated(context)
             if name is not None and hello.site != name:
                 raise Refused(
                     f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
@@ -154,18 +177,20 @@ class GrpcServer:
             return
         for run, room in self._expected.items():
             assembler.expect(run, *room)
-        session = _Session(hello.site, assembler)
+        session = _Session(hello.site, assembler, certificate_pem=pem)
         if (earlier := self._sessions.get(hello.site)) is not None:
-            earlier.close()  # a site that rejoins replaces its old session
+            earlier.close(
+                Rejected(REPLACED.format(site=hello.site), final=True)
+            )  # a site that rejoins replaces its old session
         self._sessions[hello.site] = session
-        self._emit(SiteJoined(hello))
+        self._emit(SiteJoined(hello, valid_until(pem)))
         reader = asyncio.create_task(self._read(frames, assembler, session))
         message: ToSite | None = None
         try:
             while (following := await session.outbox.get()) is not None:
-                message = following
+                message, session.spoke = following, False
                 await self._write(context, message)
-            if isinstance(message, Finished | Dismissed | Rejected):
+            if isinstance(message, Finished | Dismissed | Rejected) and not session.spoke:
                 await _ends(reader)
         finally:
             reader.cancel()
@@ -174,12 +199,12 @@ class GrpcServer:
                 if not session.closed_by_us:
                     self._emit(SiteLost(session.site, "its stream ended"))
 
-    def _authenticated(self, context: "grpc.aio.ServicerContext[bytes, bytes]") -> str | None:
+    def _authenticated(self, context: "grpc.aio.ServicerContext[bytes, bytes]") -> tuple[str | None, bytes]:
         if self._credentials is None:
-            return None
+            return None, b""
         name, pem = peer_certificate(context)
         self._authorise(name, pem)
-        return name
+        return name, pem
 
     async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
         try:
@@ -195,6 +220,7 @@ class GrpcServer:
         try:
             async for data in frames:
                 message = assembler.feed_site(self._parse(data))
+                session.spoke = True
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
                 if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
@@ -239,3 +265,10 @@ async def _ends(reader: asyncio.Task[None]) -> None:
     """Wait until the peer has ended its half of the stream, which it does after the last word."""
     await asyncio.wait({reader}, timeout=CLOSE_GRACE)
     reader.cancel()
+
+
+def valid_until(certificate_pem: bytes) -> str:
+    """The end of a certificate in ISO 8601; empty without one."""
+    if not certificate_pem:
+        return ""
+    return load_certificates(certificate_pem, "The peer's certificate")[0].not_valid_after_utc.isoformat()

@@ -86,6 +86,9 @@ class InProcess:
     def expect(self, run: str, rows: int, columns: int) -> None:
         """Vectors are handed over whole: there is no memory to guard."""
 
+    def forget(self, run: str) -> None:
+        """Nothing was kept of it."""
+
     async def close(self) -> None:
         """Nothing is queued."""
         self._sites.clear()

@@ -6,6 +6,7 @@ Knows one site's rows; nothing of targets or of other sites.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64
@@ -68,6 +69,12 @@ class Candidate:
     features: CentredFeatures
     labelled: Float64[Arr, "n r"]
     shared: Float64[Arr, "m r"]
+
+    @cached_property
+    def spectrum(self) -> tuple[Arr, Arr]:
+        """Eigenvalues and eigenvectors of ZᵀZ, once: a smoother is chosen again in every fold, O(m r²) each time."""
+        values, V = np.linalg.eigh(self.shared.T @ self.shared)
+        return np.maximum(values, 0.0), V
 
 
 def centred(basis: Basis, X: Float64[Arr, "n d"], Z: Float64[Arr, "m d"]) -> Candidate:

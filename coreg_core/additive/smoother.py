@@ -144,10 +144,10 @@ def choose_smoother(
         which candidate without a score.
     """
     if score is None or len(score) == 0:
-        return Smoother(default, 1.0, 0.0, _filter(*_spectrum(features[default]), 1.0))
+        return Smoother(default, 1.0, 0.0, _filter(*features[default].spectrum, 1.0))
     m, t = len(score), score - score.mean()
     best: tuple[float, int, int] | None = None
-    spectra = [_spectrum(candidate) for candidate in features]
+    spectra = [candidate.spectrum for candidate in features]
     for j, (candidate, (values, V)) in enumerate(zip(features, spectra, strict=True)):
         weights = 1.0 / (values[:, None] + etas)
         beta = weights * (V.T @ (candidate.shared.T @ t))[:, None]
@@ -169,12 +169,7 @@ def choose_smoother(
 
 def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
     """The smoother that was chosen before, made again on the same bits."""
-    return Smoother(candidate, eta, r2, _filter(*_spectrum(features[candidate]), eta))
-
-
-def _spectrum(candidate: Candidate) -> tuple[Arr, Arr]:
-    values, V = np.linalg.eigh(candidate.shared.T @ candidate.shared)
-    return np.maximum(values, 0.0), V
+    return Smoother(candidate, eta, r2, _filter(*features[candidate].spectrum, eta))
 
 
 def _filter(values: Arr, V: Arr, eta: float) -> Arr:

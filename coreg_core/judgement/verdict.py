@@ -3,10 +3,11 @@ r"""What a site does with a joined model, and with scoring together, and whose f
 - Keep the joined model? Yes, unless its own nested loss exceeds one standard error of the paired difference. A gate on gain > 0
   gives away a seventh of the gain, and plain leave-one-out is worthless as one.
 - Score together? Where own folds of the joint score err less than the model alone. Folds have four fifths of the labels, and
-  promise less than comes: docs/benefit.md shows what other limits would have given.
-- Whose forecast? The site's own from 50 labels on; below, the federation's summed one: rank correlations of a site's own figure
-  with what came are .15, .24 and .47 at 10, 20 and 50 labels.
+  promise less than comes.
+- Whose forecast? The site's own from 50 labels on; below, the federation's summed one. With ten labels neither says
+  more than chance of a joined model, and the label-free r² says some (`coreg_core.judgement.calibration`).
 
+docs/benefit.md has the figures, and what other limits would have given.
 "Stay alone" is an answer, and the alone model is written beside in any case. Source: design, 7.4. Knows paired losses.
 """
 

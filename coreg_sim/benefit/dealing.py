@@ -142,7 +142,7 @@ def table_of(data: DataSet, drop: tuple[str, ...] = ()) -> Table:
     Raises
     ------
     UsageError
-        a name in ``drop`` that the table has not, or fewer than two attributes.
+        a name in ``drop`` that the table has not.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
@@ -153,8 +153,6 @@ def table_of(data: DataSet, drop: tuple[str, ...] = ()) -> Table:
         )
     kept = [data.X[:, list(of)] for name, of in named if name not in drop]
     kept = [block for block in kept if block.shape[1] <= MOST_LEVELS and np.ptp(block, axis=0).max(initial=0.0) > 0]
-    if len(kept) < 2:
-        raise UsageError(f"{data.name}: {len(kept)} columns that vary; two sites need two.")
     deviation = float(data.y.std())
     y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
     low, high = np.quantile(y, _CLIP)

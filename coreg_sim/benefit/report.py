@@ -14,7 +14,7 @@ from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
 
 MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "together", "together-open", "pooled")
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
-PRICE = ("mean-of-sites", "together-private", "together", "together-grouped-3", "together-open", "pooled")
+PRICE = ("together-private", "together", "together-grouped-3", "together-open", "pooled")
 LABELS = ("n10", "n20", "n50", "n100", "n200")
 # Regimes that are known to be hard, and what is said of them.
 _SAID = {
@@ -73,6 +73,13 @@ def _findings(groups: dict[str, list[Seat]]) -> list[str]:
                 f"more than {100 * HARM:.0f} %; scored together where own folds say so {percent(pick.mean)}, "
                 f"{share(pick.harmed, 1)} worse."
             )
+            if name == "judged on":
+                fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
+                words = tuple("reached" if each else "missed" for each in fine)
+                out.append(
+                    f"What was asked there: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored together "
+                    f"at least 20 % better with at most 4 % harmed ({words[1]})."
+                )
     return out
 
 

@@ -121,6 +121,9 @@ class RayActors:
     def expect(self, run: str, rows: int, columns: int) -> None:
         """Vectors are handed over whole: there is no memory to guard."""
 
+    def forget(self, run: str) -> None:
+        """Nothing was kept of it."""
+
     async def close(self) -> None:
         """Deliver what is queued, within a moment, and end the actors."""
         if self._turn is not None:

@@ -44,6 +44,22 @@ def check_site_name(name: str) -> str:
     return name
 
 
+def check_study_name(name: str, what: str) -> str:
+    """`name` itself when a study, or a data set, may be called so: it becomes the name of a folder at every site.
+
+    Raises
+    ------
+    UsageError
+        The name is empty, too long, or holds a character that file systems and people confuse.
+    """
+    if _SITE_NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} is no name for a {what}: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
+            "beginning and ending with a letter or a digit."
+        )
+    return name
+
+
 def site_uri(name: str) -> x509.UniformResourceIdentifier:
     """The URI that stands for the site in a request and in a certificate: `coreg:site:NAME`."""
     return x509.UniformResourceIdentifier(SITE_URI + check_site_name(name))

@@ -11,6 +11,7 @@ from coreg_core.additive.features import Standardiser
 from coreg_core.additive.model import Expansion
 from coreg_core.additive.spread import Spread
 from coreg_core.errors import BadData, UsageError
+from coreg_core.judgement import calibration
 from coreg_core.kernels import Linear
 from coreg_core.views import KernelExpansion
 from site_agent import findings
@@ -176,7 +177,9 @@ def test_the_report_puts_the_runs_of_one_site_together(folder):
     assert "-10.0 %" in lines[2]
     assert "forecast from 60 own labels: -10.0 %" in told.stdout
     assert "keep the joined model" in told.stdout
-    assert "r² = 0.85 (much is to be gained" in told.stdout
+    like = calibration.R2.like(0.85)
+    assert f"r² = 0.85; of {like.sites} sites in docs/benefit.md" in told.stdout
+    assert f"half came to {100 * like.median_change:+.1f} % or better" in told.stdout
     assert (folder / "r.svg").read_text().count("<circle") == 3
     with pytest.raises(BadData, match="no run of these looked"):
         command("report", "--model", folder / "good.model")

@@ -40,7 +40,7 @@ PINNED = {name: letter * 64 for name, letter in zip("abc", "123", strict=True)}
 @pytest.mark.parametrize(
     ("policy", "plan", "said"),
     [
-        ({}, {"answers": "clear"}, "answers='clear' would show the coordinator"),
+        ({"answers": "sums"}, {"answers": "clear"}, "answers='clear' would show the coordinator"),
         ({"answers": "clear"}, {"answers": "clear"}, ""),
         ({"peers": PINNED}, {"answers": "sums", "min_sites": 3}, ""),
         ({"answers": "clear", "peers": PINNED}, {"answers": "sums", "min_sites": 3}, ""),

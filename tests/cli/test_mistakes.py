@@ -261,12 +261,14 @@ def test_the_sample_configurations_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy()), "it shows defaults"
+    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy("sums")), (
+        "it shows defaults"
+    )
     pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
     assert Policy(peers=pinned).objection(plan) is None
     assert "needs 3 sites of it among this site's [peers]" in (Policy().objection(plan) or "")
     deploy = Path(__file__).resolve().parents[2] / "deploy"
-    assert read_policy(deploy / "policy.toml") == Policy()
+    assert read_policy(deploy / "policy.toml") == Policy(answers="sums")
     code, _out, err = run("coreg-agent", "--config", deploy / "agent.toml")
     assert code == 2  # as it stands there is no key, and the next step is named
     assert "coreg-agent enroll" in err
@@ -286,7 +288,7 @@ def test_what_sums_cannot_serve_is_a_fault_of_the_file_that_says_what_to_do(tmp_
 
     path = tmp_path / "federation.toml"
     text = f'[federation]\nname = "x"\nsites = {sites}\n{rest}'
-    path.write_text(text)
+    path.write_text(f'{text}[privacy]\nanswers = "sums"\n')
     with pytest.raises(UsageError, match=said):
         read_configuration(path)
     path.write_text(f'{text}[privacy]\nanswers = "clear"\n')

@@ -202,6 +202,9 @@ class Dialled:
     def expect(self, run: str, rows: int, columns: int) -> None:
         self.server.expect(run, rows, columns)
 
+    def forget(self, run: str) -> None:
+        self.server.forget(run)
+
     async def close(self) -> None:
         await self.server.close()
         await asyncio.gather(*self._tasks)

@@ -21,6 +21,8 @@ tuning_steps = {steps}
 probes = 4
 landmarks = 20
 final_tolerance = 1e-12
+[privacy]
+answers = "sums"
 [service]
 listen = "127.0.0.1:0"
 [timeouts]

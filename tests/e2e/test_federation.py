@@ -189,8 +189,8 @@ def test_algorithm_1_needs_each_answer_so_it_runs_in_the_clear_where_every_polic
     """The project exists to run it. Sums cannot serve it, and the sentence says why; every site has to say "clear"."""
     with federation(tmp_path, schedule="block-coordinate-descent", answers="clear", prediction_tolerance=1e-6) as fed:
         coordinator = fed.coordinator()
-        agents = [fed.agent(site) for site in SITES]
-        assert ends(coordinator) == 4, "the default policy gives sums alone"
+        agents = [fed.agent(site, *fed.policy("sums.toml", 'answers = "sums"')) for site in SITES]
+        assert ends(coordinator) == 4, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [4, 4, 4]
         assert "answers='clear' would show the coordinator each of this site's answers" in fed.said("coordinator")
 

@@ -22,6 +22,7 @@ from tiny import CLOCKS, acceptance, column, hello, make_plan
 from coordinator.events import (
     Action,
     Breached,
+    Cancelled,
     DeadlinePassed,
     Event,
     Finish,
@@ -111,7 +112,12 @@ def numbers_for(run: Run, site: str) -> set[tuple[int, int]]:
 
 def events_for(federation: Federation) -> list[Event]:
     run = run_of(federation)
-    events: list[Event] = [DeadlinePassed(RUN, run.live.token), Interrupted(), TurnedAway("z", "revoked")]
+    events: list[Event] = [
+        DeadlinePassed(RUN, run.live.token),
+        Interrupted(),
+        Cancelled(RUN, "enough"),
+        TurnedAway("z", "no"),
+    ]
     for site in run.plan.sites:
         events.append(SiteJoined(hello(site)))
         if site not in federation.sessions:

@@ -1,5 +1,6 @@
 """What is said of every notice: one line for a person, which names who and what."""
 
+import math
 from typing import get_args
 
 import pytest
@@ -23,6 +24,10 @@ SAID: dict[n.Notice, str] = {
     n.SessionRejected("z", "z: unknown"): "z: unknown",
     n.SessionTurnedAway("z", "revoked"): "turned away: z: revoked",
     n.SessionTurnedAway("", "no certificate"): "turned away: somebody: no certificate",
+    n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"): "a is connected, with release 0.2.0",
+    n.SessionOpened("a", "", ""): "a is connected",
+    n.SessionEnded("a", "its stream ended"): "a is not connected any more: its stream ended",
+    n.Stalled(RUN, ("b",), math.inf): "stalled: waiting for b, for as long as it takes",
     n.GoingOnWithout(RUN, ("b", "c"), "join in time"): "going on without b, c, who did not join in time",
     n.MembersAre(RUN, 1, ("a", "b")): "2 sites: a, b",
     n.AnswersInClear(RUN): "answers in the clear: whoever holds this coordinator or its memory ",

@@ -19,7 +19,7 @@ from coreg_sim.benefit.report import report
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, dropped, study
 from coreg_sim.cli import app
 from coreg_sim.jobs import Where, run_jobs
-from coreg_sim.papers.pool import Pool
+from coreg_sim.papers.pool import DataSet, Pool
 
 
 def table(rows=900, attributes=9, seed=0):
@@ -78,6 +78,10 @@ def test_biased_rows_lean_to_an_end_of_one_column():
 def test_a_table_too_small_is_left_out_of_a_regime():
     assert deal(table(900), REGIMES["n200"], (0,)) is None  # 405 shared and 600 labelled
     assert deal(table(900, attributes=6), REGIMES["M8"], (0,)) is None
+    nothing = np.zeros((900, 4))  # columns that never vary tell nothing
+    flat = DataSet("flat", nothing, np.arange(900.0), tuple("abcd"), tuple((j,) for j in range(4)), "regression")
+    assert table_of(flat).attributes == ()
+    assert all(deal(table_of(flat), regime, (0,)) is None for regime in REGIMES.values())
     assert deal(table(900), REGIMES["n50"], (0,), most_rows=200) is None
     assert len(deal(table(900), REGIMES["n10"], (0,), most_rows=200).test) == 200 - 90 - 30
 
@@ -297,7 +301,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     made = report(seats({key: each.result for key, each in done.items()}))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert "1 sets (judged on)" in made.findings[0]
-    assert "3 sites of 10 labels" in made.findings[1]
+    assert "What was asked there" in made.findings[1]
+    assert "3 sites of 10 labels" in made.findings[2]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with what came" in titles

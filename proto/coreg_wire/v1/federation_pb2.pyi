@@ -201,7 +201,7 @@ class RuleOrValue(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "iteration", "privacy")
+    __slots__ = ("run", "federation", "membership", "agreement", "additive", "scoring", "iteration", "privacy", "study", "data")
     RUN_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,8 @@ class Plan(_message.Message):
     SCORING_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     run: str
     federation: str
     membership: Membership
@@ -218,7 +220,9 @@ class Plan(_message.Message):
     scoring: Scoring
     iteration: Iteration
     privacy: Privacy
-    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
+    study: str
+    data: str
+    def __init__(self, run: _Optional[str] = ..., federation: _Optional[str] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., additive: _Optional[_Union[Additive, _Mapping]] = ..., scoring: _Optional[_Union[Scoring, _Mapping]] = ..., iteration: _Optional[_Union[Iteration, _Mapping]] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., study: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Agreement(_message.Message):
     __slots__ = ("form", "kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "coupling", "label_units", "relative")
@@ -463,7 +467,9 @@ class Dismissed(_message.Message):
     def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Rejected(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "final")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    final: bool
+    def __init__(self, reason: _Optional[str] = ..., final: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,50 @@
+"""backup, verify, prune: the run store as a thing to keep. Knows the store's file; no run is touched that is under way."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.commands.options import JsonOption, StoreOption, existing
+from coreg_wire import output
+from coreg_wire.output import human_bytes
+
+
+def backup(
+    destination: Annotated[Path, typer.Argument(help="A file that is not there yet.")],
+    store: StoreOption = Path("runs.sqlite"),
+) -> None:
+    """Copy the run store, while a coordinator may be writing it, into one whole file (mode 0600), and verify the copy."""
+    from coordinator.keeping import back_up
+
+    found = back_up(existing(store), destination)
+    typer.echo(f"{destination}: {found.runs} runs, {human_bytes(found.bytes)}, whole")
+
+
+def verify(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """Read everything in the run store: its pages, and the checksum of each value. Exit code 8 where one does not fit."""
+    from coordinator.keeping import verify as check
+
+    found = check(existing(store))
+    if as_json:
+        output.print_json({"store": str(store), "runs": found.runs, "values": found.values, "bytes": found.bytes})
+    else:
+        typer.echo(f"{store}: whole; {found.runs} runs, {found.values} checksums fit, {human_bytes(found.bytes)}")
+
+
+def prune(
+    days: Annotated[float, typer.Option("--days", min=0, help="Of runs that were closed longer ago than this.")],
+    store: StoreOption = Path("runs.sqlite"),
+    models: Annotated[
+        bool, typer.Option("--models", help="Also what sites fetch: `run --deliver` is not possible any more then.")
+    ] = False,
+) -> None:
+    """Forget the round by round history of old runs, and give the disk its room back. Their plans and their ends stay."""
+    from coordinator.keeping import prune as forget
+
+    done = forget(existing(store), days, models=models)
+    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune)

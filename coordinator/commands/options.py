@@ -1,0 +1,38 @@
+"""Options that several commands have. Knows typer and paths."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coreg_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from coordinator.queue import Queue
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+StoreOption = Annotated[
+    Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
+]
+FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")]
+IdentityOption = Annotated[Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")]
+
+
+def existing(store: Path) -> Path:
+    """The path of a store that is there.
+
+    Raises
+    ------
+    UsageError
+        it is not.
+    """
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
+    return store
+
+
+def open_queue(store: Path) -> "Queue":
+    """The queue of a store that is there."""
+    from coordinator.queue import Queue
+
+    return Queue(existing(store))

@@ -1,0 +1,190 @@
+"""serve, submit, cancel, sites, revoke, status: a federation that stands, and what its operator says to it.
+
+All but `serve` speak through the run store; they work whether or not a coordinator is up, and need nothing but the file.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.commands.options import (
+    FederationArgument,
+    IdentityOption,
+    JsonOption,
+    StoreOption,
+    existing,
+    open_queue,
+)
+from coreg_core.errors import Unreachable, UsageError
+from coreg_wire import output
+
+
+def serve(
+    federation: FederationArgument,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
+    ] = False,
+    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Also a line for each answered question.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The log's lines as JSON.")] = False,
+) -> None:
+    """Keep the federation up: sites stay connected, and runs come from the queue (`submit`). The log is on standard error.
+
+    Takes up by itself whatever was left unfinished. SIGTERM drains: nothing new begins, finished runs are delivered, runs under
+    way stay on record for the next start. SIGHUP reads the list of sites again.
+    """
+    from coordinator.config import with_service
+    from coordinator.standing import Standing, stand
+    from coreg_wire.logs import make_log
+
+    configuration = with_service(federation, listen, store, identity)
+    raise typer.Exit(stand(federation, configuration, Standing(insecure, port_file, follow), make_log(as_json=as_json)))
+
+
+def submit(
+    study: Annotated[Path, typer.Argument(help="study.toml.")],
+    federation: Annotated[
+        Path, typer.Option("--federation", envvar="COREG_FEDERATION", help="Whose study it is [federation.toml].")
+    ] = Path("federation.toml"),
+    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a run of a study into the queue of a coordinator that serves, or will."""
+    from coordinator.config import with_service
+    from coordinator.driver import utc_now
+    from coordinator.queue import Queue
+    from coordinator.studies import study_plan
+
+    configuration = with_service(federation, None, store, None)
+    plan = study_plan(study, configuration)
+    path = configuration.service.store
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
+    queue = Queue(path)
+    before = queue.submit(plan, utc_now())
+    up = _is_up(path)
+    queue.close()
+    if as_json:
+        output.print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
+        return
+    typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
+    if not up:
+        typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
+
+
+def cancel(
+    run: Annotated[str, typer.Argument(help="A run, or the beginning of its name.")],
+    store: StoreOption = Path("runs.sqlite"),
+    reason: Annotated[str, typer.Option("--reason", help="What its sites are told.")] = "cancelled by the operator",
+) -> None:
+    """End a run, queued or under way, and leave the federation up. A run that is cancelled is not taken up again."""
+    from coordinator.driver import utc_now
+
+    queue = open_queue(store)
+    whole, begun = queue.cancel(run, reason, utc_now())
+    queue.close()
+    up = _is_up(store)
+    when = "now" if up else "when a coordinator serves again"
+    typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
+
+
+def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """Who is connected, since when, with which release; when their certificates end; why they were last turned away."""
+    queue = open_queue(store)
+    said, known = queue.said(), {a.site: a for a in queue.attendance()}
+    queue.close()
+    up = _is_up(store)
+    from coordinator.queue import Attendance
+
+    for site in sorted({*said.get("sites", ()), *known}):
+        a = known.get(site) or Attendance(site, None, None, "", "", None, None)
+        here = a.connected and up
+        if as_json:
+            listed = site in said.get("sites", ())
+            output.print_json({**dataclasses.asdict(a), "connected": here, "listed": listed})
+            continue
+        if here:
+            state = f"connected since {a.since}"
+        else:
+            state = "never connected" if a.since is None else f"away since {a.ended or '(unknown)'}"
+        typer.echo(
+            f"{site:<20} {state}"
+            + (f"  release {a.release}" if a.release else "")
+            + (f"  certificate until {a.until[:10]}" if a.until else "")
+        )
+        if a.refusal is not None:
+            typer.echo(f"{'':<20} last turned away {a.refused}: {a.refusal}")
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(help="The site.")],
+    identity: IdentityOption = Path(),
+) -> None:
+    """Take a site off the list of those that may join. Where `serve` runs, an open session of it is cut within a second."""
+    from coordinator.authority.authorised import revoke as take_off
+
+    if not take_off(identity, name):
+        raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
+    typer.echo(f"{name} may not join any more; `coreg-coordinator sign` lets it in again")
+
+
+def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """Whether a coordinator serves this store, and what it is doing. Exit code 7 where none is ready: for health checks."""
+    from datetime import UTC, datetime
+
+    from coordinator.standing import TELL
+
+    up = _is_up(existing(store))
+    queue = open_queue(store)
+    said, waiting = queue.said(), queue.waiting()
+    connected = [a.site for a in queue.attendance() if a.connected] if up else []
+    queue.close()
+    age = None
+    if "told" in said:
+        age = (datetime.now(UTC) - datetime.fromisoformat(said["told"])).total_seconds()
+    ready = up and said.get("state") == "ready" and age is not None and age < 6 * TELL
+    told = {
+        "ready": ready,
+        "state": said.get("state", "never served") if up else "not running",
+        "federation": said.get("federation"),
+        "listen": said.get("listen") if up else None,
+        "release": said.get("release"),
+        "since": said.get("started") if up else None,
+        "connected": connected,
+        "of": said.get("sites", []),
+        "runs": said.get("runs", []) if up else [],
+        "stalled": said.get("parked", []) if up else [],
+        "queued": [plan.run for plan, _ in waiting],
+    }
+    if as_json:
+        output.print_json(told)
+    else:
+        typer.echo(f"{told['federation'] or store}: {told['state']}" + (f", on {told['listen']}" if up else ""))
+        if up:
+            typer.echo(f"  since {told['since']}, release {told['release']}")
+            typer.echo(f"  {len(connected)} of {len(told['of'])} sites: {', '.join(connected) or 'none'}")
+        for what in ("runs", "stalled", "queued"):
+            if told[what]:
+                typer.echo(f"  {what}: {', '.join(told[what])}")
+    if not ready:
+        raise typer.Exit(Unreachable.exit_code)
+
+
+def _is_up(store: Path) -> bool:
+    from coordinator.schema import is_held
+
+    return is_held(store)
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (serve, submit, cancel, sites, revoke, status)

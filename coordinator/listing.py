@@ -1,0 +1,29 @@
+"""A run as a line of `runs`: what it was of, how it ended, what it took. Knows plans and summaries; prints nothing."""
+
+from typing import Any
+
+from coordinator.store import RunSummary
+from coreg_core.plan import Plan
+
+
+def run_line(summary: RunSummary) -> str:
+    """A line for a run that began."""
+    stop = (summary.stop or "unfinished").lower()
+    gap = "-" if summary.gap is None else f"{summary.gap:.1e}"
+    return f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap {gap:<8} {_of(summary.plan)}"
+
+
+def queued_line(plan: Plan, submitted: str) -> str:
+    """A line for a run that waits."""
+    return f"{plan.run}  {submitted}  {'queued':<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
+
+
+def _of(plan: dict[str, Any]) -> str:
+    """Study or federation, objective, couplings, sites; a plan of release 0.1 has less to say."""
+    words = [plan.get("study") or plan["federation"]]
+    objective = plan.get("objective")
+    if isinstance(objective, dict):
+        couplings = objective.get("coupling")
+        said = "additive" if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
+        words.append(f"({said}; {len(plan['membership']['sites'])} sites)")
+    return " ".join(words)

@@ -1,0 +1,36 @@
+"""For services: every notice as one structured line on standard error. Knows notices and a log; decides nothing."""
+
+from dataclasses import fields
+from typing import Any
+
+from coordinator import notices as n
+from coordinator.driver import Lap
+from coordinator.observers.json_lines import plain
+from coordinator.observers.rows import row
+from coordinator.wording import worded
+from coreg_wire.logs import Log
+from coreg_wire.values import snake
+
+# What an operator should look at.
+_WARNINGS = (n.SiteDismissed, n.SessionRejected, n.SessionTurnedAway, n.GoingOnWithout, n.Stalled, n.NotFetched)
+
+
+class LogLines:
+    """See the module's docstring. ``follow``: also a line for each answered question."""
+
+    def __init__(self, log: Log, *, follow: bool):
+        self._log, self._follow = log, follow
+
+    def notice(self, notice: n.Notice, measured: Lap) -> None:
+        """The notice's name, its fields, and the sentence that a person would read."""
+        if isinstance(notice, n.QuestionAnswered):
+            if self._follow:
+                self._log.info("round", run=notice.run, **row(notice, measured))
+            return
+        told: dict[str, Any] = {f.name: _flat(plain(getattr(notice, f.name))) for f in fields(notice)}
+        say = self._log.warning if isinstance(notice, _WARNINGS) else self._log.info
+        say(snake(type(notice).__name__), **told, text=worded(notice))
+
+
+def _flat(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value

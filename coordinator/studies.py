@@ -1,0 +1,132 @@
+"""study.toml: what is to be computed, on which data set, by whom; and a plan read back from the store.
+
+A federation says who, where and in which time; a study says what. Knows pydantic and the plan; no socket, no run.
+"""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from coordinator.config import Computed, Configuration, FederationSection, Section, faults_of
+from coreg_core.errors import UsageError
+from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring
+from coreg_wire.names import check_study_name
+from coreg_wire.toml_file import read_toml
+
+
+class StudySection(Section):
+    """Its name, its data set's name at every site, and who takes part; what is not said is the federation's."""
+
+    name: str
+    data: str = ""
+    sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
+    min_sites: int | None = Field(default=None, ge=1)
+    on_lost: LostPolicy | None = None
+    most_returns: int | None = Field(default=None, ge=0, le=1000)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        return check_study_name(name, "study")
+
+    @field_validator("data")
+    @classmethod
+    def _data(cls, name: str) -> str:
+        return check_study_name(name, "data set") if name else name
+
+
+class Study(Computed):
+    """The whole file."""
+
+    study: StudySection
+
+    def plan(self, federation: FederationSection) -> Plan:
+        """The plan of a new run of it.
+
+        Raises
+        ------
+        UsageError
+            it wants a site that the federation does not list, or more sites than it has.
+        """
+        said = self.study
+        sites = federation.sites if said.sites is None else tuple(sorted(said.sites))
+        if strangers := sorted(set(sites) - set(federation.sites)):
+            raise UsageError(
+                f"study {said.name}: {', '.join(strangers)} not in the federation's list of sites "
+                f"({', '.join(federation.sites)}). Add them to federation.toml, or leave them out."
+            )
+        least = said.min_sites or min(federation.min_sites or len(sites), len(sites))
+        membership = FederationSection(
+            name=federation.name,
+            sites=sites,
+            min_sites=least,
+            on_lost=said.on_lost or federation.on_lost,
+            most_returns=federation.most_returns if said.most_returns is None else said.most_returns,
+        ).membership
+        return Plan(
+            run=uuid.uuid4().hex[:12],
+            federation=federation.name,
+            membership=membership,
+            objective=self.objective,
+            iteration=Iteration(**self.schedule.model_dump()),
+            privacy=Privacy(**self.privacy.model_dump()),
+            study=said.name,
+            data=said.data,
+        )
+
+
+def read_study(path: Path) -> Study:
+    """study.toml, checked.
+
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+    """
+    try:
+        return Study.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise faults_of(path, error) from None
+
+
+def study_plan(path: Path, configuration: Configuration) -> Plan:
+    """The plan of a new run of the study in that file, under that federation.
+
+    Raises
+    ------
+    UsageError
+        see `read_study` and `Study.plan`.
+    """
+    try:
+        return read_study(path).plan(configuration.federation)
+    except ValidationError as error:  # of the membership, which only both files together make
+        raise faults_of(path, error) from None
+
+
+def plan_from_dict(plain: dict[str, Any]) -> Plan:
+    """The inverse of `Plan.to_dict`, through its JSON.
+
+    Raises
+    ------
+    ValueError
+        it is no plan of this release.
+    """
+    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
+    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
+    try:
+        return Plan(
+            run=plain["run"],
+            federation=plain["federation"],
+            membership=Membership(**membership),
+            objective=kind(**objective),
+            iteration=Iteration(**plain["iteration"]),
+            privacy=Privacy(**plain["privacy"]),
+            study=plain.get("study", ""),
+            data=plain.get("data", ""),
+        )
+    except TypeError as error:
+        raise ValueError(f"no plan of this release ({error})") from None

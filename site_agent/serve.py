@@ -1,0 +1,185 @@
+"""An agent that stays, from its file to its exit code: identity, policy, ledger, data sets, the session, signals.
+
+Knows every room of the agent and puts them together, as `site_agent.join` does for one run.
+"""
+
+import asyncio
+import math
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from coreg_core.errors import CoregError, Refused, Unreachable, UsageError
+from coreg_wire.command_line import OperatorInterrupt
+from coreg_wire.credentials import client_credentials, is_loopback
+from coreg_wire.logs import Log
+from coreg_wire.names import check_site_name
+from site_agent.archive import Archive
+from site_agent.connection import Dial, keep_dialling
+from site_agent.data.named import DataSets
+from site_agent.data.prepare import site_salt
+from site_agent.desk import Desk
+from site_agent.identity import Identity, check_identity
+from site_agent.join import host_and_port
+from site_agent.ledger import Ledger
+from site_agent.masking.peers import run_keys
+from site_agent.policy import Policy, read_policy
+from site_agent.probe import probe_server
+from site_agent.service_settings import ServiceSettings, read_service_settings
+from site_agent.standing import Service
+
+QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines that say the same of a coordinator that cannot be reached
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says."""
+
+    config: Path
+    coordinator: str | None = None
+    insecure: bool = False
+    name: str | None = None
+
+    def settings(self) -> ServiceSettings:
+        """The file, with it."""
+        return read_service_settings(self.config, coordinator=self.coordinator)
+
+
+def serve(given: Given, log: Log) -> int:
+    """Stay connected, take part in what comes, until a signal ends it; the exit code.
+
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
+    """
+    settings = given.settings()
+    host_and_port(settings.coordinator)
+    name, identity = _who(given, settings)
+    if identity is not None and (warning := identity.expiry_warning()):
+        log.warning("certificate", text=warning)
+    policy = read_policy(settings.policy)
+    desk = Desk(settings.state_path)
+    desk.open()
+    ledger = Ledger(settings.ledger_path)
+    try:
+        return asyncio.run(_stay(given, settings, name, identity, log, desk, ledger, policy))
+    finally:
+        ledger.close()
+
+
+async def _stay(
+    given: Given,
+    settings: ServiceSettings,
+    name: str,
+    identity: Identity | None,
+    log: Log,
+    desk: Desk,
+    ledger: Ledger,
+    policy: Policy,
+) -> int:
+    inputs = {key: data.inputs(given.config.parent) for key, data in settings.data.items()}
+    data_sets = DataSets(inputs, site_salt(settings.identity / "salt"))
+    archive = Archive(name, settings.models, settings.keep)
+    keys = None if identity is None else run_keys(identity, policy.peers)
+    service = Service(
+        name, policy, ledger, desk, archive, data_sets, log, ask_first=settings.approval == "ask", keys=keys
+    )
+    quiet = _Quiet(log, service)
+    service.tell()
+    log.info(
+        "starting",
+        site=name,
+        coordinator=settings.coordinator,
+        data=" ".join(sorted(inputs)),
+        approval=settings.approval,
+    )
+    work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, identity), quiet.note))
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if service.stopping.is_set() or service.connected_since is None:
+            work.cancel()
+        log.info("draining")
+        service.stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(given, service, log))
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not service.stopping.is_set():
+            raise OperatorInterrupt("interrupted.") from None
+    finally:
+        service.waiting = "stopped"
+        service.tell()
+        log.info("stopped")
+    return 0
+
+
+def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]:
+    if not given.insecure:
+        identity = check_identity(settings.identity)
+        return identity.name, identity
+    if not is_loopback(settings.coordinator):
+        raise UsageError(f"--insecure is for loopback addresses; {settings.coordinator} is not one.")
+    if given.name is None:
+        raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
+    settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return check_site_name(given.name), None
+
+
+def _dial(settings: ServiceSettings, identity: Identity | None) -> Dial:
+    if identity is None:
+        return Dial(settings.coordinator, None, settings.seconds)
+    credentials: grpc.ChannelCredentials = client_credentials(
+        identity.key_pem, identity.certificate_pem, identity.ca_pem
+    )
+    host, port = host_and_port(settings.coordinator)
+
+    def diagnose() -> str:
+        try:
+            return probe_server(host, port, identity)
+        except Refused as error:
+            if math.isinf(settings.seconds):  # the other operator may mend it, and nobody has to type anything here
+                raise Unreachable(str(error)) from None
+            raise
+
+    return Dial(settings.coordinator, credentials, settings.seconds, diagnose=diagnose)
+
+
+def _reload(given: Given, service: Service, log: Log) -> None:
+    """Data sets, policy, consent and how many runs are kept, from their files again; runs under way keep what they began with."""
+    try:
+        settings = given.settings()
+        service.policy = read_policy(settings.policy)
+    except CoregError as error:
+        log.error("not_reloaded", text=str(error))
+        return
+    service.data_sets.relist({key: data.inputs(given.config.parent) for key, data in settings.data.items()})
+    service.ask_first = settings.approval == "ask"
+    service.archive = Archive(service.name, settings.models, settings.keep)
+    log.info("reloaded", data=" ".join(sorted(settings.data)), approval=settings.approval)
+
+
+class _Quiet:
+    """Says that the coordinator cannot be reached, and says it again ever more seldom while nothing changes."""
+
+    def __init__(self, log: Log, service: Service):
+        self._log, self._service = log, service
+        self._why, self._next, self._pause = "", 0.0, QUIET
+
+    def note(self, text: str) -> None:
+        """A sentence of `keep_dialling`."""
+        self._service.waiting = text
+        self._service.tell()
+        why, time_now = text.partition(": ")[2], time.monotonic()
+        if why != self._why:
+            self._why, self._next, self._pause = why, 0.0, QUIET
+        if time_now >= self._next:
+            self._log.warning("not_connected", text=text)
+            self._next, self._pause = time_now + self._pause, min(2 * self._pause, LONGEST_QUIET)

@@ -1,0 +1,131 @@
+"""A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is found again."""
+
+import json
+import signal
+import stat
+
+import pytest
+from federation import SITES, ends, run, until, well
+from standing import in_process_twin, shifted, standing, twin
+
+from coordinator.studies import plan_from_dict
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+SLOW = {"schedule": "consensus", "coupling": 3.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 250}
+
+
+def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    with standing(tmp_path) as fed:
+        fed.study("first")
+        early = fed.submit("first")  # before anybody serves
+        coordinator = fed.serve()
+        agents = {site: fed.stays(site) for site in SITES}
+        until(lambda: fed.over(early))
+        first = fed.run_of(early)
+        assert (first["stop"], first["plan"]["study"], first["plan"]["data"]) == ("CONVERGED", "first", "patients")
+        # The next run of the same study, on the same sessions; one site's table was replaced meanwhile.
+        same = fed.submit("first")
+        until(lambda: fed.over(same))
+        shifted(tmp_path, "west")
+        other = fed.submit("first")
+        until(lambda: fed.over(other))
+        kept = {name: fed.kept("first", name) for name in (early, same, other)}
+        assert kept[early] == kept[same], "the same study on the same data"
+        assert kept[other]["west"] != kept[early]["west"], "read again, since its file changed"
+        assert kept[other]["north"] != kept[early]["north"], "they are coupled"
+        # What the sites keep: every run, and a link to the last.
+        for site in SITES:
+            folder = tmp_path / f"{site}-models" / "first"
+            assert sorted(p.name for p in folder.iterdir()) == sorted([early, same, other, "current"])
+            assert str((folder / "current").readlink()) == other
+            assert stat.S_IMODE((folder / other / "model.coreg").stat().st_mode) == 0o600
+            manifest = json.loads((folder / other / "manifest.json").read_text())
+            assert (manifest["run"], manifest["stop"], manifest["site"]) == (other, "CONVERGED", site)
+        config = ("--config", "north.toml")
+        told = [
+            json.loads(line) for line in well("coreg-agent", "models", *config, "--json", cwd=tmp_path).splitlines()
+        ]
+        assert [(m["run"], m["current"]) for m in told] == [(early, False), (same, False), (other, True)]
+        told = well("coreg-agent", "runs", *config, cwd=tmp_path).splitlines()
+        assert [line.split()[0] for line in told] == [other, same, early]
+        assert "connected since" in well("coreg-agent", "status", *config, cwd=tmp_path)
+        # Who is there, and that it is well.
+        told = [json.loads(line) for line in well("coreg-coordinator", "sites", "--json", cwd=tmp_path).splitlines()]
+        assert [(s["site"], s["connected"], s["until"] > "2026") for s in told] == [
+            (site, True, True) for site in SITES
+        ]
+        status = json.loads(well("coreg-coordinator", "status", "--json", cwd=tmp_path))
+        assert (status["ready"], status["connected"], status["runs"]) == (True, list(SITES), [])
+        # SIGTERM ends both kinds with exit code 0, and the health checks say so.
+        coordinator.send_signal(signal.SIGTERM)
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert run("coreg-coordinator", "status", cwd=tmp_path)[0] == 7
+        for agent in agents.values():
+            agent.send_signal(signal.SIGTERM)
+        assert [ends(agent) for agent in agents.values()] == [0, 0, 0], fed.said("north")
+        assert run("coreg-agent", "status", *config, cwd=tmp_path)[0] == 7
+        assert "first: 2 runs forgotten" in well("coreg-agent", "forget", "first", "--keep", 1, *config, cwd=tmp_path)
+        assert sorted(p.name for p in (tmp_path / "north-models" / "first").iterdir()) == sorted([other, "current"])
+        first = kept[early]
+    assert twin(alone) == first, "a federation of one run ends on the same bits"
+
+
+def plan_of(fed, run):
+    return plan_from_dict(fed.run_of(run)["plan"])
+
+
+def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_their_twins(tmp_path):
+    """Five in a row and two at once; whoever is killed is started again by its supervisor, and nobody types anything."""
+    studies = {
+        "cg": {}, "strong": {"coupling": 2.0}, "slow": SLOW, "sweeps": {"schedule": "block-coordinate-descent"},
+        "last": {"coupling": 0.02}, "left": SLOW | {"coupling": 2.0}, "right": SLOW | {"coupling": 4.0},
+    }  # fmt: skip
+    with standing(tmp_path) as fed:
+        serving = {"coordinator": fed.serve()}
+        serving |= {site: fed.stays(site) for site in SITES}
+
+        def killed(name):
+            serving[name].send_signal(signal.SIGKILL)
+            ends(serving[name])
+            serving[name] = fed.serve() if name == "coordinator" else fed.stays(name)
+
+        for name, terms in studies.items():
+            fed.study(name, **terms)
+        runs = {}
+        for name in ("cg", "strong", "slow"):
+            runs[name] = fed.submit(name)
+            if name != "slow":
+                until(lambda run=runs[name]: fed.over(run))
+        # In the middle of a run, each of them in turn.
+        for number, name in enumerate(("north", "coordinator", "west", "south", "coordinator"), 1):
+            until(lambda least=number * 40: fed.answered(runs["slow"]) >= least)
+            killed(name)
+        until(lambda: fed.over(runs["slow"]))
+        # Between two runs, when nobody has anything to do; then while models are on their way.
+        killed("coordinator")
+        killed("north")
+        for name in ("sweeps", "last"):
+            runs[name] = fed.submit(name)
+            until(lambda run=runs[name]: fed.answered(run) > 0)
+            killed("west" if name == "sweeps" else "coordinator")
+            until(lambda run=runs[name]: fed.over(run))
+        # Two at once.
+        runs |= {name: fed.submit(name) for name in ("left", "right")}
+        until(lambda: min(fed.answered(runs["left"]), fed.answered(runs["right"])) > 20)
+        killed("coordinator")
+        until(lambda: min(fed.answered(runs["left"]), fed.answered(runs["right"])) > 60)
+        killed("south")
+        until(lambda: fed.over(*runs.values()))
+        stops = {name: fed.run_of(run)["stop"] for name, run in runs.items()}
+        assert stops == {
+            name: "MAX_ROUNDS" if terms.get("max_rounds") else "CONVERGED" for name, terms in studies.items()
+        }
+        for name, run in runs.items():
+            assert fed.kept(name, run) == in_process_twin(tmp_path, plan_of(fed, run)), name
+        told = well("coreg-coordinator", "verify", "--store", "runs.sqlite", cwd=tmp_path)
+        assert "whole; 7 runs" in told
+        for site in SITES:
+            well("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
