@@ -15,14 +15,14 @@ TOML = """
 [federation]
 name = "test"
 sites = {sites}
+[privacy]
+answers = "sums"
 [model]
 objective = "additive"
 tuning_steps = {steps}
 probes = 4
 landmarks = 20
 final_tolerance = 1e-12
-[privacy]
-answers = "sums"
 [service]
 listen = "127.0.0.1:0"
 [timeouts]
@@ -99,8 +99,8 @@ def test_a_site_without_labels_and_one_whose_policy_does_not_name_the_objective(
         for site in SITES:
             (tmp_path / f"{site}.model").unlink()
         coordinator = fed.coordinator("--deliver", fed.runs()[0]["run"])
-        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south", "--policy", "policy.toml")]
-        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        agents = [fed.agent("north", "--policy", "additive.toml"), fed.agent("south", "--policy", "additive.toml")]
+        agents.append(fed.agent("west", "--policy", "additive.toml", "--no-labels"))
         assert ends(coordinator) == 0, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north")
         assert {site: values(tmp_path / f"{site}.model") for site in SITES} == models
@@ -130,7 +130,7 @@ def test_grouped_residuals_over_the_service_and_what_a_site_remembers_of_them(tm
         policy = 'objectives = ["additive"]\ncommon_rows = true\ngrouped_at_least = 3\n'
         for group_size, expected in ((3, 0), (4, 4)):
             prepare(fed, steps=1)
-            (tmp_path / "policy.toml").write_text(policy)
+            fed.policy("policy.toml", policy)
             terms = f'rows = "common"\nresiduals = "grouped"\ngroup_size = {group_size}\n[service]'
             toml = tmp_path / "co" / "federation.toml"
             toml.write_text(toml.read_text().replace("[service]", terms))
