@@ -32,14 +32,18 @@ def tables(
     directory: Annotated[Path, typer.Argument(help="Made when absent.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
 ) -> None:
-    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and its federation.toml."""
+    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them."""
+    from coreg_sim import joining
     from coreg_sim.demo import federation_toml
     from coreg_sim.diabetes import deal
 
     directory.mkdir(parents=True, exist_ok=True)
     dealt = deal(directory, seed)
     (directory / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
-    for path in (*dealt.tables.values(), *dealt.held_out.values(), directory / "federation.toml"):
+    (directory / "joined.toml").write_text(joining.federation_toml("private", sorted(dealt.tables)), encoding="utf-8")
+    (directory / "policy.toml").write_text(joining.POLICY, encoding="utf-8")
+    written = [directory / name for name in ("federation.toml", "joined.toml", "policy.toml")]
+    for path in (*dealt.tables.values(), *dealt.held_out.values(), *dealt.judged.values(), *written):
         typer.echo(str(path))
 
 

@@ -1,4 +1,7 @@
-"""`make demo`: three sites train together over mutual TLS on real patients' records, and the result beside the exact one.
+"""`make demo`: three sites train together over mutual TLS on real patients' records: what it comes to, and what it brings whom.
+
+First the paper's coRLSR, certified, beside the centralised closed form; then (`coreg_sim.joining`) parts that add up, and scoring
+together, in one table.
 
 A coordinator and three agents as separate processes, started by the commands that an operator types; certificates made by
 the real commands; an ephemeral port on loopback; everything cleaned up. Exit code 0 only if the run converged and every
@@ -9,12 +12,9 @@ in this draw, the table says so.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from rich.table import Table as Shown
 from coreg_core.arrays import Arr
 from coreg_core.estimators import CoRLSR
 from coreg_core.threads import pin_threads
+from coreg_sim import joining
 from coreg_sim.diabetes import ID, TARGET, Dealt, deal
+from coreg_sim.processes import DemoFailed, enrol, run, together
 from coreg_sim.simulate import rmse
 from coreg_wire.output import human_bytes
 from site_agent.data.prepare import Inputs, prepare
@@ -35,7 +37,6 @@ from site_agent.model_file import load_model
 
 COUPLING = 0.01
 CLOSE_ENOUGH = 1e-6
-DEADLINE = 100.0  # seconds for the whole of it; it takes about 12 on two cores
 
 FEDERATION = """\
 [federation]
@@ -68,82 +69,27 @@ def federation_toml(sites: Sequence[str]) -> str:
     return FEDERATION.format(sites=json.dumps(list(sites)), coupling=COUPLING)
 
 
-class DemoFailed(Exception):
-    """A step of the demonstration went wrong; the message says which."""
-
-
-def command(module: str, *arguments: object) -> list[str]:
-    """A console script of this very environment, whether or not it is on the path."""
-    return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
-
-
-def run(module: str, *arguments: object, cwd: Path) -> str:
-    """A command that has to end well."""
-    done = subprocess.run(  # noqa: S603 - our own commands
-        command(module, *arguments), cwd=cwd, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-    if done.returncode != 0:
-        raise DemoFailed(f"{module} {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}")
-    return done.stdout
-
-
-@contextmanager
-def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Started processes, ended by their ids whatever happens."""
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        yield started
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.terminate()
-        for process in started:
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
 def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
     """Enrol, serve, join, wait; the stored run, and the seconds from the coordinator's start to the last model."""
     (work / "federation").mkdir()
     (work / "federation" / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
-    run("coordinator.cli", "init", "federation", cwd=work)
-    for site in dealt.tables:
-        run("site_agent.cli", "enroll", "--name", site, "--identity", site, cwd=work)
-        run("coordinator.cli", "sign", "--identity", "federation", f"{site}/site.csr", cwd=work)
-        run("site_agent.cli", "enroll", "--identity", site, "--install", f"federation/{site}.pem", cwd=work)
-    started, port_file = time.monotonic(), work / "port"
-    with processes() as alive:
-        serve = command("coordinator.cli", "run", "federation/federation.toml", "--port-file", port_file)
-        sys.stdout.flush()
-        coordinator = subprocess.Popen(serve, cwd=work)  # noqa: S603 - its table is the demonstration
-        alive.append(coordinator)
-        while not port_file.exists() or not port_file.read_text():
-            if coordinator.poll() is not None or time.monotonic() - started > 30:
-                raise DemoFailed("the coordinator did not start; its last words are above")
-            time.sleep(0.02)
-        address = f"127.0.0.1:{port_file.read_text().strip()}"
-        agents = {}
-        for site, table in dealt.tables.items():
-            join = command(
-                "site_agent.cli", "--data", table, "--target", TARGET, "--id", ID, "--coordinator", address,
-                "--identity", site, "--output", f"{site}.model", "--alone", f"{site}-alone.model",
-            )  # fmt: skip
-            with (work / f"{site}.log").open("wb") as log:
-                agents[site] = subprocess.Popen(join, cwd=work, stdout=log, stderr=log)  # noqa: S603
-            alive.append(agents[site])
-        for name, process in {"coordinator": coordinator, **agents}.items():
-            try:
-                code = process.wait(timeout=max(1.0, DEADLINE - (time.monotonic() - started)))
-            except subprocess.TimeoutExpired:
-                raise DemoFailed(f"{name} did not end within {DEADLINE:g} s") from None
-            if code not in (0, 3):
-                log_file = work / f"{name}.log"
-                said = log_file.read_text() if log_file.exists() else "its last words are above"
-                raise DemoFailed(f"{name}: exit code {code}\n{said}")
-    seconds = time.monotonic() - started
+    enrol(work, sorted(dealt.tables))
+    agents = {
+        site: [
+            "--data",
+            table,
+            "--target",
+            TARGET,
+            "--id",
+            ID,
+            "--output",
+            f"{site}.model",
+            "--alone",
+            f"{site}-alone.model",
+        ]
+        for site, table in dealt.tables.items()
+    }
+    seconds = together(work, "agreement", ["run", "federation/federation.toml"], agents, shown=True)
     [summary] = [json.loads(line) for line in run("coordinator.cli", "runs", "--store", "federation/runs.sqlite",
                                                   "--json", cwd=work).splitlines()]  # fmt: skip
     shown = run("coordinator.cli", "show", summary["run"], "--store", "federation/runs.sqlite", "--json", cwd=work)
@@ -284,9 +230,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "bytes_per_round": float(np.median([r["bytes_sent"] + r["bytes_received"] for r in rounds])),
             "seconds": round(seconds, 3),
         }
-        (options.output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         draw(rounds, options.output / "convergence.svg")
         show(report, work, console)
+        console.print()
+        console.print(
+            "now the same sites, by the same commands: a path of λ, parts that add up, and scoring together …"
+        )
+        try:
+            joined, told, spent = joining.joining(work, dealt)
+        except DemoFailed as failure:
+            print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
+            return 1
+        report["joined"] = {site: {key: e[key] for key in joining.KEYS} for site, e in joined.items()}
+        (options.output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        joining.show(joined, told, console)
+        console.print(", ".join(f"{name} {taken:.1f} s" for name, taken in {"coRLSR": seconds, **spent}.items()))
     console.print(f"written: {options.output / 'report.json'}, {options.output / 'convergence.svg'}")
     good = report["stop"] == "CONVERGED" and off <= CLOSE_ENOUGH
     if not good:

@@ -5,6 +5,7 @@ docs/commands.md is made whole; in the other files the text between `<!-- genera
 
 import argparse
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -170,7 +171,21 @@ def stops() -> str:
     return table("| stop | exit code | what it says |", rows)
 
 
+def diabetes() -> str:
+    """The demonstration's table over many draws, as benchmarks/diabetes.py wrote it."""
+    draws = json.loads((ROOT / "coreg_sim" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    names = {"alone": "alone", "agreement": "coRLSR, own λ", "joined": "learnt together", "together": "scored together"}
+    rows = []
+    for deal, sites in draws["deals"].items():
+        for site, row in sites.items():
+            cells = [f"{row['alone']:.1f}"]
+            cells += [f"{row[c]:.1f} ({100 * (row[c] / row['alone'] - 1):+.1f} %)" for c in names if c != "alone"]
+            rows.append(f"| {deal} | {site} | {' | '.join(cells)} | {row['pooled']:.1f} |")
+    return table(f"| labels | site | {' | '.join(names.values())} | pooled |", rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"diabetes": diabetes},
     "docs/operators-guide.md": {
         "federation.toml": settings,
         "additive": additive,

@@ -61,6 +61,7 @@ def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
                 (tmp_path / name / path.name).write_bytes(path.read_bytes())
         else:
             (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
     page = tmp_path / "docs" / "operators-guide.md"
     good = page.read_text()
     page.write_text(good.replace("| 7 | unreachable |", "| 7 | lost |"))

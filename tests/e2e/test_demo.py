@@ -1,5 +1,6 @@
 """`make demo`'s own program: exit code, report, picture."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -9,16 +10,16 @@ from federation import ENVIRONMENT, ROOT
 
 KEYS = {
     "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "sites", "rmse_mean_alone",
-    "rmse_mean_federated", "bytes_per_round", "seconds",
+    "rmse_mean_federated", "bytes_per_round", "seconds", "joined",
 }  # fmt: skip
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_demo(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "coreg_sim.demo", "--output", tmp_path / "out"], cwd=ROOT, env=ENVIRONMENT,
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=380, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -34,3 +35,17 @@ def test_demo(tmp_path):
         helped = errors["rmse_federated"] < errors["rmse_alone"]
         [line] = [x for x in done.stdout.splitlines() if "does not help" in x] or [""]
         assert (name in line) == (not helped)
+    joined = report["joined"]
+    assert set(joined) == set(report["sites"])
+    draws = json.loads((ROOT / "coreg_sim" / "diabetes_draws.json").read_text())
+    _, _, shown = done.stdout.partition("root mean square error on the 100 held-out patients")
+    for site, errors in joined.items():
+        assert set(errors) == {"rmse_alone", "rmse_agreement", "rmse_joined", "rmse_together", "forecast"}
+        row, means = next((a, b) for a, b in itertools.pairwise(shown.splitlines()) if a.split()[:1] == [site])
+        told = [f"{errors[key]:.1f}" for key in ("rmse_alone", "rmse_agreement", "rmse_joined", "rmse_together")]
+        assert row.split()[1:5] == told, "the table shows what the report says"
+        many = draws["deals"]["15 each"][site]
+        assert [f"{many[key]:.1f}" for key in ("alone", "agreement", "joined", "together")] == means.split()[4:8]
+        paid = f"{site}: learning together paid" in shown
+        assert paid == (errors["rmse_joined"] < errors["rmse_alone"]), "nothing is dressed up here either"
+    assert len({errors["rmse_together"] for errors in joined.values()}) == 1, "one score for all"
