@@ -95,14 +95,19 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
+def without_labels(r2: float) -> str:
+    """What can be said before anything is trained, from no label."""
+    return (
+        f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f}"
+        f"{_like(calibration.R2, r2)}"
+    )
+
+
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """The recommendation, and what it rests on."""
     told: list[str] = []
     if (r2 := found.get("r2")) is not None:
-        told.append(
-            f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f}"
-            f"{_like(calibration.R2, r2)}"
-        )
+        told.append(without_labels(r2))
     labels, forecast = found.get("labels", 0), found.get("forecast")
     if found.get("told") == Told.OWN.value and forecast is not None:
         told.append(
@@ -115,7 +120,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
             f"{labels} labels, below {LEAST_LABELS}, has no figure of its own that says much)"
             f"{_like(calibration.FEDERATION, forecast)}"
         )
-    told += _recommended(found)
+    told += recommended(found)
     return told
 
 
@@ -136,7 +141,8 @@ def _like(experience: Experience, forecast: float) -> str:
     )
 
 
-def _recommended(found: Mapping[str, Any]) -> list[str]:
+def recommended(found: Mapping[str, Any]) -> list[str]:
+    """What to do, in a sentence or two; nothing where nobody looked."""
     if found.get("own") is None:
         return []
     if found["own"] == Choice.ALONE.value:
