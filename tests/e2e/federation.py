@@ -112,11 +112,11 @@ class Federation:
         }  # fmt: skip
         (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
 
-    def start(self, name, program, *arguments):
+    def start(self, name, program, *arguments, env=None):
         """A process with its output in NAME.out and NAME.err."""
         with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
             process = subprocess.Popen(
-                command(program, *arguments), cwd=self.folder, env=ENVIRONMENT, stdout=out, stderr=err,
+                command(program, *arguments), cwd=self.folder, env={**ENVIRONMENT, **(env or {})}, stdout=out, stderr=err,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self.processes.append(process)
