@@ -4,9 +4,9 @@
 
 A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/diabetes.py), 250 shared and 100 held-out patients; two
 deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand by the same sites
-(`coreg_sim.benefit.cell`), whose numbers are those of messages. Root mean square errors in the study's units, means over draws
-and standard errors. --write puts them into coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few
-minutes on two cores.
+(`coreg_sim.benefit.cell`), whose numbers are those of messages; coRLSR there is on each site's landmarks, on a path of its own.
+Root mean square errors in the study's units, means over draws and standard errors. --write puts them into
+coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few minutes on two cores.
 """
 
 import argparse

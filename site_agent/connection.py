@@ -24,6 +24,7 @@ from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
+from site_agent import findings
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
@@ -243,6 +244,8 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
         if isinstance(message, Dismissed):
             raise _dismissal(message)
         frames = await asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+        if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
+            watcher.note(findings.without_labels(r2))
         for run, room in site.expected.items():
             assembler.expect(run, *room)
         if listened_to:

@@ -82,6 +82,8 @@ class Desk:
         try:
             descriptor = os.open(self.folder / "history.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+                if file.tell() and not (self.folder / "history.jsonl").read_bytes().endswith(b"\n"):
+                    file.write("\n")  # of an agent that was killed
                 file.write(json.dumps({"at": now(), **entry}) + "\n")
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None

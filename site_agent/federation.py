@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coreg_core.additive import questions as additive_questions
+from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
@@ -209,6 +210,14 @@ class Site:
         if plan.masked and self._terms.keys is None:
             return "the plan has sums alone, and this site has no certificate (--insecure) whose key could sign for its masks."
         return self._terms.objection(plan)
+
+    def without_labels(self, ask: Ask | Inquiry) -> float | None:
+        """r² with which own columns predict the others' score, when that is first known: before anything is trained."""
+        job = self.runs.get(ask.run)
+        if not (isinstance(ask, Inquiry) and ask.kind is Kind.SMOOTHER and isinstance(job, AdditiveTraining)):
+            return None
+        folds = any(column.operator.fold is not None for column in ask.columns)
+        return None if folds or job.engine.smoother is None else job.engine.smoother.r2
 
     def kept(self, run: str) -> Remembered | None:
         """What has to be written down of a run with its next answer."""

@@ -27,13 +27,16 @@ ROWS = {
 def of_training(judged: Judged, labels: int) -> Found:
     """What an additive training found."""
     verdict = judged.verdict
+    looked = (
+        verdict.alone is not None or verdict.told is not Told.NOTHING
+    )  # without folds there is nothing to recommend by
     return {
         "labels": labels,
         "alone": _plain(verdict.alone),
         "joined": _plain(verdict.joined),
         "together": _plain(verdict.together),
-        "own": verdict.own.value,
-        "score": verdict.score.value,
+        "own": verdict.own.value if looked else None,
+        "score": verdict.score.value if looked else None,
         "told": verdict.told.value,
         "forecast": _known(verdict.forecast),
         "federation": _known(judged.federation),
@@ -95,14 +98,19 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
+def without_labels(r2: float) -> str:
+    """What can be said before anything is trained, from no label."""
+    return (
+        f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f}"
+        f"{_like(calibration.R2, r2)}"
+    )
+
+
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """The recommendation, and what it rests on."""
     told: list[str] = []
     if (r2 := found.get("r2")) is not None:
-        told.append(
-            f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f}"
-            f"{_like(calibration.R2, r2)}"
-        )
+        told.append(without_labels(r2))
     labels, forecast = found.get("labels", 0), found.get("forecast")
     if found.get("told") == Told.OWN.value and forecast is not None:
         told.append(
@@ -115,7 +123,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
             f"{labels} labels, below {LEAST_LABELS}, has no figure of its own that says much)"
             f"{_like(calibration.FEDERATION, forecast)}"
         )
-    told += _recommended(found)
+    told += recommended(found)
     return told
 
 
@@ -136,9 +144,10 @@ def _like(experience: Experience, forecast: float) -> str:
     )
 
 
-def _recommended(found: Mapping[str, Any]) -> list[str]:
+def recommended(found: Mapping[str, Any]) -> list[str]:
+    """What to do, in a sentence or two; nothing where nobody looked."""
     if found.get("own") is None:
-        return []
+        return ["whether joining pays here was not looked at: [model] forecast = true does"] if "r2" in found else []
     if found["own"] == Choice.ALONE.value:
         first = "recommendation: stay alone; on own labels the joined model errs more, by above one standard error"
     elif found.get("joined") is None and found.get("agreement") is None:

@@ -66,7 +66,8 @@ class Models:
         short = [f"{coupling:g}" for coupling in said]  # six digits may not tell two of them apart
         labels = short if len(set(short)) == len(set(said)) else [repr(coupling) for coupling in said]
         own = None if result.choice is None else result.choice.chosen
-        for text in findings_of(result, labels):
+        found = _of_path(result)
+        for text in [*findings_of(result, labels), *([] if found is None else findings.recommended(found))]:
             note(text)
         paths = []
         if own is not None:  # what this site's own labels are for

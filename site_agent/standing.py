@@ -396,6 +396,7 @@ class Service:
         """The run is over for this site, or it will come again with its plan."""
         plan = under.plan
         self._runs.pop(plan.run, None)
+        under.inbox.put_nowait(None)  # its worker waits for nothing more
         session.assembler.forget(plan.run)
         if outcome not in TO_BE_TAKEN_UP:
             with contextlib.suppress(UsageError):  # a run whose name is none was never put on the desk

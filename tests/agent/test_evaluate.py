@@ -12,6 +12,7 @@ from coreg_core.additive.model import Expansion
 from coreg_core.additive.spread import Spread
 from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement import calibration
+from coreg_core.judgement.verdict import judge
 from coreg_core.kernels import Linear
 from coreg_core.views import KernelExpansion
 from site_agent import findings
@@ -19,7 +20,8 @@ from site_agent.cli import app
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
 from site_agent.evaluate import evaluate
-from site_agent.model_file import Intervals, SiteModel, load_model, save_model
+from site_agent.jobs.remembered import Judged
+from site_agent.model_file import Intervals, Joint, SiteModel, load_model, save_model
 
 N = 60
 
@@ -197,3 +199,41 @@ def test_the_report_puts_the_runs_of_one_site_together(folder):
 )
 def test_the_recommendation_follows_the_verdict(changes, words):
     assert words in " ".join(findings.sentences(FOUND | changes))
+
+
+def test_a_model_of_the_format_before_is_read_and_has_no_part(folder):
+    good = load_model(folder / "good.model")
+    own = Expansion(Standardiser(np.zeros(1), np.ones(1)), 1.0, (good.function,))
+    save_model(folder / "new.model", dataclasses.replace(good, function=own))
+    whole = (folder / "new.model").read_bytes()
+    assert whole.count(b"coreg-model/4") == 1
+    (folder / "old.model").write_bytes(whole.replace(b"coreg-model/4", b"coreg-model/3"))
+    table = read_table(folder / "t.csv").rows(np.arange(N))
+    old = load_model(folder / "old.model")
+    np.testing.assert_array_equal(old.predict(table), load_model(folder / "new.model").predict(table))
+    assert (old.found, old.joint, old.intervals) == (None, None, None)
+    with pytest.raises(BadData, match="keeps no part"):
+        old.part(table)
+
+
+def test_a_part_survives_its_file_bit_by_bit(folder):
+    good = load_model(folder / "good.model")
+    own = Expansion(Standardiser(np.zeros(1), np.ones(1)), 1.0, (good.function,))
+    part = Expansion(Standardiser(np.full(1, 0.1), np.full(1, 0.7)), -0.25, (good.function,))
+    save_model(folder / "j.model", dataclasses.replace(good, function=own, joint=Joint(part, 5.5), mean_on_shared=0.0))
+    found = load_model(folder / "j.model")
+    table = read_table(folder / "t.csv").rows(np.arange(N))
+    np.testing.assert_array_equal(found.part(table), part.predict(found.preprocessing.transform(table)))
+    assert (found.intercept, found.mean_on_shared) == (5.5, 0.0)
+
+
+def test_a_run_without_folds_recommends_nothing():
+    """It has no figure of left-out labels, and says so: "too few labels" would be a reason that nobody found."""
+    judged = Judged(judge(None, 60), None, None, 0.5)
+    found = findings.of_training(judged, 60)
+    assert (found["own"], found["alone"]) == (None, None)
+    told = " ".join(findings.sentences(found))
+    assert "was not looked at" in told
+    assert "recommendation" not in told
+    few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
+    assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"

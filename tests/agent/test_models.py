@@ -127,6 +127,7 @@ def test_of_a_path_the_site_gets_what_its_own_labels_are_for_and_hears_why(model
     assert "coupling 0.5 serves this site best" in notes[0]
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
     assert "by 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
+    assert "keep the joined model" in notes[2]
 
 
 def test_a_run_without_models_leaves_the_earlier_one_alone(models, tmp_path):

@@ -122,11 +122,11 @@ class Federation:
         (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
         return "--policy", name
 
-    def start(self, name, program, *arguments):
+    def start(self, name, program, *arguments, env=None):
         """A process with its output in NAME.out and NAME.err."""
         with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
             process = subprocess.Popen(
-                command(program, *arguments), cwd=self.folder, env=ENVIRONMENT, stdout=out, stderr=err,
+                command(program, *arguments), cwd=self.folder, env={**ENVIRONMENT, **(env or {})}, stdout=out, stderr=err,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self.processes.append(process)

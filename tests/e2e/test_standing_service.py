@@ -1,11 +1,13 @@
 """A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is found again."""
 
 import json
+import re
 import signal
 import stat
 
 import pytest
 from federation import SITES, ends, run, until, well
+from proxy import proxied
 from standing import in_process_twin, shifted, standing, twin
 
 from coordinator.studies import plan_from_dict
@@ -129,3 +131,74 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_the
         assert "whole; 7 runs" in told
         for site in SITES:
             well("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
+
+
+def test_what_operators_say_to_a_federation_that_stands(tmp_path):
+    """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the tables in any log."""
+    with proxied() as proxy, standing(tmp_path) as fed:
+        coordinator = fed.serve()
+        agents = {
+            "north": fed.stays("north", more='approval = "ask"'),
+            "south": fed.stays("south"),
+            "west": fed.stays("west", env={"https_proxy": proxy.url, "http_proxy": proxy.url, "no_proxy": ""}),
+        }
+        config = ("--config", "north.toml")
+        fed.study("asked")
+        fed.study("slow", **(SLOW | {"max_rounds": 9_000}))
+
+        def waiting():
+            folder = tmp_path / "north" / "service" / "pending"
+            return [path.stem for path in folder.glob("*.json")]
+
+        def asked(study):
+            run = fed.submit(study)
+            until(lambda: waiting() == [run])
+            return run
+
+        agreed = asked("asked")
+        assert agreed in well("coreg-agent", "pending", *config, cwd=tmp_path)
+        well("coreg-agent", "approve", agreed[:6], *config, cwd=tmp_path)
+        until(lambda: fed.over(agreed))
+        assert fed.run_of(agreed)["stop"] == "CONVERGED"
+        assert proxy.connects == [fed.address], "the agent in the west came through it"
+
+        refused = asked("asked")
+        well("coreg-agent", "refuse", refused, "--reason", "no consent for this one", *config, cwd=tmp_path)
+        until(lambda: fed.over(refused))
+        told = fed.run_of(refused)
+        assert (told["stop"], "no consent for this one" in told["reason"]) == ("REFUSED", True)
+
+        endless = asked("slow")
+        well("coreg-agent", "approve", endless, *config, cwd=tmp_path)
+        until(lambda: fed.answered(endless) > 5)
+        well("coreg-coordinator", "cancel", endless, "--reason", "enough of it", "--store", "runs.sqlite", cwd=tmp_path)
+        until(lambda: fed.over(endless))
+        assert (fed.run_of(endless)["stop"], fed.run_of(endless)["reason"]) == ("CANCELLED", "enough of it")
+        queued = asked("slow")  # and one that nobody approves is cancelled while it waits
+        well("coreg-coordinator", "cancel", queued, "--store", "runs.sqlite", cwd=tmp_path)
+        until(lambda: fed.over(queued) and waiting() == [])
+
+        second = fed.stays("north", tag="-2")
+        assert ends(agents["north"]) == 4
+        assert "another agent has joined under this name" in fed.said("north")
+        assert second.poll() is None
+
+        well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
+        until(lambda: "it was never signed here, or was revoked" in fed.said("south"))
+        assert agents["south"].poll() is None, "its operator may sign it again"
+
+        def sites():
+            told = well("coreg-coordinator", "sites", "--store", "runs.sqlite", "--json", cwd=tmp_path)
+            return {line["site"]: line for line in map(json.loads, told.splitlines())}
+
+        until(lambda: not sites()["south"]["connected"])
+        assert "was revoked" in sites()["south"]["refusal"]
+        assert sites()["west"]["connected"]
+
+        rows = [line.split(",") for site in SITES for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]]
+        logged = "".join((tmp_path / f"{name}.err").read_text() for name in ("coordinator", *SITES, "north-2"))
+        assert not {cell for _, *cells in rows for cell in cells if cell} & set(re.findall(r"[-+.\w]+", logged))
+        assert not {row[0] for row in rows} & set(re.findall(r"\w+", logged)), "no id of an instance"
+        assert "PRIVATE KEY" not in logged
+        coordinator.send_signal(signal.SIGTERM)
+        assert ends(coordinator) == 0

@@ -168,3 +168,21 @@ def test_grouped_and_open_residuals_have_no_honest_folds():
     for residuals in ("grouped", "open"):
         with pytest.raises(UsageError, match="groups are made once"):
             Additive(rows="common", residuals=residuals, forecast=True)
+
+
+def test_before_anything_is_trained_a_site_knows_what_its_columns_tell_of_the_others():
+    the_plan = plan(forecast=True)
+    pump = Pump(the_plan, additive_sites(the_plan)).join().steps(4)  # LABELS, SPREAD, SCORE, SMOOTHER
+    site, held = pump.sites["a"], job(pump.sites["a"])
+    assert held.last is not None
+    smoother = next(q for q in (held.last[0], _asked(Ask.SMOOTHER)) if q.kind is Ask.SMOOTHER)
+    r2 = site.without_labels(smoother)
+    assert r2 is not None
+    assert r2 == held.engine.smoother.r2
+    assert site.without_labels(_asked(Ask.SCORE)) is None
+    folds = replace(_asked(Ask.SMOOTHER), columns=_columns(held.terms))
+    assert site.without_labels(folds) is None, "folds are after the training"
+
+
+def _asked(kind):
+    return Inquiry.of("run-1", 3, 0, Question(kind, np.zeros((0, 0))))
