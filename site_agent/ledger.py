@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -208,11 +209,14 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
     kept: SiteMemory | None = None
     groups = set[Group]()
-    for entry in _entries(path):
+    matching = set[bytes]()
+    for entry in _entries(path, matching):
         run = entry.get("run")
         groups.update(tuple(group) for group in entry.get("groups", ()))  # of every plan and run
         if entry.get("kind") == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
+            if plans[str(run)] == (plan.digest, ids_digest):
+                matching.add(json.dumps(str(run))[1:-1].encode())
         elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
             answered += 1
             if run == plan.run:
@@ -233,11 +237,22 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     return Remembered(answered, asked, tuple(verified[-2:]), kept, frozenset(groups), mine)
 
 
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Every line that is an entry; one that was torn by a crash was never followed by its message."""
+# As `Ledger.record` writes it; a text that holds it holds it with its quotes escaped.
+_RUN = re.compile(rb'"run": "((?:[^"\\]|\\.)*)"')
+
+
+def _entries(path: Path, matching: set[bytes]) -> Iterator[dict[str, Any]]:
+    """Every line that is an entry; one that was torn by a crash was never followed by its message.
+
+    Of an agent that stays, most lines are answers to other plans: they are told by their run, and not read further.
+    ``matching`` are the runs that matter, as JSON has them, and grows while this goes on.
+    """
     try:
         with path.open("rb") as lines:
             for line in lines:
+                told = b'"PlanAccepted"' in line or b'"groups"' in line
+                if not (told or any(run in matching for run in _RUN.findall(line))):
+                    continue
                 try:
                     entry = json.loads(line)
                 except ValueError:
