@@ -1,17 +1,19 @@
 """One whole round of 4 sites over mutual TLS with persistence on, against a bare grpc.aio echo in the same run.
 
-    python benchmarks/round_trip.py [--json] [--sizes 10000 100000 1000000] [--rounds 12]
+    python benchmarks/round_trip.py [--json] [--sizes 10000 100000 1000000] [--rounds 15] [--write]
 
 The floor: a grpc.aio server that sends each of 4 clients m doubles in 1 MiB chunks and takes as many back, over mutual TLS.
 coreg: the real driver, machine, codec, run store and agents (connection, ledger, site) with views of one linear feature, so
 that computing costs next to nothing and what is measured is everything else. The four clients share one process in
-both. Medians over the rounds after the first three. Ratios hold on any machine; seconds are this one's.
+both. Medians over the rounds after the first three; CPU seconds are of both processes, a round, over the same rounds. Ratios
+hold on any machine; seconds are this one's. --write keeps them in docs/performance.json.
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -46,17 +48,44 @@ from site_agent.ledger import Ledger
 SITES = 4
 
 
+WARM_UP = 3
+FIGURES = Path(__file__).parents[1] / "docs" / "performance.json"
+
+
+class Clock:
+    """Wall seconds a round, and CPU seconds of this process and the clients' from the end of the warm-up on."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+        self.cpu: list[float] = []
+        self.client = 0
+
+    def round(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.cpu.append(time.process_time() + cpu_of(self.client))
+
+    def figures(self) -> dict[str, float]:
+        spent = (self.cpu[-1] - self.cpu[WARM_UP - 1]) / (len(self.cpu) - WARM_UP)
+        return {"wall": statistics.median(self.seconds[WARM_UP:]), "cpu": spent}
+
+
+def cpu_of(process: int) -> float:
+    """User and system seconds of another process (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Timed(Steps):
     """Keeps each question's seconds."""
 
-    def __init__(self):
+    def __init__(self, clock: Clock):
         super().__init__()
-        self.seconds = []
+        self.clock = clock
 
     def notice(self, notice, measured):
         super().notice(notice, measured)
         if isinstance(notice, QuestionAnswered):
-            self.seconds.append(measured.seconds)
+            self.clock.round(measured.seconds)
 
 
 def identities(folder: Path) -> None:
@@ -95,11 +124,13 @@ async def echo_clients(folder: Path, port: int, chunks: int) -> None:
     await asyncio.gather(*(one(v) for v in range(SITES)))
 
 
-def floor(folder: Path, m: int, rounds: int) -> float:
+def floor(folder: Path, m: int, rounds: int) -> dict[str, float]:
     data = bytes(8 * m)
     pieces = [data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES)]
 
-    async def serve() -> list[float]:
+    clock = Clock()
+
+    async def serve() -> None:
         files = load_server(folder / "co")
         inbox: asyncio.Queue = asyncio.Queue()
         outboxes: list[asyncio.Queue] = []
@@ -132,21 +163,21 @@ def floor(folder: Path, m: int, rounds: int) -> float:
         process.start()
         while len(outboxes) < SITES:
             await asyncio.sleep(0.01)
-        seconds = []
+        clock.client = process.pid
         for _ in range(rounds):
             since = time.perf_counter()
             for outbox in outboxes:
                 outbox.put_nowait(pieces)
             for _ in range(SITES):
                 await inbox.get()
-            seconds.append(time.perf_counter() - since)
+            clock.round(time.perf_counter() - since)
         for outbox in outboxes:
             outbox.put_nowait(None)
         await server.stop(1)
         process.join(10)
-        return seconds
 
-    return statistics.median(asyncio.run(serve())[3:])
+    asyncio.run(serve())
+    return clock.figures()
 
 
 def run_echo(folder: Path, port: int, chunks: int) -> None:
@@ -180,7 +211,7 @@ def run_agents(folder: Path, port: int, m: int) -> None:
     asyncio.run(agents(folder, port, m))
 
 
-def coreg(folder: Path, m: int, rounds: int) -> float:
+def coreg(folder: Path, m: int, rounds: int, privacy: str) -> dict[str, float]:
     pin_threads(1)
     files = load_server(folder / "co")
     transport = GrpcServer(
@@ -194,21 +225,22 @@ def coreg(folder: Path, m: int, rounds: int) -> float:
         Agreement(form="linear", ridge=1.0, coupling=(0.001,)),
         Iteration("consensus", tolerance=0.0, prediction_tolerance=0.0, max_rounds=rounds),
     )
-    store = RunStore(folder / f"runs-{m}.sqlite")
+    store = RunStore(folder / f"runs-{m}-{privacy}.sqlite")
     store.begin(plan, utc_now())
-    timed = Timed()
+    clock = Clock()
     processes = []
 
     def start(_emit) -> None:
         process = multiprocessing.get_context("spawn").Process(target=run_agents, args=(folder, transport.port, m))
         process.start()
         processes.append(process)
+        clock.client = process.pid
 
-    asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, store, timed, on_start=start))
+    asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, store, Timed(clock), on_start=start))
     store.close()
     for process in processes:
         process.join(20)
-    return statistics.median(timed.seconds[3:])
+    return clock.figures()
 
 
 def main() -> None:

@@ -27,13 +27,16 @@ ROWS = {
 def of_training(judged: Judged, labels: int) -> Found:
     """What an additive training found."""
     verdict = judged.verdict
+    looked = (
+        verdict.alone is not None or verdict.told is not Told.NOTHING
+    )  # without folds there is nothing to recommend by
     return {
         "labels": labels,
         "alone": _plain(verdict.alone),
         "joined": _plain(verdict.joined),
         "together": _plain(verdict.together),
-        "own": verdict.own.value,
-        "score": verdict.score.value,
+        "own": verdict.own.value if looked else None,
+        "score": verdict.score.value if looked else None,
         "told": verdict.told.value,
         "forecast": _known(verdict.forecast),
         "federation": _known(judged.federation),
@@ -144,7 +147,7 @@ def _like(experience: Experience, forecast: float) -> str:
 def recommended(found: Mapping[str, Any]) -> list[str]:
     """What to do, in a sentence or two; nothing where nobody looked."""
     if found.get("own") is None:
-        return []
+        return ["whether joining pays here was not looked at: [model] forecast = true does"] if "r2" in found else []
     if found["own"] == Choice.ALONE.value:
         first = "recommendation: stay alone; on own labels the joined model errs more, by above one standard error"
     elif found.get("joined") is None and found.get("agreement") is None:

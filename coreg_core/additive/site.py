@@ -7,8 +7,7 @@ where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4
 message or file.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -21,20 +20,16 @@ from coreg_core.additive.exchange import (
     Column,
     Operator,
     Question,
-    folds_of,
     probe_signs,
     right_sides,
     split,
 )
-from coreg_core.additive.features import Candidate, Standardiser, candidates
-from coreg_core.additive.grouping import Group, ResidualPolicy, members_of, near_groups
+from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.left_out import LeftOut
 from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
-from coreg_core.additive.own import OwnFit, fit_alone
+from coreg_core.additive.own import OwnFit
+from coreg_core.additive.preparation import Preparation
 from coreg_core.additive.smoother import (
-    Coupling,
-    Grouped,
-    Smoother,
     choose_smoother,
     smoother_at,
 )
@@ -43,48 +38,11 @@ from coreg_core.additive.terms import BLEND, Additive
 from coreg_core.additive.tuning import Traces, next_hyper, traces
 from coreg_core.additive.view import AdditiveView, Hyper
 from coreg_core.arrays import Arr, Ints
-from coreg_core.errors import BadData, UsageError
-from coreg_core.loo import RIDGES
+from coreg_core.errors import UsageError
 
 
-@dataclass(eq=False)
-class _Setting:
-    """What the site chose from some of its rows: all of them, or those that a fold keeps."""
-
-    rows: Int64[Ints, " k"]
-    own: OwnFit | None = None
-    smoother: Smoother | None = None
-    view: AdditiveView | None = None
-    start: Hyper = field(default_factory=lambda: Hyper(1.0, 1.0))
-
-
-class AdditiveSite:
-    """A site's half of a training.
-
-    Parameters
-    ----------
-    X
-        labelled rows (n, d), n = 0 allowed.
-    y
-        labels (n,), in the site's own units.
-    Z
-        shared instances (m, d), in the federation's order.
-    terms
-        what the federation agreed on.
-    name
-        of the site; draws its probes, and stands in errors.
-    positions
-        where each labelled row stands among the shared instances; needed by common rows.
-    policy
-        what it allows of its residuals.
-
-    Raises
-    ------
-    BadData
-        shapes that do not fit.
-    Refused
-        the terms disclose what the policy does not allow.
-    """
+class AdditiveSite(Preparation):
+    """A site's half of a training. Parameters and errors are `Preparation`'s."""
 
     def __init__(
         self,
@@ -97,43 +55,7 @@ class AdditiveSite:
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
     ):
-        if len(X) != len(y) or len(X) + len(Z) == 0:
-            raise BadData(
-                f"{name}: {len(X)} labelled rows, {len(y)} labels and {len(Z)} shared rows; a label a row, and a row."
-            )
-        if terms.rows == "common" and len(y) and positions is None:
-            raise UsageError(
-                f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
-            )
-        if terms.residuals != "smoothed" and positions is not None and len(np.unique(positions)) < len(positions):
-            raise BadData(
-                f'{name}: an instance is labelled twice; residuals="{terms.residuals}" tells of instances: name each once.'
-            )
-        (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
-        self.name, self.terms, self._X, self._y = name, terms, X, y
-        self._positions = positions if terms.rows == "common" else None
-        self._standardiser = Standardiser.of(X, Z)
-        rows, shared = self._standardiser(X), self._standardiser(Z)
-        self._candidates = candidates(
-            rows,
-            shared,
-            kernel=terms.kernel,
-            landmarks=terms.landmarks,
-            seed=terms.seed,
-            degree=terms.degree,
-            offset=terms.offset,
-            bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
-        )
-        self._groups: Arr | None = None
-        if terms.residuals == "grouped":
-            self._groups = near_groups(rows, terms.group_size)
-        elif terms.residuals == "open":
-            self._groups = np.eye(len(y))
-        self._n_unlabelled = len(Z)
-        self._units = (0.0, 1.0)
-        self._folds = folds_of(len(y), terms.folds, terms.seed)
-        self._settings: dict[int | None, _Setting] = {}
-        self._left_out: dict[tuple[int, int], AdditiveView] = {}
+        super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy)
         self._hypers: list[Hyper] = []
         self._traces: list[Traces] = []
         self._probe_sum: Arr = np.zeros((len(Z), terms.probes))
@@ -179,55 +101,9 @@ class AdditiveSite:
                 )
 
     @property
-    def n_labelled(self) -> int:
-        """n."""
-        return len(self._y)
-
-    @property
-    def _hidden_among(self) -> int:
-        """k: a mean over a group has σ²/k of a label's noise."""
-        return self.terms.group_size if self.terms.residuals == "grouped" else 1
-
-    def groups(self, keys: Sequence[str]) -> tuple[Group, ...]:
-        """Whose labels go out as one mean; none but with grouped residuals. ``keys`` name the labelled rows."""
-        if self._groups is None or self.terms.residuals != "grouped":
-            return ()
-        return members_of(self._groups, keys)
-
-    @property
     def hypers(self) -> list[Hyper]:
         """σ² and τ² of every step so far, in the federation's units; its start first."""
         return list(self._hypers)
-
-    @property
-    def view(self) -> AdditiveView:
-        """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
-        return self._view_of(None)
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """The site's features at each width, on its rows and the shared ones. With `standardiser`, for whoever has its arrays."""
-        return self._candidates
-
-    @property
-    def standardiser(self) -> Standardiser:
-        """From the units of its columns to standard ones."""
-        return self._standardiser
-
-    @property
-    def labels(self) -> Float64[Arr, " n"]:
-        """y, in the site's own units."""
-        return self._y
-
-    @property
-    def own_fit(self) -> OwnFit | None:
-        """The model alone; None without labels."""
-        return self._settings[None].own if None in self._settings else None
-
-    @property
-    def smoother(self) -> Smoother | None:
-        """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
-        return self._settings[None].smoother if None in self._settings else None
 
     def to_arrays(self) -> dict[str, Arr]:
         """What a training has told this site so far, for its own disk: a few numbers, and Q_E."""
@@ -267,14 +143,6 @@ class AdditiveSite:
 
     # --- getting ready ------------------------------------------------------------------------------------------------
 
-    def _labels(self) -> Float64[Arr, " n"]:
-        mean, deviation = self._units
-        return (self._y - mean) / deviation
-
-    def _kept(self, fold: int | None) -> Int64[Ints, " k"]:
-        everything = np.arange(len(self._y))
-        return everything if fold is None else np.setdiff1d(everything, self._folds[fold])
-
     def _score(self, question: Question) -> Answer:
         self._units = (question.scalars[0], question.scalars[1])
         scores, weights = np.zeros((self._n_unlabelled, len(question.columns))), np.zeros(len(question.columns))
@@ -284,24 +152,6 @@ class AdditiveSite:
                 weights[j] = 1.0 / setting.own.noise
                 scores[:, j] = weights[j] * self._alone_on_shared(setting.own)
         return Answer(scores, weights)
-
-    def _begin(self, fold: int | None) -> _Setting:
-        """What follows from the rows that are kept, and the units, alone."""
-        setting = _Setting(self._kept(fold))
-        setting.own = self._fit_alone(setting.rows)
-        if setting.own is not None:
-            noise = setting.own.noise
-            setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
-        self._settings[fold] = setting
-        return setting
-
-    def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
-        ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
-        return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
-
-    def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
-        scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
-        return scores
 
     def _smooth(self, question: Question) -> Answer:
         for j, column in enumerate(question.columns):
@@ -321,23 +171,6 @@ class AdditiveSite:
         self._hypers, self._traces = [self._settings[None].start], []
         return Answer(self.view.coupling.backward(self.signs), NO_SCALARS)
 
-    def _set_view(self, setting: _Setting) -> None:
-        assert setting.smoother is not None
-        features = self._features(setting)
-        y = self._labels()[setting.rows]
-        labelled = features.labelled[setting.rows]
-        coupling: Coupling = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
-        if self._groups is not None:
-            # Groups are made once of all rows; a fold leaves whole groups out (`keep`), never some of their members.
-            positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
-            coupling = Grouped(self._groups, positions, self._n_unlabelled)
-            labelled, y = coupling.forward(features.shared), self._groups @ y
-        setting.view = AdditiveView(y, labelled, features.shared, coupling)
-        self._left_out = {}  # of the view that was
-
-    def _features(self, setting: _Setting) -> Candidate:
-        return self._candidates[setting.own.candidate if setting.own else len(self._candidates) - 1]
-
     @property
     def signs(self) -> Float64[Arr, "n p"]:
         """E_v, the probes of this site; never sent."""
@@ -345,14 +178,6 @@ class AdditiveSite:
         return probe_signs(self.view.n_labelled, self.terms.probes, seed)
 
     # --- the fixed point ----------------------------------------------------------------------------------------------
-
-    def _view_of(self, fold: int | None) -> AdditiveView:
-        view = self._settings[fold].view if fold in self._settings else None
-        if view is None:
-            raise UsageError(
-                f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER."
-            )
-        return view
 
     def at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
         """The algebra and the noise and prior of one operator after that many tuning steps: what a question is answered with."""
@@ -374,10 +199,6 @@ class AdditiveSite:
             rows = np.setdiff1d(np.arange(self.view.n_labelled), self._row_folds()[operator.fold])
             self._left_out[key] = self.view.keep(rows)
         return self._left_out[key], hyper.times(operator.noise, operator.prior)
-
-    def _row_folds(self) -> list[Ints]:
-        """Folds of the view's rows: labelled rows, or groups of them."""
-        return folds_of(self.view.n_labelled, self.terms.folds, self.terms.seed)
 
     def _fixed_point(self, question: Question) -> Answer:
         if question.part == "affine":

@@ -12,6 +12,7 @@ from coreg_core.additive.model import Expansion
 from coreg_core.additive.spread import Spread
 from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement import calibration
+from coreg_core.judgement.verdict import judge
 from coreg_core.kernels import Linear
 from coreg_core.views import KernelExpansion
 from site_agent import findings
@@ -19,6 +20,7 @@ from site_agent.cli import app
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
 from site_agent.evaluate import evaluate
+from site_agent.jobs.remembered import Judged
 from site_agent.model_file import Intervals, Joint, SiteModel, load_model, save_model
 
 N = 60
@@ -223,3 +225,15 @@ def test_a_part_survives_its_file_bit_by_bit(folder):
     table = read_table(folder / "t.csv").rows(np.arange(N))
     np.testing.assert_array_equal(found.part(table), part.predict(found.preprocessing.transform(table)))
     assert (found.intercept, found.mean_on_shared) == (5.5, 0.0)
+
+
+def test_a_run_without_folds_recommends_nothing():
+    """It has no figure of left-out labels, and says so: "too few labels" would be a reason that nobody found."""
+    judged = Judged(judge(None, 60), None, None, 0.5)
+    found = findings.of_training(judged, 60)
+    assert (found["own"], found["alone"]) == (None, None)
+    told = " ".join(findings.sentences(found))
+    assert "was not looked at" in told
+    assert "recommendation" not in told
+    few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
+    assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"

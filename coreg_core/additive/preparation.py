@@ -1,0 +1,218 @@
+r"""A site's rows, made ready for a training: features at each width, folds, the model alone, the smoother and the view.
+
+All of it follows from the site's arrays, the terms, and what the federation summed (units, others' scores). Source: design, 7.1
+to 7.4. Knows one site's arrays; no question, message, other site or file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.additive.exchange import (
+    folds_of,
+)
+from coreg_core.additive.features import Candidate, Standardiser, candidates
+from coreg_core.additive.grouping import Group, ResidualPolicy, members_of, near_groups
+from coreg_core.additive.own import OwnFit, fit_alone
+from coreg_core.additive.smoother import (
+    Coupling,
+    Grouped,
+    Smoother,
+)
+from coreg_core.additive.terms import Additive
+from coreg_core.additive.view import AdditiveView, Hyper
+from coreg_core.arrays import Arr, Ints
+from coreg_core.errors import BadData, UsageError
+from coreg_core.loo import RIDGES
+
+
+@dataclass(eq=False)
+class Setting:
+    """What the site chose from some of its rows: all of them, or those that a fold keeps."""
+
+    rows: Int64[Ints, " k"]
+    own: OwnFit | None = None
+    smoother: Smoother | None = None
+    view: AdditiveView | None = None
+    start: Hyper = field(default_factory=lambda: Hyper(1.0, 1.0))
+
+
+class Preparation:
+    """What a site makes of its rows before it answers for them: features, folds, the model alone, its smoother, its view.
+
+    Parameters
+    ----------
+    X
+        labelled rows (n, d), n = 0 allowed.
+    y
+        labels (n,), in the site's own units.
+    Z
+        shared instances (m, d), in the federation's order.
+    terms
+        what the federation agreed on.
+    name
+        of the site; draws its probes, and stands in errors.
+    positions
+        where each labelled row stands among the shared instances; needed by common rows.
+    policy
+        what it allows of its residuals.
+
+    Raises
+    ------
+    BadData
+        shapes that do not fit.
+    Refused
+        the terms disclose what the policy does not allow.
+    """
+
+    def __init__(
+        self,
+        X: Float64[Arr, "n d"],
+        y: Float64[Arr, " n"],
+        Z: Float64[Arr, "m d"],
+        terms: Additive,
+        *,
+        name: str = "site",
+        positions: Int64[Ints, " n"] | None = None,
+        policy: ResidualPolicy | None = None,
+    ):
+        if len(X) != len(y) or len(X) + len(Z) == 0:
+            raise BadData(
+                f"{name}: {len(X)} labelled rows, {len(y)} labels and {len(Z)} shared rows; a label a row, and a row."
+            )
+        if terms.rows == "common" and len(y) and positions is None:
+            raise UsageError(
+                f'{name}: rows="common" needs positions=, where each labelled row stands among the shared ones.'
+            )
+        if terms.residuals != "smoothed" and positions is not None and len(np.unique(positions)) < len(positions):
+            raise BadData(
+                f'{name}: an instance is labelled twice; residuals="{terms.residuals}" tells of instances: name each once.'
+            )
+        (policy or ResidualPolicy()).require(terms.residuals, terms.group_size, name)
+        self.name, self.terms, self._X, self._y = name, terms, X, y
+        self._positions = positions if terms.rows == "common" else None
+        self._standardiser = Standardiser.of(X, Z)
+        rows, shared = self._standardiser(X), self._standardiser(Z)
+        self._candidates = candidates(
+            rows,
+            shared,
+            kernel=terms.kernel,
+            landmarks=terms.landmarks,
+            seed=terms.seed,
+            degree=terms.degree,
+            offset=terms.offset,
+            bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
+        )
+        self._groups: Arr | None = None
+        if terms.residuals == "grouped":
+            self._groups = near_groups(rows, terms.group_size)
+        elif terms.residuals == "open":
+            self._groups = np.eye(len(y))
+        self._n_unlabelled = len(Z)
+        self._units = (0.0, 1.0)
+        self._folds = folds_of(len(y), terms.folds, terms.seed)
+        self._settings: dict[int | None, Setting] = {}
+        self._left_out: dict[tuple[int, int], AdditiveView] = {}
+
+    @property
+    def n_labelled(self) -> int:
+        """n."""
+        return len(self._y)
+
+    @property
+    def _hidden_among(self) -> int:
+        """k: a mean over a group has σ²/k of a label's noise."""
+        return self.terms.group_size if self.terms.residuals == "grouped" else 1
+
+    def groups(self, keys: Sequence[str]) -> tuple[Group, ...]:
+        """Whose labels go out as one mean; none but with grouped residuals. ``keys`` name the labelled rows."""
+        if self._groups is None or self.terms.residuals != "grouped":
+            return ()
+        return members_of(self._groups, keys)
+
+    @property
+    def view(self) -> AdditiveView:
+        """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
+        return self._view_of(None)
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The site's features at each width, on its rows and the shared ones. With `standardiser`, for whoever has its arrays."""
+        return self._candidates
+
+    @property
+    def standardiser(self) -> Standardiser:
+        """From the units of its columns to standard ones."""
+        return self._standardiser
+
+    @property
+    def labels(self) -> Float64[Arr, " n"]:
+        """y, in the site's own units."""
+        return self._y
+
+    @property
+    def own_fit(self) -> OwnFit | None:
+        """The model alone; None without labels."""
+        return self._settings[None].own if None in self._settings else None
+
+    @property
+    def smoother(self) -> Smoother | None:
+        """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
+        return self._settings[None].smoother if None in self._settings else None
+
+    def _labels(self) -> Float64[Arr, " n"]:
+        mean, deviation = self._units
+        return (self._y - mean) / deviation
+
+    def _kept(self, fold: int | None) -> Int64[Ints, " k"]:
+        everything = np.arange(len(self._y))
+        return everything if fold is None else np.setdiff1d(everything, self._folds[fold])
+
+    def _begin(self, fold: int | None) -> Setting:
+        """What follows from the rows that are kept, and the units, alone."""
+        setting = Setting(self._kept(fold))
+        setting.own = self._fit_alone(setting.rows)
+        if setting.own is not None:
+            noise = setting.own.noise
+            setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
+        self._settings[fold] = setting
+        return setting
+
+    def _fit_alone(self, rows: Int64[Ints, " k"]) -> OwnFit | None:
+        ridges = RIDGES if self.terms.ridge == "loo" else np.array([float(self.terms.ridge)])
+        return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
+
+    def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
+        scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
+        return scores
+
+    def _set_view(self, setting: Setting) -> None:
+        assert setting.smoother is not None
+        features = self._features(setting)
+        y = self._labels()[setting.rows]
+        labelled = features.labelled[setting.rows]
+        coupling: Coupling = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
+        if self._groups is not None:
+            # Groups are made once of all rows; a fold leaves whole groups out (`keep`), never some of their members.
+            positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
+            coupling = Grouped(self._groups, positions, self._n_unlabelled)
+            labelled, y = coupling.forward(features.shared), self._groups @ y
+        setting.view = AdditiveView(y, labelled, features.shared, coupling)
+        self._left_out = {}  # of the view that was
+
+    def _features(self, setting: Setting) -> Candidate:
+        return self._candidates[setting.own.candidate if setting.own else len(self._candidates) - 1]
+
+    def _view_of(self, fold: int | None) -> AdditiveView:
+        view = self._settings[fold].view if fold in self._settings else None
+        if view is None:
+            raise UsageError(
+                f"{self.name}: asked for an answer before its smoother was chosen; begin with SCORE and SMOOTHER."
+            )
+        return view
+
+    def _row_folds(self) -> list[Ints]:
+        """Folds of the view's rows: labelled rows, or groups of them."""
+        return folds_of(self.view.n_labelled, self.terms.folds, self.terms.seed)

@@ -1,0 +1,99 @@
+"""docs/performance.md, from docs/performance.json, which benchmarks/performance.py and benchmarks/round_trip.py wrote.
+
+    python tools/performance.py --write     the page, from the figures
+    python tools/performance.py --check     fail if the page is not what --write would make
+
+Nothing is measured here: a number in the page stands in the JSON file, or is computed below from such numbers.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES, TEXT = ROOT / "docs" / "performance.json", ROOT / "tools" / "performance.md"
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def table(headings: str, rows: list[list[str]]) -> str:
+    columns = headings.count("|") - 1
+    return "\n".join([headings, "|" + "---:|" * columns, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}"
+
+
+def count(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def beside(row: dict) -> list[str]:
+    return [ms(row["seconds"]), ms(row["limit"]), f"{row['seconds'] / row['limit']:.2f}"]
+
+
+def page() -> str:
+    found = json.loads(FIGURES.read_text(encoding="utf-8"))
+    machine, [stopped] = found["machine"], found["stopped"]
+    answers = [
+        [form, count(row["m"]), count(row["rank"]), *beside(row)]
+        for form in ("semi-parametric", "exact")
+        for row in found[form]
+    ]
+    wire = []
+    for row in found["wire"]:
+        cells = [count(row["m"]), row["answers"]]
+        for kind in ("wall", "cpu"):
+            cells += [ms(row[kind]), ms(row[f"floor {kind}"]), f"{row[kind] / row[f'floor {kind}']:.2f}"]
+        wire.append(cells)
+    set_up = [
+        [name, "" if row["seconds"] is None else f"{row['seconds']:.1f}", f"{row['mb']:.0f}"]
+        for name, row in found["set-up"].items()
+    ]
+    return TEXT.read_text(encoding="utf-8").format(
+        about=f"{machine['cpus']} cores, {machine['processor']}, load {machine['load']:.1f} when it began",
+        gigabytes=f"{machine['bytes/s'] / 1e9:.1f}",
+        answers=table("| form | m | rank | ms | limit, ms | ratio |", answers),
+        path_m=count(found["path"][0]["m"]),
+        paths=table(
+            "| couplings | ms | one at a time, ms | ratio |",
+            [[str(row["couplings"]), *beside(row)] for row in found["path"]],
+        ),
+        couplings=stopped["couplings"],
+        stopped_m=count(stopped["m"]),
+        stopped_rounds=stopped["rounds"],
+        stopped=f"{stopped['seconds']:.2f}",
+        stopped_without=f"{stopped['without']:.2f}",
+        steps=table(
+            "| m | columns | ms | limit, ms | ratio |",
+            [[count(row["m"]), str(row["columns"]), *beside(row)] for row in found["step"]],
+        ),
+        rounds=table(
+            "| sites | coupling | spread | rounds | by the general certificate | true error |",
+            [
+                [str(row["sites"]), f"{row['coupling']:g}", f"{row['spread']:.1f}"]
+                + [str(row[kind]) for kind in ("sharp", "general", "true")]
+                for row in found["rounds"]
+            ],
+        ),
+        sites=found["wire"][0]["sites"],
+        wire=table("| m | answers | wall, ms | echo | ratio | CPU, ms | echo | ratio |", wire),
+        set_up=table("| what | s | peak, MB |", set_up),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true")
+    action.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
+        if PAGE.read_text(encoding="utf-8") != page():
+            sys.exit("docs/performance.md is stale: python tools/performance.py --write")
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
