@@ -38,7 +38,10 @@ def used(process):
 def soak(folder, runs, kills):
     samples, killed = [], 0
     with standing(folder) as fed:
-        serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
+        # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
+        (folder / "policy.toml").write_text("most_questions = 1000000\n")
+        policy = 'policy = "policy.toml"'
+        serving = {"coordinator": fed.serve(), **{site: fed.stays(site, policy) for site in SITES}}
         for number in range(STUDIES):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
         configuration = read_configuration(folder / "co" / "federation.toml")
@@ -53,7 +56,7 @@ def soak(folder, runs, kills):
                 name = list(serving)[killed % len(serving)]
                 serving[name].send_signal(signal.SIGKILL)
                 serving[name].wait()
-                serving[name] = fed.serve() if name == "coordinator" else fed.stays(name)
+                serving[name] = fed.serve() if name == "coordinator" else fed.stays(name, policy)
                 killed += 1
             if (number + 1) % max(1, runs // 20) == 0:
                 sample = {"runs": number + 1, "seconds": round(time.monotonic() - began, 1)}
