@@ -52,17 +52,17 @@ def soak(folder, runs, kills):
             done.append(plan.run)
             if len(done) >= AHEAD:
                 until(lambda first=done[-AHEAD]: fed.over(first), 300)
+            if (number + 1) % max(1, runs // 20) == 0:
+                sample = {"runs": number + 1, "seconds": round(time.monotonic() - began, 1)}
+                sample |= {name: used(process) for name, process in serving.items()}
+                samples.append(sample)
+                print(json.dumps(sample), flush=True)
             if kills and number % kills == kills - 1:
                 name = list(serving)[killed % len(serving)]
                 serving[name].send_signal(signal.SIGKILL)
                 serving[name].wait()
                 serving[name] = fed.serve() if name == "coordinator" else fed.stays(name, policy)
                 killed += 1
-            if (number + 1) % max(1, runs // 20) == 0:
-                sample = {"runs": number + 1, "seconds": round(time.monotonic() - began, 1)}
-                sample |= {name: used(process) for name, process in serving.items()}
-                samples.append(sample)
-                print(json.dumps(sample), flush=True)
         until(lambda: fed.over(*done[-AHEAD:]), 300)
         queue.close()
         stops = [fed_run["stop"] for fed_run in fed.runs()]
