@@ -4,8 +4,8 @@
 
 A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/diabetes.py), 250 shared and 100 held-out patients; two
 deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand by the same sites
-(`coreg_sim.benefit.cell`), whose numbers are those of messages; coRLSR there is on each site's landmarks, on a path of its own.
-Root mean square errors in the study's units, means over draws and standard errors. --write puts them into
+(`coreg_sim.benefit.cell`), whose numbers are those of messages; coRLSR goes through both machines, on the path that the
+demonstration has. Root mean square errors in the study's units, means over draws and standard errors. --write puts them into
 coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few minutes on two cores.
 """
 
@@ -19,17 +19,21 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_diabetes
 
+from coreg_core.plan import Agreement, Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.benefit.cell import cell
 from coreg_sim.benefit.dealing import Dealt
 from coreg_sim.diabetes import HELD_OUT, SITES, UNLABELLED
+from coreg_sim.problems import Problem
+from coreg_sim.simulate import federate, plan_for
+from site_agent.data.private import PrivateData
 
 ROOT = Path(__file__).resolve().parents[1]
 DEALS = {"15 each": (15, 15, 15), "80 / 10 / 0": (80, 10, 0)}
 CURVE = (10, 15, 20, 25, 30)
 COLUMNS = {
     "alone": None,
-    "agreement": "agreement-loo",
+    "agreement": "",  # the demonstration's own path, below
     "joined": "additive-blended",
     "together": "together",
     "pooled": "pooled",
@@ -49,6 +53,27 @@ def dealt(seed: int, labels: tuple[int, ...]) -> tuple[Dealt, float]:
     return Dealt(columns, rows, [y[r] for r in rows], shared, test, y[test], [True] * len(SITES)), deviation
 
 
+def agreement(deal: Dealt, alone: list[float]) -> list[float]:
+    """Mean squared errors of coRLSR on the demonstration's path, each site at its own λ; without labels it stays alone."""
+    data, means = {}, {}
+    for v, (X, rows, y) in enumerate(zip(deal.columns, deal.labelled, deal.labels, strict=True)):
+        if len(rows) > 1:
+            mean, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
+            scaled = (X - mean) / np.where(scale > 0.0, scale, 1.0)
+            data[f"site-{v}"] = PrivateData(scaled[rows], y, scaled[deal.shared], "shared")
+            means[f"site-{v}"] = scaled[deal.test]
+    problem = Problem(data, (), np.empty(0))
+    terms = Agreement(bandwidth="loo", ridge="loo", coupling=(0.0, 0.1, 0.3, 1.0, 3.0), relative=True)
+    # The prediction bound is a sum over 250 instances, in deviations of the target.
+    run = federate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-3)))
+    errors = list(alone)
+    for name, result in zip(sorted(data), run.results, strict=True):
+        chosen = 0 if result.choice is None else result.choice.chosen
+        predicted = result.solutions[chosen].predict(means[name]) + result.shift
+        errors[int(name.removeprefix("site-"))] = float(np.mean((deal.y_test - predicted) ** 2))
+    return errors
+
+
 def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     """One draw: each column's errors and the forecasts, a number a site."""
     labels, seed = job
@@ -57,7 +82,7 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     came = cell(deal, seed, trees=False)
     found = {}
     for name, method in COLUMNS.items():
-        mse = came["alone"] if method is None else came["methods"][method]
+        mse = came["alone"] if method is None else came["methods"][method] if method else agreement(deal, came["alone"])
         found[name] = (deviation * np.sqrt(mse)).tolist()
     found["forecast"] = [np.nan if s["own"] is None else s["own"]["change"] for s in came["sites"]]
     return found
@@ -74,16 +99,10 @@ def summed(found: dict[str, np.ndarray]) -> dict[str, dict]:
     out = {}
     for v, site in enumerate(SITES):
         told = {name: round(float(found[name][:, v].mean()), 3) for name in COLUMNS}
-        se = {
-            name: round(float((found[name] - found["alone"])[:, v].std(ddof=1) / np.sqrt(len(found[name]))), 3)
-            for name in COLUMNS
-            if name != "alone"
-        }
         better = float(np.mean(found["joined"][:, v] < found["alone"][:, v]))
         own = found["forecast"][:, v]
         out[site] = {
             **told,
-            "change_se": se,
             "joined_better": round(better, 3),
             "forecast": None if np.isnan(own).all() else round(float(np.nanmean(own)), 4),
         }

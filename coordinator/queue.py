@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.schema import FORMAT, open_database, transaction
+from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
 from coordinator.seals import seal_json, unseal_json
 from coordinator.studies import plan_from_dict
 from coreg_core.errors import StorageError, UsageError
@@ -40,9 +40,9 @@ class Attendance:
 class Queue:
     """See the module's docstring. A connection of its own: use it from one thread at a time."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, read_only: bool = False):
         self.path = path
-        self._db = open_database(path)
+        self._db = open_for_reading(path) if read_only else open_database(path)
 
     def close(self) -> None:
         """No more."""

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from coordinator.marks import check_mark, read_mark, write_mark
 from coreg_core.errors import StorageError
@@ -70,6 +71,30 @@ alter table rounds rename column sweep to round;
 alter table rounds add column phase text;
 """
 FROM_2_TO_3 = "alter table rounds add column seal text;"
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """The store at that path, which nothing done with this connection changes.
+
+    Raises
+    ------
+    StorageError
+        it cannot be opened, is no store, or was written by another release.
+    """
+    try:
+        db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
+        )
+        db.row_factory = sqlite3.Row
+        version = db.execute("pragma user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: cannot be opened for reading ({error}).") from None
+    if version != SCHEMA_VERSION:
+        db.close()
+        raise StorageError(
+            f"{path}: not a run store of this release (schema {version}); a coordinator brings it up to date."
+        )
+    return db
 
 
 def open_database(path: Path) -> sqlite3.Connection:

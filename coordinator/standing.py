@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from coordinator.config import Configuration, read_configuration
 from coordinator.driver import Lap, Observer, drive, utc_now
 from coordinator.events import Cancelled, Draining, Event, Finish, Interrupted, Relisted, Submitted
 from coordinator.federation import Federation
+from coordinator.metrics import Metrics
 from coordinator.observers.log import LogLines
 from coordinator.queue import Queue
 from coordinator.schema import exclusive
@@ -37,7 +39,7 @@ from coreg_wire.logs import Log
 from coreg_wire.release import release
 
 LOOK = 0.2  # seconds between two looks at the store
-TELL = 10.0  # seconds between two words to whoever asks for the status
+TELL = 2.0  # seconds between two words to whoever asks for the status
 REMIND = 60.0  # seconds after which the log says again who is waited for
 # A run that ended so is not over: it goes on when its sites are back.
 PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
@@ -50,6 +52,9 @@ class Standing:
     insecure: bool = False
     port_file: Path | None = None
     follow: bool = False
+    metrics: str | None = None
+    web: str | None = None
+    web_token: str | None = None
 
 
 class Several:
@@ -87,9 +92,10 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         try:
             transport = GrpcServer(service.listen, credentials, authorise, keepalive=configuration.timeouts.keepalive)
             keeper = _Keeper(path, configuration, standing, log, transport, queue, books)
-            observer = Several(LogLines(log, follow=standing.follow), keeper, *others)
+            observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
-            asyncio.run(keeper.drive(federation, store, observer))
+            with _shown(standing, keeper.metrics, service.store, log):
+                asyncio.run(keeper.drive(federation, store, observer))
             return 0
         finally:
             books.close()
@@ -112,6 +118,7 @@ class _Keeper:
     ):
         self._path, self._configuration, self._standing = path, configuration, standing
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
+        self.metrics = Metrics()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
         self._left: list[Plan] = []  # what an earlier process left unfinished, in order
@@ -178,6 +185,7 @@ class _Keeper:
     def _finished(self, finish: Finish) -> None:
         plan = self._under_way.pop(finish.run)
         self._cancelling.discard(finish.run)
+        self.metrics.ended(finish.run, finish.outcome.name)
         self._log.info("run_finished", run=finish.run, study=plan.study, stop=finish.outcome.name)
         if finish.outcome in PARKED and not self._draining:
             self._parked[finish.run] = (plan, time.monotonic())
@@ -235,7 +243,9 @@ class _Keeper:
             if self._back(plan, since) and self._fits(plan):
                 del self._parked[run]
                 await self._take_up(plan)
-        for plan, _submitted in await asyncio.to_thread(self._queue.waiting):
+        waiting = await asyncio.to_thread(self._queue.waiting)
+        self.metrics.stock(len(waiting), len(self._under_way), self._queue.path)
+        for plan, _submitted in waiting:
             if not self._fits(plan):
                 return
             await asyncio.to_thread(self._queue.begin, plan, utc_now())
@@ -262,6 +272,7 @@ class _Keeper:
         if not self._under_way:
             pin_threads(plan.iteration.threads)
         self._under_way[plan.run] = plan
+        self.metrics.began(plan.run, plan.study)
         self._log.info("run_put_in", run=plan.run, study=plan.study, taken_up=bool(submitted.records))
         self._emit(submitted)
 
@@ -284,6 +295,7 @@ class _Keeper:
             "release": release(),
             "runs": sorted(self._under_way),
             "parked": sorted(self._parked),
+            "awaited": {name: list(run.awaited) for name, run in self._federation.runs.items()},
         }
         self._queue.say(told, utc_now())
 
@@ -332,6 +344,21 @@ class _Keeper:
     @property
     def _allow_list(self) -> Path:
         return self._configuration.service.identity / ALLOW_LIST
+
+
+@contextmanager
+def _shown(standing: Standing, metrics: Metrics, store: Path, log: Log) -> Iterator[None]:
+    """What is looked at from elsewhere, while the federation stands: numbers for Prometheus, pages for a browser."""
+    with ExitStack() as ends:
+        if standing.metrics is not None:
+            ends.callback(metrics.listen(standing.metrics))
+            log.info("metrics", address=standing.metrics)
+        if standing.web is not None:
+            from coordinator.web.server import show
+
+            ends.callback(show(standing.web, store, standing.web_token))
+            log.info("web", address=standing.web)
+        yield
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

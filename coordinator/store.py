@@ -28,7 +28,7 @@ from coordinator.records import (
     Snapshot,
     StepTaken,
 )
-from coordinator.schema import FORMAT, open_database, transaction
+from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
 from coordinator.seals import row_seal, seal, seal_json, unseal, unseal_json
 from coordinator.studies import plan_from_dict
 from coreg_core.arrays import Arr
@@ -61,9 +61,9 @@ class RunSummary:
 class RunStore:
     """See the module's docstring. Every method may raise `StorageError`; use it from one thread at a time."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, read_only: bool = False):
         self.path = path
-        self._db = open_database(path)
+        self._db = open_for_reading(path) if read_only else open_database(path)
 
     def close(self) -> None:
         """Fold the log into the file."""

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -214,12 +215,14 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
-    found, groups = Remembered(), set[Group]()
-    for entry in _entries(path):
+    found, groups, matching = Remembered(), set[Group](), set[bytes]()
+    for entry in _entries(path, matching):
         run, kind = entry.get("run"), entry.get("kind")
         groups.update(tuple(group) for group in entry.get("groups", ()))  # of every plan and run
         if kind == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
+            if plans[str(run)] == (plan.digest, ids_digest):
+                matching.add(json.dumps(str(run))[1:-1].encode())
         elif kind not in _ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
             continue
         elif run != plan.run:
@@ -250,21 +253,34 @@ def summed_with(path: Path, ids_digest: str) -> frozenset[SummedWith]:
     StorageError
         the file cannot be read.
     """
-    runs, found = dict[str, Any](), set[SummedWith]()
-    for entry in _entries(path):
+    runs, found, matching = dict[str, Any](), set[SummedWith](), set[bytes]()
+    for entry in _entries(path, matching):
         run = str(entry.get("run"))
         if entry.get("kind") == "PlanAccepted":
             runs[run] = entry.get("ids_digest")
+            if runs[run] == ids_digest:
+                matching.add(json.dumps(run)[1:-1].encode())
         elif entry.get("kind") == "Masked" and runs.get(run) == ids_digest:
             found.add(SummedWith(frozenset(entry["participants"]), bool(entry["may_change"])))
     return frozenset(found)
 
 
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Every line that is an entry; one that was torn by a crash was never followed by its message."""
+# As `Ledger.record` writes it; a text that holds it holds it with its quotes escaped.
+_RUN = re.compile(rb'"run": "((?:[^"\\]|\\.)*)"')
+
+
+def _entries(path: Path, matching: set[bytes]) -> Iterator[dict[str, Any]]:
+    """Every line that is an entry; one that was torn by a crash was never followed by its message.
+
+    Of an agent that stays, most lines are answers to other plans: they are told by their run, and not read further.
+    ``matching`` are the runs that matter, as JSON has them, and grows while this goes on.
+    """
     try:
         with path.open("rb") as lines:
             for line in lines:
+                told = b'"PlanAccepted"' in line or b'"groups"' in line
+                if not (told or any(run in matching for run in _RUN.findall(line))):
+                    continue
                 try:
                     entry = json.loads(line)
                 except ValueError:
@@ -290,14 +306,15 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
     previous = GENESIS
     try:
         with path.open("rb") as lines:
+            closed = 0  # a torn line that was ended, and that nothing has followed yet
             for number, line in enumerate(lines, start=1):
-                line = line.rstrip(b"\n")
+                whole, line = line.endswith(b"\n"), line.rstrip(b"\n")
                 try:
                     entry = json.loads(line)
                 except ValueError:
                     # Torn by a crash or a full disk: nothing was sent with it. The next line is chained to it as it stands, so
                     # that it was nothing else shows there.
-                    previous = hashlib.sha256(line).hexdigest()
+                    previous, closed = hashlib.sha256(line).hexdigest(), number if whole else 0
                     yield {
                         "at": "",
                         "kind": "torn",
@@ -308,8 +325,12 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
                     continue
                 if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                     raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
-                previous = hashlib.sha256(line).hexdigest()
+                previous, closed = hashlib.sha256(line).hexdigest(), 0
                 yield entry
+            if closed:  # an agent that ends a torn line writes the next one at once
+                raise BadData(
+                    f"{path}, line {closed}: not a ledger entry, and nothing is chained to it; it was changed."
+                )
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 

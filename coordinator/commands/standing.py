@@ -21,6 +21,14 @@ from coordinator.commands.options import (
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire import output
 
+WebOption = Annotated[
+    str | None,
+    typer.Option("--web", help="HOST:PORT of pages for a browser; off without it, beyond loopback with a token alone."),
+]
+TokenOption = Annotated[
+    Path | None, typer.Option("--web-token-file", help="A file with the token that the pages ask for.")
+]
+
 
 def serve(
     federation: FederationArgument,
@@ -37,6 +45,11 @@ def serve(
     ] = False,
     port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Also a line for each answered question.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
+    ] = None,
+    web: WebOption = None,
+    web_token_file: TokenOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="The log's lines as JSON.")] = False,
 ) -> None:
     """Keep the federation up: sites stay connected, and runs come from the queue (`submit`). The log is on standard error.
@@ -49,7 +62,47 @@ def serve(
     from coreg_wire.logs import make_log
 
     configuration = with_service(federation, listen, store, identity)
-    raise typer.Exit(stand(federation, configuration, Standing(insecure, port_file, follow), make_log(as_json=as_json)))
+    standing = Standing(insecure, port_file, follow, metrics, web, _token(web_token_file))
+    if web is not None:
+        _with_extra()
+    raise typer.Exit(stand(federation, configuration, standing, make_log(as_json=as_json)))
+
+
+def web(
+    store: StoreOption = Path("runs.sqlite"),
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT; beyond loopback with a token alone.")
+    ] = "127.0.0.1:7601",
+    web_token_file: TokenOption = None,
+) -> None:
+    """Show a run store on pages for a browser, and change nothing in it: sites, queue, runs. Needs the extra `web`."""
+    _with_extra()
+    from coordinator.web.server import bound, server_of
+
+    token = _token(web_token_file)
+    existing(store)
+    listening = bound(listen, token)
+    typer.echo(f"http://{listen.rpartition(':')[0]}:{listening.getsockname()[1]}/", err=True)
+    server_of(store, token).run(sockets=[listening])
+
+
+def _with_extra() -> None:
+    from importlib.util import find_spec
+
+    if missing := [name for name in ("starlette", "uvicorn", "jinja2") if find_spec(name) is None]:
+        raise UsageError(f"the pages need {', '.join(missing)}: pip install 'coreg-federation[web]'.")
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
+    if len(token) < 16:
+        raise UsageError(f"{path}: a token has at least 16 characters.")
+    return token
 
 
 def submit(
@@ -187,4 +240,4 @@ def _is_up(store: Path) -> bool:
     return is_held(store)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (serve, submit, cancel, sites, revoke, status)
+COMMANDS: tuple[Callable[..., None], ...] = (serve, web, submit, cancel, sites, revoke, status)

@@ -11,6 +11,7 @@ from types import FrameType
 import typer
 
 from coreg_core.errors import CoregError
+from coreg_wire.release import release
 
 EXIT_CODES = {
     0: "done",
@@ -36,6 +37,9 @@ def run(app: typer.Typer, program: str) -> int:
     """Run a command line and tell its exit code; a user's mistake never ends in a traceback."""
     # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises something that it lets through.
     signal.signal(signal.SIGINT, _interrupt)
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
+        return 0
     try:
         app(prog_name=program)
     except SystemExit as end:

@@ -23,3 +23,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not TOML: {error}.") from None
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply to be a file of coreg.") from None

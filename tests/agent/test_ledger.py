@@ -28,9 +28,10 @@ from coreg_core.messages import (
     Vector,
     Words,
 )
+from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
 from site_agent.cli import app
-from site_agent.ledger import GENESIS, Ledger, read_ledger
+from site_agent.ledger import GENESIS, Ledger, read_ledger, recall
 
 EVERYTHING = (
     Hello("north", 2, "0.2.0"),
@@ -118,7 +119,7 @@ def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
         list(read_ledger(path))
 
 
-@pytest.mark.parametrize("line", [b"[]", b"3", b"{}", json.dumps({"previous": GENESIS}).encode()])
+@pytest.mark.parametrize("line", [b"", b"\xff\xfe", b"[]", b"3", b"{}", json.dumps({"previous": GENESIS}).encode()])
 def test_a_line_that_is_no_entry(tmp_path, line):
     path = tmp_path / "l"
     path.write_bytes(line + b"\n")
@@ -229,3 +230,32 @@ def test_no_number_that_left_stands_in_the_ledger(tmp_path):
     assert QUESTION.targets.digest in text
     for number in ("0.123456789", "987.654321", *(repr(x) for x in QUESTION.targets.values.ravel().tolist()[1:])):
         assert number not in text
+
+
+@pytest.mark.parametrize("run", ["run-1", 'a "quoted" run', "ünï\\cödé"])
+def test_of_many_runs_the_ledger_counts_the_answers_to_one_plan(tmp_path, run):
+    """Lines of other plans are told by their run without being read; nothing that stands in a text may pass for one."""
+    plan = Plan(run, "clinics", Membership(("a", "b"), 2))
+    ask = Ask(run, 0, 0, "affine", (Column(0.01, 0.04),), True, Vector(np.ones((2, 1))))
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+
+    def accepted(run, digest):
+        ledger.record(PlanAccepted(run, digest, 2, "ids", "data", 1.0, 1.0, 1))
+
+    def answer(run, question):
+        asked = dataclasses.replace(ask, run=run, question=question)
+        ledger.record(Prediction(run, question, 0, Vector(np.ones((2, 1)))), asked)
+
+    accepted("other", "another plan")
+    accepted(run, plan.digest)
+    for question in range(3):
+        answer(run, question)
+        answer("other", question)
+        ledger.record(Fault("other", 9, 0, f'{{"run": {json.dumps(run)}, "kind": "Prediction"}}'))
+    accepted("earlier", plan.digest)
+    answer("earlier", 0)
+    ledger.close()
+    found = recall(tmp_path / "ledger.jsonl", plan, "ids")
+    assert found.answered == 4, "of the plan, over its runs"
+    assert sorted(found.asked) == [(0, 0), (1, 0), (2, 0)], "of the run"
+    assert recall(tmp_path / "ledger.jsonl", plan, "other ids").answered == 0

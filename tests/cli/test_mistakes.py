@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from federation import run
+
+from coordinator.cli import app as coordinator_app
+from coreg_core.errors import UsageError
+from coreg_sim.cli import app as sim_app
+from coreg_wire import command_line
+from coreg_wire.toml_file import read_toml
+from site_agent.cli import app as agent_app
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
@@ -37,7 +45,7 @@ def agent(*arguments, data="good.csv", target="y", ids="id"):
 MISTAKES = {
     "no option": (("coreg-agent", "--data", "good.csv"), 2, "--target"),
     "an option that is none": (("coreg-agent", "--dta", "x"), 2, "--dta"),
-    "no such command": (("coreg-coordinator", "serve"), 2, "serve"),
+    "no such command": (("coreg-coordinator", "served"), 2, "served"),
     "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: no such file"),
     "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
     "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
@@ -293,3 +301,18 @@ def test_what_sums_cannot_serve_is_a_fault_of_the_file_that_says_what_to_do(tmp_
         read_configuration(path)
     path.write_text(f'{text}[privacy]\nanswers = "clear"\n')
     assert not read_configuration(path).plan().masked
+
+
+@pytest.mark.parametrize("program", ["coreg-coordinator", "coreg-agent", "coreg-sim"])
+def test_every_program_says_which_release_it_is(program, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [program, "--version"])
+    app = {"coreg-coordinator": coordinator_app, "coreg-agent": agent_app, "coreg-sim": sim_app}[program]
+    assert command_line.run(app, program) == 0
+    assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_a_file_that_is_nested_too_deeply_is_a_sentence(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 100_000 + "]" * 100_000)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_toml(path)

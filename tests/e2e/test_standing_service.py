@@ -3,7 +3,9 @@
 import json
 import re
 import signal
+import socket
 import stat
+import urllib.request
 
 import pytest
 from federation import SITES, ends, run, until, well
@@ -75,6 +77,16 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
     assert twin(alone) == first, "a federation of one run ends on the same bits"
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def fetched(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        return answer.read().decode()
+
+
 def plan_of(fed, run):
     return plan_from_dict(fed.run_of(run)["plan"])
 
@@ -136,7 +148,8 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_the
 def test_what_operators_say_to_a_federation_that_stands(tmp_path):
     """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the tables in any log."""
     with proxied() as proxy, standing(tmp_path) as fed:
-        coordinator = fed.serve()
+        pages, numbers = free_port(), free_port()
+        coordinator = fed.serve("--web", f"127.0.0.1:{pages}", "--metrics", f"127.0.0.1:{numbers}")
         agents = {
             "north": fed.stays("north", more='approval = "ask"'),
             "south": fed.stays("south"),
@@ -161,6 +174,11 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         until(lambda: fed.over(agreed))
         assert fed.run_of(agreed)["stop"] == "CONVERGED"
         assert proxy.connects == [fed.address], "the agent in the west came through it"
+
+        assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(numbers, "/metrics")
+        assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
+        assert f"/run/{agreed}" in fetched(pages, "/")
+        assert "polyline" in fetched(pages, f"/run/{agreed}")
 
         refused = asked("asked")
         well("coreg-agent", "refuse", refused, "--reason", "no consent for this one", *config, cwd=tmp_path)

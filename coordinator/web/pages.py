@@ -1,0 +1,124 @@
+"""The pages and their policy: Starlette over `values`, templates without a script in them, and one small script beside them.
+
+Everything comes from this server: no content delivery network, no inline script, no inline style. The pages read; no request
+changes anything.
+"""
+
+import asyncio
+import hmac
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
+
+from coordinator.web import values
+from coreg_core.errors import StorageError, UsageError
+from coreg_wire.output import human_bytes
+
+HERE = Path(__file__).parent
+COOKIE = "coreg_token"
+LOOK = 0.5  # seconds between two looks for a change
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+)
+POLICY += "form-action 'self'; frame-ancestors 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class _Guard(BaseHTTPMiddleware):
+    """The headers of every answer; and, where a token is set, nothing without it."""
+
+    def __init__(self, app: Any, token: str | None):
+        super().__init__(app)
+        self._token = token
+
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        answer = await self._answer(request, call_next)
+        answer.headers.update(HEADERS)
+        return answer
+
+    async def _answer(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        if self._token is None:
+            return await call_next(request)
+        if self._fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
+            answer: Response = RedirectResponse(request.url.path, status_code=303)
+            secure = request.url.scheme == "https"
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", secure=secure)
+            return answer
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._fits(request.cookies.get(COOKIE, "")) or self._fits(bearer):
+            return await call_next(request)
+        return PlainTextResponse("A token is needed: open the page with ?token=…\n", status_code=401)
+
+    def _fits(self, said: str) -> bool:
+        return self._token is not None and hmac.compare_digest(said.encode(), self._token.encode())
+
+
+def pages(store: Path, token: str | None = None) -> Starlette:
+    """The application that shows this store."""
+    templates = Jinja2Templates(directory=HERE / "templates")
+    templates.env.filters["bytes"] = human_bytes
+
+    def shown(request: Request, name: str, **context: Any) -> Response:
+        return templates.TemplateResponse(request, name, context)
+
+    def overview(request: Request) -> Response:
+        return shown(request, "overview.html", **values.overview(store))
+
+    def run(request: Request) -> Response:
+        return shown(request, "run.html", **values.one_run(store, request.path_params["run"]))
+
+    def compare(request: Request) -> Response:
+        names = request.query_params.getlist("run")
+        found = values.compared(store, names)
+        rows = [dict(values.plan_rows(summary)) for summary in found]
+        terms = list(dict.fromkeys(term for row in rows for term in row))
+        differ = [term for term in terms if len({row.get(term) for row in rows}) > 1 and term != "run"]
+        return shown(request, "compare.html", runs=found, rows=rows, differ=differ)
+
+    async def events(request: Request) -> Response:
+        return StreamingResponse(_changes(store, request), media_type="text/event-stream")
+
+    def unusable(request: Request, error: Exception) -> Response:
+        status = 404 if isinstance(error, UsageError) else 503
+        return templates.TemplateResponse(request, "error.html", {"text": str(error)}, status_code=status)
+
+    return Starlette(
+        routes=[
+            Route("/", overview),
+            Route("/run/{run}", run),
+            Route("/compare", compare),
+            Route("/events", events),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ],
+        middleware=[Middleware(_Guard, token=token)],
+        exception_handlers={UsageError: unusable, StorageError: unusable},
+    )
+
+
+async def _changes(store: Path, request: Request) -> AsyncIterator[str]:
+    """A word whenever the store was written, until the browser goes."""
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=5.0, check_same_thread=False)) as db:
+        seen = None
+        yield "retry: 2000\n\n"
+        while not await request.is_disconnected():
+            (version,) = db.execute("pragma data_version").fetchone()
+            if version != seen and seen is not None:
+                yield "data: changed\n\n"
+            seen = version
+            await asyncio.sleep(LOOK)

@@ -1,0 +1,62 @@
+"""The pages behind a socket: in a thread of their own beside a coordinator, or in a process of their own. Knows uvicorn."""
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from coordinator.web.pages import pages
+from coreg_core.errors import UsageError
+from coreg_wire.credentials import is_loopback
+
+
+def bound(address: str, token: str | None) -> socket.socket:
+    """A socket that listens there.
+
+    Raises
+    ------
+    UsageError
+        it cannot; or it can be reached from elsewhere, and no token is set.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--web {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
+    if not is_loopback(address) and not token:
+        raise UsageError(
+            f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+        )
+    try:
+        return socket.create_server((host.strip("[]"), int(port)))
+    except OSError as error:
+        raise UsageError(f"--web {address}: cannot listen there ({error.strerror}).") from None
+
+
+def server_of(store: Path, token: str | None) -> uvicorn.Server:
+    """A server that is ready to `run`."""
+    configuration = uvicorn.Config(
+        pages(store, token), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    return uvicorn.Server(configuration)
+
+
+def show(address: str, store: Path, token: str | None) -> Callable[[], None]:
+    """Serve the pages in a thread; the returned function ends it.
+
+    Raises
+    ------
+    UsageError
+        see `bound`.
+    """
+    listening = bound(address, token)
+    server = server_of(store, token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        server.should_exit = True
+        thread.join(5.0)
+        listening.close()
+
+    return end

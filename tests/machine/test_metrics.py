@@ -1,0 +1,90 @@
+"""What is counted for Prometheus is what happened: a run from its first question to its last, read over HTTP."""
+
+import re
+import socket
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from tiny import make_plan, undisturbed
+
+from coordinator import notices as n
+from coordinator.driver import Lap
+from coordinator.jobs.recorded import resume
+from coordinator.metrics import Metrics
+from coordinator.records import StepTaken
+from coreg_core.errors import UsageError
+
+
+def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample by its name and its labels' values, as a scraper has them."""
+    text = generate_latest(metrics.registry).decode()
+    return {
+        (s.name, tuple(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples
+    }
+
+
+def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
+    metrics, plan = Metrics(), make_plan()
+    metrics.began(plan.run, "waits")
+    records = undisturbed(plan).records
+    steps = [number for number, record in enumerate(records) if isinstance(record, StepTaken)]
+    gaps = []
+    for number in steps:
+        progress = resume(plan, records[: number + 1]).progress
+        assert progress is not None
+        if progress.verified:
+            gaps.append(float(np.max(progress.gap)))
+        metrics.notice(n.QuestionAnswered(plan.run, number, 0, 3, progress), Lap(0.25, 100, 200))
+    metrics.notice(n.SessionOpened("a", "0.2.0", ""), Lap())
+    metrics.notice(n.SessionOpened("b", "0.2.0", ""), Lap())
+    metrics.notice(n.SessionEnded("b", "its stream ended"), Lap())
+    metrics.notice(n.SessionTurnedAway("z", "revoked"), Lap())
+    metrics.notice(n.Stalled(plan.run, ("b",), 600.0), Lap())
+    store = tmp_path / "runs.sqlite"
+    store.write_bytes(bytes(1000))
+    (tmp_path / "runs.sqlite-wal").write_bytes(bytes(24))
+    metrics.stock(3, 1, store)
+    metrics.ended(plan.run, "CONVERGED")
+    found = read(metrics)
+    assert found["coreg_questions_total", ("waits",)] == len(steps)
+    assert found["coreg_question_seconds_sum", ("waits",)] == pytest.approx(0.25 * len(steps))
+    assert (found["coreg_bytes_total", ("sent",)], found["coreg_bytes_total", ("received",)]) == (
+        100 * len(steps), 200 * len(steps)
+    )  # fmt: skip
+    assert found["coreg_gap", ("waits",)] == gaps[-1]
+    assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
+    assert found["coreg_stalls_total", ("waits",)] == 1
+    assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
+    assert found["coreg_refused_total", ()] == 1
+    assert found["coreg_queue_length", ()] == 3
+    assert found["coreg_store_bytes", ()] == 1024
+
+
+def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
+    metrics = Metrics()
+    with pytest.raises(UsageError, match="on a loopback address only"):
+        metrics.listen("0.0.0.0:0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match="cannot listen there"):
+            metrics.listen(f"127.0.0.1:{port}")
+    end = metrics.listen(f"127.0.0.1:{port}")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            assert b"coreg_queue_length 0.0" in answer.read()
+    finally:
+        end()
+
+
+def test_alerts_and_guide_name_metrics_that_there_are() -> None:
+    there = {name for name, _ in read(Metrics())} | {f.name for f in Metrics().registry.collect()}
+    there |= {f"{name}_total" for name in there}
+    root = Path(__file__).resolve().parents[2]
+    for page in ("deploy/alerts.yml", "docs/operators-guide.md"):
+        named = set(re.findall(r"\bcoreg_(?!core|sim|wire)\w+", (root / page).read_text()))
+        assert len(named) >= 6
+        assert named <= there, f"{page}: {sorted(named - there)}"
