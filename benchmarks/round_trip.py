@@ -32,8 +32,9 @@ from coordinator.jobs.recorded import Recorded
 from coordinator.notices import QuestionAnswered
 from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.plan import Agreement, Iteration
+from coreg_core.plan import Agreement, Answers, Iteration
 from coreg_core.threads import pin_threads
+from coreg_sim.masks import simulated_keys
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import Steps, plan_for
 from coreg_wire.codec import CHUNK_BYTES
@@ -41,7 +42,7 @@ from coreg_wire.credentials import client_credentials, server_credentials
 from coreg_wire.service import channel_options
 from site_agent.connection import Dial, Watcher, take_part
 from site_agent.data.private import PrivateData
-from site_agent.federation import Site
+from site_agent.federation import Site, Terms
 from site_agent.identity import check_identity, enrol, install
 from site_agent.ledger import Ledger
 
@@ -196,22 +197,23 @@ def problem_of(m: int) -> Problem:
     return Problem(sites, (), np.empty(0))
 
 
-async def agents(folder: Path, port: int, m: int) -> None:
+async def agents(folder: Path, port: int, m: int, answers: str) -> None:
     async def one(v: int) -> None:
-        site = Site(f"site-{v}", problem_of(m).sites[f"site-{v}"])
-        ledger = Ledger(folder / f"ledger-{m}-{v}.jsonl")
+        name = f"site-{v}"
+        site = Site(name, problem_of(m).sites[name], Terms(keys=simulated_keys(name)))
+        ledger = Ledger(folder / f"ledger-{m}-{answers}-{v}.jsonl")
         dial = Dial(f"localhost:{port}", credentials_of(folder, v), 30)
         await take_part(site, ledger, dial, Watcher(lambda _text: None, lambda _message: None, lambda _result: None))
 
     await asyncio.gather(*(one(v) for v in range(SITES)))
 
 
-def run_agents(folder: Path, port: int, m: int) -> None:
+def run_agents(folder: Path, port: int, m: int, answers: str) -> None:
     pin_threads(1)
-    asyncio.run(agents(folder, port, m))
+    asyncio.run(agents(folder, port, m, answers))
 
 
-def coreg(folder: Path, m: int, rounds: int, privacy: str) -> dict[str, float]:
+def coreg(folder: Path, m: int, rounds: int, answers: Answers) -> dict[str, float]:
     pin_threads(1)
     files = load_server(folder / "co")
     transport = GrpcServer(
@@ -224,14 +226,17 @@ def coreg(folder: Path, m: int, rounds: int, privacy: str) -> dict[str, float]:
         problem_of(1),
         Agreement(form="linear", ridge=1.0, coupling=(0.001,)),
         Iteration("consensus", tolerance=0.0, prediction_tolerance=0.0, max_rounds=rounds),
+        answers=answers,
     )
-    store = RunStore(folder / f"runs-{m}-{privacy}.sqlite")
+    store = RunStore(folder / f"runs-{m}-{answers}.sqlite")
     store.begin(plan, utc_now())
     clock = Clock()
     processes = []
 
     def start(_emit) -> None:
-        process = multiprocessing.get_context("spawn").Process(target=run_agents, args=(folder, transport.port, m))
+        process = multiprocessing.get_context("spawn").Process(
+            target=run_agents, args=(folder, transport.port, m, answers)
+        )
         process.start()
         processes.append(process)
         clock.client = process.pid
@@ -246,6 +251,7 @@ def coreg(folder: Path, m: int, rounds: int, privacy: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="keep them in docs/performance.json")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
@@ -254,12 +260,19 @@ def main() -> None:
         folder = Path(name)
         identities(folder)
         for m in options.sizes:
-            bare, ours = floor(folder, m, options.rounds), coreg(folder, m, options.rounds)
-            rows.append({"m": m, "floor_seconds": bare, "coreg_seconds": ours, "ratio": ours / bare})
-            if not options.json:
-                print(f"m = {m:>9,}: bare echo {bare:.4f} s, coreg {ours:.4f} s, ratio {ours / bare:.2f}", flush=True)
+            bare = floor(folder, m, options.rounds)
+            for answers in ("clear", "sums"):
+                ours = coreg(folder, m, options.rounds, answers)
+                floors = {f"floor {kind}": value for kind, value in bare.items()}
+                rows.append({"m": m, "sites": SITES, "answers": answers, **ours, **floors})
+                if not options.json:
+                    said = [f"{kind} {ours[kind]:.4f} s, {ours[kind] / bare[kind]:.2f} of the echo's" for kind in bare]
+                    print(f"m = {m:>9,}, {answers:5}: {'; '.join(said)}", flush=True)
     if options.json:
         print(json.dumps(rows))
+    if options.write:
+        known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+        FIGURES.write_text(json.dumps(known | {"wire": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
