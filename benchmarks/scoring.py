@@ -30,7 +30,7 @@ from coordinator.jobs.phases import Clocks
 from coordinator.jobs.recorded import Recorded
 from coordinator.notices import PlanSent, QuestionAnswered
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.plan import Membership, Plan, Scoring
+from coreg_core.plan import Membership, Plan, Privacy, Scoring
 from coreg_core.threads import pin_threads
 from coreg_sim.simulate import Steps
 from coreg_wire.credentials import server_credentials
@@ -107,7 +107,8 @@ def scored(folder: Path, m: int, *, slow: bool) -> Timed:
     files = load_server(folder / "co")
     secured = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
     transport = GrpcServer("localhost:0", secured, Authorised(folder / "co").check)
-    plan = Plan(f"scores-{time.monotonic_ns()}", "bench", Membership(NAMES, SITES), Scoring("trained"))
+    run, terms = f"scores-{time.monotonic_ns()}", Scoring("trained")
+    plan = Plan(run, "bench", Membership(NAMES, SITES), terms, privacy=Privacy(answers="clear"))
     timed, processes = Timed(), []
 
     def start(_emit) -> None:

@@ -152,7 +152,8 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
-        if (fault := plan_fault(Plan("", self.name, self.membership))) is not None:
+        alone = Plan("", self.name, self.membership, privacy=Privacy(answers="clear"))  # the others are judged below
+        if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self
 
@@ -215,7 +216,7 @@ class Computed(Section):
         """What has no meaning under the additive objective is an error, like an unknown key."""
         if isinstance(self.objective, Additive):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
-            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set)]
+            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set & {"bound"})]
             if unused:
                 raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
         return self
@@ -234,6 +235,12 @@ class Configuration(Computed):
     scoring: ScoringSection = ScoringSection()
     service: ServiceSection = ServiceSection()
     timeouts: TimeoutSection = TimeoutSection()
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if (fault := plan_fault(self.plan(""))) is not None:
+            raise ValueError(fault)
+        return self
 
     def plan(self, run: str | None = None) -> Plan:
         """The plan; a new run's name unless one is given."""
@@ -254,6 +261,7 @@ class Configuration(Computed):
             membership=Membership(sites, len(sites), "wait"),
             objective=Scoring(of_run, trained, self.scoring.lacking, self.scoring.receivers),
             iteration=Iteration(threads=self.schedule.model_dump()["threads"]),
+            privacy=Privacy(**self.privacy.model_dump()),
         )
 
     def clocks(self) -> Clocks:

@@ -19,6 +19,13 @@ class RunBegan:
 
 
 @dataclass(frozen=True)
+class AnswersInClear:
+    """This run shows the coordinator each site's answers: said before anything else."""
+
+    run: str
+
+
+@dataclass(frozen=True)
 class RunTakenUp:
     """A run that was left unfinished waits for the sites that took part in it."""
 
@@ -133,6 +140,15 @@ class MembersAre:
 
 
 @dataclass(frozen=True)
+class KeysChanged:
+    """These sites came back with new keys: the open question is asked of everybody again, under other masks."""
+
+    run: str
+    attempt: int
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Stalled:
     """Nothing goes on until these sites are back, or so many seconds have passed."""
 
@@ -172,6 +188,7 @@ class RunEnded:
 
 Notice: TypeAlias = (
     RunBegan
+    | AnswersInClear
     | RunTakenUp
     | DeliveryTakenUp
     | Joined
@@ -185,6 +202,7 @@ Notice: TypeAlias = (
     | SessionEnded
     | GoingOnWithout
     | MembersAre
+    | KeysChanged
     | Stalled
     | QuestionAnswered
     | NotFetched

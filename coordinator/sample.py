@@ -31,6 +31,11 @@ prediction_tolerance = 1e-6
 max_rounds = 1000
 
 [privacy]
+# What this coordinator learns of the sites' answers: "sums" (masked; three sites at least, each of which pins the others'
+# keys), or each one in the "clear", from which labels of known rows can be computed: every policy has to allow that.
+answers = "sums"
+# Whether sums may be taken again with one site more or fewer, from which that site's answers follow.
+membership_changes = false
 # Which bound on its spectral norm a site tells for the certificates: the sharp one, or "a-priori" (looser, tells less).
 bound = "tight"
 

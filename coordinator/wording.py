@@ -37,6 +37,14 @@ def worded(notice: n.Notice) -> str:
             return f"going on without {', '.join(sites)}, who did not {what}"
         case n.MembersAre(sites=sites):
             return f"{len(sites)} sites: {', '.join(sites)}"
+        case n.AnswersInClear():
+            return (
+                "answers in the clear: whoever holds this coordinator or its memory learns each site's predictions and "
+                "response, and "
+                'from them the labels of every row whose features it knows; [privacy] answers = "sums" gives sums alone'
+            )
+        case n.KeysChanged(sites=sites):
+            return f"{', '.join(sites)} came back with new keys: everybody answers the open question again, under other masks"
         case n.Stalled(sites=sites, seconds=seconds):
             for_long = "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long}"

@@ -9,16 +9,18 @@ messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from annotated_types import Ge, Len
+from annotated_types import Ge, Le, Len
+from jaxtyping import UInt64
 
 from coreg_core.additive import exchange
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
+from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, WORD
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Natural, NotNegative, Plan
 from coreg_core.rounds.columns import Column
@@ -29,6 +31,9 @@ Large: TypeAlias = Annotated[int, Ge(0)]
 # Of an inquiry or a share: a grid of common rows has twelve columns a fold, and a fold's column has one scalar.
 MOST_SCALARS = 4096
 Scalars: TypeAlias = Annotated[tuple[float, ...], Len(0, MOST_SCALARS)]
+# e of 2ᵉ, by which a column is scaled to integers before it is summed (coreg_core.masking); none where answers are not summed.
+Exponent: TypeAlias = Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)]
+Exponents: TypeAlias = Annotated[tuple[Exponent, ...], Len(0, MOST_SCALARS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,31 @@ class Vector:
             return bool(np.isfinite(self.values.sum()) or np.isfinite(self.values).all())
 
 
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A read-only row of 64-bit integers: what a site adds to a masked sum (`coreg_core.masking.sums`)."""
+
+    values: UInt64[np.ndarray, " w"]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.values.dtype != WORD:
+            raise BadData(f"words are a row of uint64, not {self.values.dtype} {self.values.shape}.")
+        values = np.ascontiguousarray(self.values).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the bytes."""
+        return hashlib.sha256(self.values.data.cast("B")).hexdigest()
+
+
 # --- from a site --------------------------------------------------------------------------------------------------
 
 
@@ -89,10 +119,12 @@ class PlanAccepted:
     """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
 
     ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
-    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for.
-    ``n_labelled`` is n_v, told where the plan's couplings are relative to it, and 0 elsewhere.
-    ``data_digest`` is salted by the run and a secret of the site: it tells the coordinator that nothing changed
-    when an agent comes back, and nothing else.
+    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for. ``n_labelled`` is
+    n_v, told where the plan's couplings are relative to it, and 0 elsewhere. ``data_digest`` is salted by the run and a
+    secret of the site: it tells the coordinator that nothing changed when an agent comes back, and nothing else. Under a plan
+    of sums the three numbers are 0 here and are summed, masked, with every answer; ``reach`` is p where this site's
+    label-bearing answers are below 2ᵖ, a multiple of four. ``key`` is its key for the masks of this run (X25519, hex),
+    ``signature`` that of its certificate's key ``identity`` on it.
     """
 
     run: str
@@ -105,6 +137,15 @@ class PlanAccepted:
     threads: Natural
     rounding: NotNegative = 0.0
     n_labelled: Natural = 0
+    reach: Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)] = 24
+    key: str = ""
+    signature: str = ""
+    identity: str = ""
+
+    @property
+    def without_key(self) -> "PlanAccepted":
+        """Less what is another one in every process of the agent."""
+        return replace(self, key="", signature="")
 
 
 @dataclass(frozen=True)
@@ -151,6 +192,16 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Masked:
+    """An answer under masks: in itself it says nothing; the sum over the roster's sites is the sum of their answers."""
+
+    run: str
+    question: Large
+    attempt: Natural
+    words: Words
+
+
+@dataclass(frozen=True)
 class Fault:
     """A question that the agent cannot or may not answer, and why."""
 
@@ -174,10 +225,34 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Share | Fault | Fetched | Leaving
+FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Share | Masked | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One site of a roster, by what it said of itself with its acceptance."""
+
+    site: str
+    key: str
+    signature: str
+    identity: str
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Whose answers are summed under this attempt's number, with the keys that their masks are made from."""
+
+    run: str
+    attempt: Natural
+    participants: Annotated[tuple[Participant, ...], Len(1, 10_000)]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(p.site for p in self.participants)
 
 
 @dataclass(frozen=True)
@@ -194,6 +269,7 @@ class Ask:
     columns: tuple[Column, ...]
     verifies: bool
     targets: Vector
+    exponents: Exponents = ()
 
     @property
     def weights(self) -> Arr:
@@ -218,17 +294,19 @@ class Inquiry:
     columns: Annotated[tuple[exchange.Column, ...], Len(0, MOST_SCALARS)]
     scalars: Scalars
     targets: Vector | None
+    exponents: Exponents = ()
 
     @classmethod
-    def of(cls, run: str, question: int, attempt: int, asked: exchange.Question) -> "Inquiry":
+    def of(
+        cls, run: str, question: int, attempt: int, asked: exchange.Question, exponents: tuple[int, ...] = ()
+    ) -> "Inquiry":
         """The message of a question."""
         targets = asked.targets
         if asked.aside is not None:
             beside = np.zeros((len(asked.aside), targets.shape[1] - asked.aside.shape[1]))
             targets = np.concatenate([targets, np.concatenate([beside, asked.aside], axis=1)])
-        return cls(
-            run, question, attempt, asked.ask, asked.part, asked.step, asked.columns, asked.scalars, _vector(targets)
-        )
+        about = (asked.ask, asked.part, asked.step, asked.columns, asked.scalars)
+        return cls(run, question, attempt, *about, _vector(targets), exponents)
 
     def asked(self) -> exchange.Question:
         """The inverse of `of`; a vector that TRACES cannot have is left as it is, for whoever judges its shape."""
@@ -243,7 +321,7 @@ class Inquiry:
         """SHA-256 of everything that is asked; what tells an inquiry from another under the same number."""
         columns = [asdict(column) for column in self.columns]
         targets = None if self.targets is None else [*self.targets.shape, self.targets.digest]
-        plain = [self.kind.name, self.part, self.step, columns, self.scalars, targets]
+        plain = [self.kind.name, self.part, self.step, columns, self.scalars, targets, self.exponents]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -280,7 +358,7 @@ class Rejected:
     final: bool = False
 
 
-ToSite: TypeAlias = Plan | Ask | Inquiry | Finished | Dismissed | Rejected
+ToSite: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed | Rejected
 
 
 def _vector(values: Arr) -> Vector | None:

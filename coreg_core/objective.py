@@ -98,6 +98,8 @@ def consensus_certificate(
     bounds: Float64[Arr, " M"],
     response_error: float = 0.0,
     shift: float = 0.0,
+    step: float = 0.0,
+    stays: float | None = None,
 ) -> Certificate:
     r"""Sharper, for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, and what answers are off by.
 
@@ -120,18 +122,32 @@ def consensus_certificate(
         ρ, the largest of the views' `response_error`.
     shift
         at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
+    step
+        at least what summing in fixed point has moved the mean answer by, ‖·‖₂.
+    stays
+        Σ 1/(1 + x_v), where it is known and the single b_v are not; of these ``bounds`` then has to have the largest, or more.
     """
-    noise = ROUNDING * scale
-    root, apart = (factor * (residual_norm + noise) for factor in consensus_factors(weight, bounds))
+    noise = ROUNDING * scale + step
+    factors = consensus_factors(weight, bounds, stays)
+    root, apart = (factor * (residual_norm + noise) for factor in factors)
     return with_response_error(root, noise, bounds, response_error, shift, apart)
 
 
-def consensus_factors(weight: float, bounds: Float64[Arr, " M"]) -> tuple[float, float]:
+def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
+    """1/(1 + μ b) of one site at each weight: what sites sum where none tells its b_v."""
+    return tuple(1.0 / (1.0 + mu * bound) for mu in weights)
+
+
+def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | None = None) -> tuple[float, float]:
     """√gap and the farthest prediction, for a residual of norm 1: the factors of `consensus_certificate`."""
     x = weight * bounds
-    follows, stays = x / (1.0 + x), float((1.0 / (1.0 + x)).sum())
-    root = float(np.sqrt(weight * len(x) * (follows.sum() / stays)))
-    return root, float(follows.max()) * len(x) / stays
+    follows, M = x / (1.0 + x), len(x)
+    if stays is None:
+        stays, moves = float((1.0 / (1.0 + x)).sum()), float(follows.sum())
+    else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
+        moves = max(0.0, M - stays) + ROUNDING * M
+    root = float(np.sqrt(weight * M * (moves / stays)))
+    return root, float(follows.max()) * M / stays
 
 
 def with_response_error(

@@ -23,8 +23,10 @@ from coreg_core.views import BoundRule
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 LostPolicy: TypeAlias = Literal["wait", "continue"]
+Answers: TypeAlias = Literal["sums", "clear"]
 
 MOST_COLUMNS = 64
+FEWEST_MASKED = 3  # sites in a sum
 _LARGEST = 2**31 - 1  # what fits the wire's integers, with room
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
@@ -107,8 +109,14 @@ class Membership:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a site tells beside its predictions: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori")."""
+    """What the coordinator learns of the sites' answers: their "sums" alone (masked), or each one in the "clear".
 
+    ``membership_changes``: sites may be summed again with one more or one fewer of them, from which that one's answers
+    follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
+    """
+
+    answers: Answers = "clear"
+    membership_changes: bool = False
     bound: BoundRule = "tight"
 
 
@@ -139,6 +147,16 @@ class Plan:
     def couplings(self) -> tuple[float, ...]:
         """λ of each column as the plan has it, in order; none under the additive objective."""
         return self.objective.coupling if isinstance(self.objective, Agreement) else ()
+
+    @property
+    def masked(self) -> bool:
+        """Whether the coordinator gets sums alone."""
+        return self.privacy.answers == "sums"
+
+    @property
+    def summed(self) -> bool:
+        """Whether answers are only ever added, and so encoded in fixed point; Algorithm 1 needs each by itself."""
+        return isinstance(self.objective, Additive) or self.iteration.name != "block-coordinate-descent"
 
     def widest(self, n_unlabelled: int) -> tuple[int, int]:
         """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
@@ -181,6 +199,18 @@ def plan_fault(plan: Plan) -> str | None:
         return f"sites={list(sites)} are not in site order."
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
+    if plan.masked and not plan.summed:
+        return (
+            "Algorithm 1 (block-coordinate-descent) asks the sites one after another, and needs each one's answer by itself "
+            "to form "
+            'the next target: no sum hides it. Say [privacy] answers = "clear", or take name = "conjugate-gradients".'
+        )
+    if plan.masked and least < FEWEST_MASKED:
+        return (
+            f"min_sites={least}: of two sites' sum each learns the other's part, so sums need {FEWEST_MASKED} sites at "
+            f"least. Say "
+            '[privacy] answers = "clear", where every site agrees to that, or find a third.'
+        )
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)
     return None

@@ -22,7 +22,7 @@ from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import Refused
 from coreg_core.outcomes import Outcome, exit_code, told
-from coreg_core.plan import Iteration
+from coreg_core.plan import Answers, Iteration
 from coreg_core.threads import pin_threads
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import PATIENT, Carry, Steps, in_process, plan_for, rmse
@@ -53,7 +53,12 @@ class SimulatedAdditive:
 
 
 def simulate(
-    problem: Problem, terms: Additive, reporter: Steps | None = None, threads: int = 1, carry: Carry = in_process
+    problem: Problem,
+    terms: Additive,
+    reporter: Steps | None = None,
+    threads: int = 1,
+    carry: Carry = in_process,
+    answers: Answers = "clear",
 ) -> SimulatedAdditive:
     """Run the federation to its end.
 
@@ -64,7 +69,7 @@ def simulate(
     Unreachable
         the sites could not be carried on.
     """
-    plan = plan_for(problem, terms, Iteration(threads=threads))
+    plan = plan_for(problem, terms, Iteration(threads=threads), answers=answers)
     pin_threads(threads)
     steps = reporter or Steps()
     started = time.perf_counter()
@@ -160,9 +165,11 @@ def _against(result: SimulatedAdditive) -> str:
     return f"{result.off_oracle:.1e} deviations from the dense oracle at most"
 
 
-def run(problem: Problem, printing: Steps, threads: int, carry: Carry, *, as_json: bool) -> int:
+def run(
+    problem: Problem, printing: Steps, threads: int, carry: Carry, answers: Answers = "clear", *, as_json: bool
+) -> int:
     """`coreg-sim run --objective additive`; the exit code."""
-    result = simulate(problem, Additive(), printing, threads, carry)
+    result = simulate(problem, Additive(), printing, threads, carry, answers)
     errors, alone = held_out(problem, result.own), held_out(problem, result.alone)
     if as_json:
         print_json({"event": "finished", **_plain(result), "rmse_sites": errors, "rmse_sites_alone": alone})

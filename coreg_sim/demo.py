@@ -53,6 +53,9 @@ name = "conjugate-gradients"
 tolerance = 1e-10
 prediction_tolerance = 1e-7
 
+[privacy]
+answers = "sums"
+
 [service]
 listen = "127.0.0.1:0"
 
@@ -86,6 +89,8 @@ def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
             f"{site}.model",
             "--alone",
             f"{site}-alone.model",
+            "--policy",
+            "peers.toml",
         ]
         for site, table in dealt.tables.items()
     }
@@ -188,13 +193,16 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
     console.print("what left each site, by its ledger (the chain is checked):")
     for site in report["sites"]:
         kinds: dict[str, int] = {}
-        numbers = affine = 0
+        numbers = affine = masked = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
             affine += entry.get("part") == "affine"
+            masked += entry.get("sent") == "masked"
         said = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        console.print(f"  {site}: {said}; {numbers} numbers in all; {affine} vector in which its labels appear")
+        console.print(
+            f"  {site}: {said}; {numbers} numbers in all, {masked} answers masked; labels are in {affine} of them"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,6 +30,9 @@ SERVICE = """
 listen = "127.0.0.1:0"
 store = "{store}.sqlite"
 
+[privacy]
+answers = "sums"
+
 [timeouts]
 join = 60
 plan = 60
@@ -62,7 +65,8 @@ def train(work: Path, dealt: Dealt, name: str) -> float:
     """One of `MODELS`, to the sites' model files; the seconds that it took."""
     sites = sorted(dealt.tables)
     (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites), encoding="utf-8")
-    (work / "policy.toml").write_text(POLICY, encoding="utf-8")
+    pinned = (work / "peers.toml").read_text(encoding="utf-8")
+    (work / "policy.toml").write_text(f"{POLICY}\n{pinned}", encoding="utf-8")
     agents = {}
     for site in sites:
         own = ["--data", dealt.tables[site], "--target", TARGET, "--id", ID, "--policy", "policy.toml"]

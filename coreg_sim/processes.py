@@ -57,6 +57,10 @@ def enrol(work: Path, sites: Sequence[str]) -> None:
         run("site_agent.cli", "enroll", "--name", site, "--identity", site, cwd=work)
         run("coordinator.cli", "sign", "--identity", "federation", f"{site}/site.csr", cwd=work)
         run("site_agent.cli", "enroll", "--identity", site, "--install", f"federation/{site}.pem", cwd=work)
+    # Here from certificates; between organisations each operator hears the others' words by telephone (`coreg-agent peers`).
+    certificates = [f"federation/{site}.pem" for site in sites]
+    pinned = run("site_agent.cli", "peers", "--pin", "--identity", sites[0], *certificates, cwd=work)
+    (work / "peers.toml").write_text(pinned, encoding="utf-8")
 
 
 def together(

@@ -28,13 +28,14 @@ from coreg_core.errors import Refused
 from coreg_core.messages import PlanRefused
 from coreg_core.objective import consensus_weight, disagreement, objective
 from coreg_core.outcomes import Outcome, told
-from coreg_core.plan import Agreement, Iteration, Membership, Plan
+from coreg_core.plan import Agreement, Answers, Iteration, Membership, Plan, Privacy
 from coreg_core.rounds.schedule import Progress
 from coreg_core.threads import pin_threads
 from coreg_core.views import Solution, View
+from coreg_sim.masks import simulated_keys
 from coreg_sim.problems import Problem
 from site_agent.data.private import PrivateData
-from site_agent.federation import Site
+from site_agent.federation import Site, Terms
 from site_agent.jobs.remembered import SiteResult
 
 
@@ -83,7 +84,7 @@ Carry: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[
 @contextmanager
 def in_process(data: Mapping[str, PrivateData]) -> Iterator[Carried]:
     """Every site in this process, one after another."""
-    sites = {name: Site(name, private) for name, private in data.items()}
+    sites = {name: Site(name, private, Terms(keys=simulated_keys(name))) for name, private in data.items()}
     yield Carried(InProcess(sites), lambda name: sites[name].result)
 
 
@@ -118,11 +119,17 @@ def plan_for(
     objective: Agreement | Additive | None = None,
     iteration: Iteration | None = None,
     run: str = "simulation",
+    answers: Answers = "clear",
 ) -> Plan:
-    """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds."""
+    """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds.
+
+    In the clear, since masks change no bit and one owner has nobody to hide from; with "sums" the work of masking is
+    simulated too.
+    """
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
-    return Plan(run, "simulation", Membership(names, len(names)), objective or Agreement(), rounds)
+    members = Membership(names, len(names))
+    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(answers))
 
 
 @dataclass(frozen=True)
@@ -229,7 +236,7 @@ def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
     """
     views: list[View] = []
     for name in sorted(data):
-        site = Site(name, data[name])
+        site = Site(name, data[name], Terms(keys=simulated_keys(name)))
         [answer] = site.handle(plan)
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")

@@ -177,6 +177,45 @@ def enroll(
 
 
 @app.command()
+def peers(
+    certificates: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Certificates of other sites: NAME.pem, as `coreg-coordinator sign` wrote them."),
+    ] = None,
+    identity: IdentityOption = Path("identity"),
+    policy: Annotated[
+        Path | None, typer.Option("--policy", envvar="COREG_POLICY", help="policy.toml, to compare its [peers] with.")
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Print the [peers] of policy.toml for this site and the given certificates.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show this site's fingerprint and its peers', in words to read over the telephone, and whether the policy pins them.
+
+    Answers are summed with pinned sites alone. A certificate says what the coordinator's authority signed; that a key is another
+    organisation's only that organisation can say: call it, and let it read its words.
+    """
+    from site_agent.masking.peers import peer_of, pins, words
+    from site_agent.policy import read_policy
+
+    pinned = read_policy(policy).peers
+    paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
+    found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
+    if pin:
+        typer.echo(pins(list(found.values())))
+        return
+    for name in sorted(found.keys() | pinned.keys()):
+        peer = found.get(name)
+        fingerprint, verdict = (pinned[name], "pinned") if peer is None else (peer.fingerprint, peer.verdict)
+        if as_json:
+            told = {"site": name, "fingerprint": fingerprint, "words": words(fingerprint), "verdict": verdict}
+            print_json({"event": "peer", **told})
+        else:
+            typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
+
+
+@app.command()
 def predict(
     model: Annotated[Path, typer.Option("--model", help="The model file.")],
     data: Annotated[Path, typer.Option("--data", help="New records: CSV or Parquet, with the model's columns.")],
@@ -342,6 +381,9 @@ def ledger_command(
         if as_json:
             print_json(entry)
         else:
+            if entry["kind"] == "torn":
+                typer.echo(f"line {entry['line']}: TORN ({entry['text']}); the chain goes on from it", err=True)
+                continue
             detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
             typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
     if not as_json:

@@ -23,9 +23,11 @@ from coreg_core.messages import (
     FromSite,
     Hello,
     Inquiry,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Rejected,
+    Roster,
     ToSite,
 )
 from coreg_core.outcomes import Outcome
@@ -35,7 +37,10 @@ from coreg_core.views import View
 from site_agent.data.private import PrivateData
 from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
+from site_agent.jobs.differencing import SummedWith
+from site_agent.jobs.differencing import objection as differencing_objection
 from site_agent.jobs.factoring import FACTOR_MEMORY
+from site_agent.jobs.masks import NO_KEYS, Keys, roster_fault
 from site_agent.jobs.remembered import Remembered, SiteResult
 from site_agent.jobs.scoring import Batch, ScoringJob
 from site_agent.jobs.training import Training
@@ -81,6 +86,12 @@ class Terms:
         what may go out beyond smoothed residuals, under the additive objective.
     tells_forecast
         whether this site's errors on left-out labels, and which model serves it, go into the federation's sums.
+    keys
+        for the masks of a sum; without them no plan of sums is accepted.
+    summed_with
+        the sets of sites that answers on the instances of that digest went out under, as far back as the ledger goes.
+    membership_changes
+        whether sums over other sets of sites may follow, where the plans said so.
     factor_memory
         GiB of factors that a path of couplings may keep in the exact form.
     """
@@ -92,6 +103,9 @@ class Terms:
     residuals: ResidualPolicy = NOTHING_MORE
     tells_forecast: bool = True
     factor_memory: float = FACTOR_MEMORY
+    keys: Keys | None = None
+    summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
+    membership_changes: bool = False
 
 
 class Site:
@@ -105,6 +119,7 @@ class Site:
         self._data, self._terms = data, terms or Terms()
         self._in_session: set[str] = set()  # runs whose plan came in this session
         self._begun = 0
+        self._summed: frozenset[SummedWith] | None = None  # what the ledger tells is read once
 
     def hello(self) -> Hello:
         """The first message of every session; runs of an earlier one go on when their plan comes again."""
@@ -132,6 +147,8 @@ class Site:
         match message:
             case Plan():
                 return [self._planned(message)]
+            case Roster():
+                return self._rostered(message)
             case Ask() | Inquiry():
                 return [self._asked(message)]
             case Finished():
@@ -161,15 +178,16 @@ class Site:
 
     def _begin(self, plan: Plan, remembered: Remembered) -> Job:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
+        offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
                 memory = self._terms.factor_memory
-                return training.begin(plan, terms, data, pin_threads, remembered, most, memory)
+                return training.begin(plan, terms, data, pin_threads, remembered, most, memory, offer)
             case Additive() as terms, PrivateData() as data:
-                rules = (self._terms.residuals, self._terms.tells_forecast)
+                rules = (self._terms.residuals, self._terms.tells_forecast, offer)
                 return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
             case Scoring() as terms, Batch() as batch:
-                return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most)
+                return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most, offer)
             case Scoring(), _:
                 raise Refused("this agent was started to train; `coreg-agent score` scores together with a model.")
             case _:
@@ -189,6 +207,8 @@ class Site:
             return f"the plan does not list {self.name}."
         if fault := plan_fault(plan):
             return f"the plan cannot be carried out: {fault}"
+        if plan.masked and self._terms.keys is None:
+            return "the plan has sums alone, and this site has no certificate (--insecure) whose key could sign for its masks."
         return self._terms.objection(plan)
 
     def without_labels(self, ask: Ask | Inquiry) -> float | None:
@@ -203,11 +223,47 @@ class Site:
         """What has to be written down of a run with its next answer."""
         return self.runs[run].remembered if run in self.runs else None
 
+    def _rostered(self, roster: Roster) -> list[FromSite]:
+        """Whose answers are summed: judged before anything is answered under it. A good one needs no word."""
+        job = self.runs.get(roster.run)
+        if roster.run not in self._in_session or job is None or not job.plan.masked:
+            self.breach = (
+                f"sent a roster for run {roster.run}, which has no plan of sums that was accepted in this session."
+            )
+            return [PlanRefused(roster.run, "no plan of sums was accepted for this roster.")]
+        if job.over or (job.masks is not None and job.masks.roster == roster):
+            return []
+        try:
+            reason = self._roster_objection(job, roster)
+            if reason is None and self._terms.keys is not None:
+                self.runs[roster.run] = job.under(self._terms.keys.agree(job.plan, roster))
+        except CoregError as error:
+            reason = str(error)
+        return [] if reason is None else [PlanRefused(roster.run, reason)]
+
+    def _roster_objection(self, job: Job, roster: Roster) -> str | None:
+        assert self._terms.keys is not None
+        if job.masks is not None and roster.attempt <= job.masks.roster.attempt:
+            return f"another roster under the number of attempt {roster.attempt}, or an older one."
+        if fault := roster_fault(job.plan, self.name, self._terms.keys.offer(job.plan), roster):
+            return fault
+        consents = self._terms.membership_changes and job.plan.privacy.membership_changes
+        return differencing_objection(frozenset(roster.sites), self._sets, consents=consents)
+
+    @property
+    def _sets(self) -> frozenset[SummedWith]:
+        if self._summed is None:
+            self._summed = self._terms.summed_with(self._data.ids_digest)
+        return self._summed
+
     def _asked(self, ask: Ask | Inquiry) -> FromSite:
         if ask.run not in self._in_session or ask.run not in self.runs:
             self.breach = f"asked for run {ask.run}, whose plan was not accepted in this session."
             return Fault(ask.run, ask.question, ask.attempt, "no plan of this run is accepted, so nothing is answered.")
         self.runs[ask.run], answered = self.runs[ask.run].answer(ask)
+        if isinstance(answered, Masked):
+            plan, sites = self.runs[ask.run].plan, frozenset(self.runs[ask.run].remembered.participants)
+            self._summed = self._sets | {SummedWith(sites, plan.privacy.membership_changes)}
         if self.runs[ask.run].faults >= MOST_FAULTS:
             self.breach = f"asked {MOST_FAULTS} questions that the plan does not allow; the last: {answered}"
         return answered

@@ -6,7 +6,7 @@ Knows every room of the agent and puts them together; `cli` parses and calls it.
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -20,15 +20,19 @@ from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
 from site_agent.connection import Dial, Watcher, take_part
 from site_agent.data.prepare import Inputs, prepare, site_salt
+from site_agent.data.shared_set import keyed
 from site_agent.federation import Site
 from site_agent.identity import Identity, check_identity
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Disclosed, Ledger
+from site_agent.masking.peers import run_keys
 from site_agent.models import Models, check_output
 from site_agent.policy import read_policy
 from site_agent.probe import probe_server
 from site_agent.settings import Settings
 from site_agent.terms import terms_of
+
+IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,13 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
     for text in prepared.notes:
         note(text)
     d = prepared.data
+    if policy.ids_secret is not None:
+        d = replace(d, ids_digest=keyed(d.ids_digest, policy.ids_secret))
     note(f"{name}: {len(d.X)} labelled and {len(d.Z)} shared unlabelled instances, {d.X.shape[1]} features")
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
     ledger = Ledger(settings.ledger_path)
-    site = Site(name, d, terms_of(policy, ledger.path), release())
+    keys = None if identity is None else run_keys(identity, policy.peers)
+    site = Site(name, d, terms_of(policy, ledger.path, keys), release())
 
     def deliver(result: SiteResult) -> None:
         written.extend(models.write(result, note))
@@ -188,7 +195,9 @@ def describe(message: ToSite) -> str | None:
     """A line for the operator, where a message deserves one."""
     match message:
         case Plan():
-            return f"plan of run {message.run}: {_objective(message)}, sites {', '.join(message.sites)}"
+            gets = "sums alone" if message.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+            sites = ", ".join(message.sites)
+            return f"plan of run {message.run}: the coordinator gets {gets}; {_objective(message)}, sites {sites}"
         case Finished():
             return told(message.outcome, message.reason)
         case _:

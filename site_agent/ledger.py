@@ -16,7 +16,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -32,6 +32,7 @@ from coreg_core.messages import (
     Hello,
     Inquiry,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
@@ -40,10 +41,12 @@ from coreg_core.messages import (
 from coreg_core.plan import Additive, Plan
 from coreg_core.rounds.columns import Column
 from site_agent import disclosures
+from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered, Verified
 from site_agent.jobs.training import digest_of
 
 GENESIS = "0" * 64
+_ANSWERS = ("Prediction", "Share", "Masked")
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,15 @@ class Ledger:
 
     def _record(self, message: FromSite, ask: Ask | Inquiry | None, remembered: Remembered | None) -> None:
         entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
-        if isinstance(message, Share) and isinstance(ask, Inquiry):
+        if isinstance(message, Share | Masked) and isinstance(ask, Inquiry):
             residuals: Residuals = "smoothed" if remembered is None else remembered.residuals
             entry |= {"what": disclosures.words(ask, residuals), "labels": disclosures.labels_in(ask)}
-        if isinstance(message, Share) and remembered is not None and remembered.kept is not None:
+        if isinstance(message, Share | Masked) and remembered is not None and remembered.kept is not None:
             entry["kept"] = remembered.kept.to_json()
             if remembered.fresh:
                 entry["groups"] = [list(group) for group in remembered.fresh]
+        if isinstance(message, Masked) and remembered is not None:
+            entry |= {"participants": list(remembered.participants), "may_change": remembered.may_change}
         line = json.dumps({**entry, "previous": self._previous}, sort_keys=True).encode()
         try:
             self._file.write(line + b"\n")
@@ -122,7 +127,7 @@ class Ledger:
         before = self.sent.get(kind, Disclosed(0, 0))
         numbers = int(entry.get("numbers", 0))
         self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
-        if entry.get("labels") == "in the vectors" or (kind == "Prediction" and entry.get("part") == "affine"):
+        if entry.get("labels") == "in the vectors" or (isinstance(ask, Ask) and entry.get("part") == "affine"):
             before = self.label_bearing
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
@@ -173,6 +178,10 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             sent = {"numbers": numbers, "scalars": scalars, "sha256": None if values is None else values.digest}
             asked = _inquiry(ask) if isinstance(ask, Inquiry) else {}
             return {"kind": kind, **_where(message), **sent, "sent": "in clear", **asked}
+        case Masked():
+            sent = {"numbers": message.words.values.size, "sha256": message.words.digest, "sent": "masked"}
+            asked = _question(ask) if isinstance(ask, Ask) else _inquiry(ask) if isinstance(ask, Inquiry) else {}
+            return {"kind": kind, **_where(message), **sent, **asked}
         case Fault():
             return {"kind": kind, **_where(message), "text": message.reason}
         case Fetched():
@@ -183,7 +192,7 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             assert_never(message)
 
 
-def _where(message: Prediction | Share | Fault) -> dict[str, Any]:
+def _where(message: Prediction | Share | Masked | Fault) -> dict[str, Any]:
     return {"run": message.run, "question": message.question, "attempt": message.attempt}
 
 
@@ -206,35 +215,54 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
         the file cannot be read.
     """
     plans: dict[str, tuple[Any, Any]] = {}
-    answered, asked, verified = 0, dict[tuple[int, int], str](), list[Verified]()
-    kept: SiteMemory | None = None
-    groups = set[Group]()
-    matching = set[bytes]()
+    found, groups, matching = Remembered(), set[Group](), set[bytes]()
     for entry in _entries(path, matching):
-        run = entry.get("run")
+        run, kind = entry.get("run"), entry.get("kind")
         groups.update(tuple(group) for group in entry.get("groups", ()))  # of every plan and run
-        if entry.get("kind") == "PlanAccepted":
+        if kind == "PlanAccepted":
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
             if plans[str(run)] == (plan.digest, ids_digest):
                 matching.add(json.dumps(str(run))[1:-1].encode())
-        elif entry.get("kind") == "Share" and plans.get(str(run)) == (plan.digest, ids_digest):
-            answered += 1
-            if run == plan.run:
-                number = (entry["question"], entry["attempt"])
-                kept = SiteMemory.from_json(entry["kept"]) if "kept" in entry else None
-                if entry["question_kind"] == "MODEL" and number not in asked:
-                    verified.append(Verified(entry["target"], ()))
-                asked[number] = entry["asked"]
-        elif entry.get("kind") == "Prediction" and plans.get(str(run)) == (plan.digest, ids_digest):
-            answered += 1
-            if run == plan.run:
-                number = (entry["question"], entry["attempt"])
-                columns = tuple(Column(*column) for column in entry["columns"])
-                if entry["verifies"] and number not in asked:
-                    verified.append(Verified(entry["target"], columns))
-                asked[number] = digest_of(entry["part"], entry["target"], columns)
+        elif kind not in _ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
+            continue
+        elif run != plan.run:
+            found = replace(found, answered=found.answered + 1)
+        else:
+            found = _after(found, entry)
     mine: Residuals = plan.objective.residuals if isinstance(plan.objective, Additive) else "smoothed"
-    return Remembered(answered, asked, tuple(verified[-2:]), kept, frozenset(groups), mine)
+    return replace(found, groups=frozenset(groups), residuals=mine)
+
+
+def _after(found: Remembered, entry: dict[str, Any]) -> Remembered:
+    """What a site remembers once it has given the answer of that entry."""
+    number, told = (entry["question"], entry["attempt"]), {"participants": tuple(entry.get("participants", ()))}
+    if "question_kind" in entry:
+        verified = Verified(entry["target"], ()) if entry["question_kind"] == "MODEL" else None
+        kept = SiteMemory.from_json(entry["kept"]) if "kept" in entry else None
+        return found.after(number, entry["asked"], verified, kept=kept, **told)
+    columns = tuple(Column(*column) for column in entry["columns"])
+    verified = Verified(entry["target"], columns) if entry["verifies"] else None
+    return found.after(number, digest_of(entry["part"], entry["target"], columns), verified, **told)
+
+
+def summed_with(path: Path, ids_digest: str) -> frozenset[SummedWith]:
+    """Every set of sites whose sum an answer on these instances went into, in any run of any plan.
+
+    Raises
+    ------
+    StorageError
+        the file cannot be read.
+    """
+    runs, found, matching = dict[str, Any](), set[SummedWith](), set[bytes]()
+    for entry in _entries(path, matching):
+        run = str(entry.get("run"))
+        if entry.get("kind") == "PlanAccepted":
+            runs[run] = entry.get("ids_digest")
+            if runs[run] == ids_digest:
+                matching.add(json.dumps(run)[1:-1].encode())
+        elif entry.get("kind") == "Masked" and runs.get(run) == ids_digest:
+            found.add(SummedWith(frozenset(entry["participants"]), bool(entry["may_change"])))
+    return frozenset(found)
 
 
 # As `Ledger.record` writes it; a text that holds it holds it with its quotes escaped.
@@ -278,16 +306,31 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
     previous = GENESIS
     try:
         with path.open("rb") as lines:
+            closed = 0  # a torn line that was ended, and that nothing has followed yet
             for number, line in enumerate(lines, start=1):
-                line = line.rstrip(b"\n")
+                whole, line = line.endswith(b"\n"), line.rstrip(b"\n")
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    raise BadData(f"{path}, line {number}: not a ledger entry (torn by a crash, or changed).") from None
+                    # Torn by a crash or a full disk: nothing was sent with it. The next line is chained to it as it stands, so
+                    # that it was nothing else shows there.
+                    previous, closed = hashlib.sha256(line).hexdigest(), number if whole else 0
+                    yield {
+                        "at": "",
+                        "kind": "torn",
+                        "line": number,
+                        "previous": "",
+                        "text": "not an entry; nothing was sent",
+                    }
+                    continue
                 if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                     raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
-                previous = hashlib.sha256(line).hexdigest()
+                previous, closed = hashlib.sha256(line).hexdigest(), 0
                 yield entry
+            if closed:  # an agent that ends a torn line writes the next one at once
+                raise BadData(
+                    f"{path}, line {closed}: not a ledger entry, and nothing is chained to it; it was changed."
+                )
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 

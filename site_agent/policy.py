@@ -4,13 +4,13 @@ Knows pydantic and the plan; no data. Every refusal names the policy's key, so t
 """
 
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.plan import FEWEST_MASKED, Additive, Agreement, Answers, Plan, Scoring
 from coreg_wire.toml_file import read_toml
 from site_agent.federation import most_questions
 from site_agent.jobs.factoring import FACTOR_MEMORY
@@ -37,6 +37,14 @@ class Policy(BaseModel):
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
+    # What the coordinator may learn of this site's answers: "sums" of at least three pinned sites, or "clear": each one.
+    answers: Answers = "clear"
+    # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
+    peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
+    # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
+    ids_secret: str | None = Field(default=None, min_length=16)
+    # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
+    membership_changes: bool = False
     # n_v, the number of labels, which relative couplings are made of.
     disclose_label_count: bool = True
     # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
@@ -52,6 +60,15 @@ class Policy(BaseModel):
     # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
     scoring: bool = False
 
+    @field_validator("peers")
+    @classmethod
+    def _distinct(cls, peers: dict[str, str]) -> dict[str, str]:
+        for site, fingerprint in peers.items():
+            other = next((s for s, f in peers.items() if f == fingerprint and s != site), None)
+            if other is not None:
+                raise ValueError(f"{site} and {other} have one fingerprint, and so one key: that is one site")
+        return peers
+
     @property
     def residuals(self) -> ResidualPolicy:
         """What may go out beyond smoothed residuals."""
@@ -63,7 +80,7 @@ class Policy(BaseModel):
             case Agreement() as terms:
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
             case Additive() as terms:
-                name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
+                name, max_rounds, own = "additive", terms.max_rounds, self._additive(plan, terms)
             case Scoring() as terms:
                 name, max_rounds, own = (
                     terms.trained,
@@ -72,7 +89,7 @@ class Policy(BaseModel):
                 )
             case _:
                 assert_never(plan.objective)
-        checks = [*self._of_every_plan(plan, max_rounds, name), *own]
+        checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
         broken = [text for is_broken, text in checks if is_broken]
         return f"against this site's policy: the plan's {'; '.join(broken)}." if broken else None
 
@@ -96,12 +113,34 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _additive(self, terms: Additive) -> list[tuple[bool, str]]:
+    def _of_sums(self, plan: Plan) -> list[tuple[bool, str]]:
+        unknown = [site for site in plan.sites if site not in self.peers]
+        return [
+            (
+                not plan.masked and self.answers == "sums",
+                "answers='clear' would show the coordinator each of this site's answers, from which it can compute the labels of "
+                "rows that it knows (answers='sums')",
+            ),
+            (
+                plan.privacy.membership_changes and not self.membership_changes,
+                "membership_changes=true would let sums be taken over other sets of sites, whose differences are single answers "
+                "(membership_changes=false)",
+            ),
+            (
+                plan.masked and len(plan.sites) - len(unknown) < FEWEST_MASKED,
+                f"answers='sums' needs {FEWEST_MASKED} sites of it among this site's [peers], itself included, and finds "
+                f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
+                f"prints "
+                "there, and compare it by telephone",
+            ),
+        ]
+
+    def _additive(self, plan: Plan, terms: Additive) -> list[tuple[bool, str]]:
         grouped = terms.residuals == "grouped"
         least = self.grouped_at_least
         return [
             (
-                not self.disclose_target_norm and terms.targets == "federation",
+                not self.disclose_target_norm and not plan.masked and terms.targets == "federation",
                 "targets='federation' would disclose the number, the sum and the spread of the labels "
                 "(disclose_target_norm=false); use 'raw'",
             ),
@@ -141,12 +180,12 @@ class Policy(BaseModel):
                 f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
             ),
             (
-                not self.disclose_target_norm and objective.label_units != "standardised",
+                not self.disclose_target_norm and not plan.masked and objective.label_units != "standardised",
                 f"label_units={objective.label_units!r} would disclose the norm of the targets (disclose_target_norm=false); "
                 "use 'standardised'",
             ),
             (
-                self.disclose_bound == "a-priori" and plan.privacy.bound == "tight",
+                self.disclose_bound == "a-priori" and not plan.masked and plan.privacy.bound == "tight",
                 "bound='tight' would disclose more than disclose_bound='a-priori'",
             ),
         ]

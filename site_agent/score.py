@@ -4,7 +4,7 @@ Knows every room of the agent and puts them together, as `join` does for a train
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +12,20 @@ import polars as pl
 
 from coreg_core.errors import UsageError
 from coreg_core.messages import ToSite
-from coreg_core.threads import pin_threads
 from coreg_wire.release import release
 from site_agent.connection import Watcher
 from site_agent.data.prepare import site_salt
-from site_agent.data.shared_set import ids_digest, load_batch
-from site_agent.federation import Site, Terms
+from site_agent.data.shared_set import ids_digest, keyed, load_batch
+from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.jobs.scoring import Batch
 from site_agent.join import end_of, host_and_port, who_am_i
-from site_agent.ledger import Disclosed, Ledger, recall
+from site_agent.ledger import Disclosed, Ledger
+from site_agent.masking.peers import run_keys
 from site_agent.model_file import SiteModel, check_predictions, load_model, write_predictions
 from site_agent.policy import read_policy
 from site_agent.settings import Settings
+from site_agent.terms import terms_of
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,13 @@ def score(
     check_predictions(output, settings.id)
     policy = read_policy(settings.policy)
     batch, ids, notes = batch_of(loaded, settings.data, settings.id, site_salt(settings.identity / "salt"))
+    if policy.ids_secret is not None:
+        batch = replace(batch, ids_digest=keyed(batch.ids_digest, policy.ids_secret))
     for text in notes:
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
     ledger = Ledger(settings.ledger_path)
-    terms = Terms(
-        policy.objection, policy.questions, pin_threads, lambda plan, digest: recall(ledger.path, plan, digest)
-    )
+    terms = terms_of(policy, ledger.path, None if identity is None else run_keys(identity, policy.peers))
     written: list[Path] = []
 
     def deliver(result: SiteResult) -> None:

@@ -25,6 +25,7 @@ from site_agent.desk import Desk
 from site_agent.identity import Identity, check_identity
 from site_agent.join import host_and_port
 from site_agent.ledger import Ledger
+from site_agent.masking.peers import run_keys
 from site_agent.policy import Policy, read_policy
 from site_agent.probe import probe_server
 from site_agent.service_settings import ServiceSettings, read_service_settings
@@ -83,7 +84,10 @@ async def _stay(
     inputs = {key: data.inputs(given.config.parent) for key, data in settings.data.items()}
     data_sets = DataSets(inputs, site_salt(settings.identity / "salt"))
     archive = Archive(name, settings.models, settings.keep)
-    service = Service(name, policy, ledger, desk, archive, data_sets, log, ask_first=settings.approval == "ask")
+    keys = None if identity is None else run_keys(identity, policy.peers)
+    service = Service(
+        name, policy, ledger, desk, archive, data_sets, log, ask_first=settings.approval == "ask", keys=keys
+    )
     quiet = _Quiet(log, service)
     service.tell()
     log.info(

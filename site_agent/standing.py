@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import grpc
@@ -28,6 +28,7 @@ from coreg_core.messages import (
     Inquiry,
     PlanRefused,
     Rejected,
+    Roster,
     ToSite,
 )
 from coreg_core.outcomes import Outcome
@@ -43,14 +44,16 @@ from site_agent.archive import Archive
 from site_agent.connection import Call, LostSession, TurnedAway, answers, leave, write
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import Prepared
+from site_agent.data.shared_set import keyed
 from site_agent.desk import Decision, Desk, now
 from site_agent.federation import MOST_BEGUN, Site
+from site_agent.jobs.masks import Keys
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.terms import terms_of
 
-OfRun: TypeAlias = Plan | Ask | Inquiry | Finished | Dismissed
+OfRun: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed
 SETTLED = 1.0  # seconds without a word after which a session counts: somebody who is turned away hears so at once
 DECISION = 0.25  # seconds between two looks for the operator's decision
 SILENCE, LONGEST_SILENCE = (
@@ -99,6 +102,7 @@ class Service:
         log: Log,
         *,
         ask_first: bool,
+        keys: Keys | None = None,
     ):
         self.name, self.policy, self.archive, self.ask_first = name, policy, archive, ask_first
         self.data_sets = data_sets
@@ -109,6 +113,7 @@ class Service:
         self._runs: dict[str, _UnderWay] = {}
         self._troubles: dict[str, str] = {}
         self._begun = 0
+        self._keys = keys
 
     # --- one session ----------------------------------------------------------------------------------------------
 
@@ -199,7 +204,7 @@ class Service:
         under = self._runs.get(message.run)
         if under is None:
             if not isinstance(message, Plan):
-                if isinstance(message, Ask | Inquiry):
+                if isinstance(message, Ask | Inquiry | Roster):
                     raise Refused(
                         f"the coordinator broke the protocol: it asked for run {message.run}, of which no plan came."
                     )
@@ -237,6 +242,8 @@ class Service:
             match message:
                 case Plan():
                     await self._planned(session, under, message)
+                case Roster():
+                    await self._rostered(session, under, message)
                 case Ask() | Inquiry():
                     await self._asked(session, under, message)
                 case Finished():
@@ -334,8 +341,10 @@ class Service:
             d = prepared.data
             counts = {"labelled": len(d.X), "shared": len(d.Z), "features": d.X.shape[1]}
             self._log.info("data_read", data=under.data, **counts)
-        under.prepared = prepared
-        under.site = Site(self.name, prepared.data, terms_of(self.policy, self._ledger.path), release())
+        under.prepared, data = prepared, prepared.data
+        if self.policy.ids_secret is not None:
+            data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
+        under.site = Site(self.name, data, terms_of(self.policy, self._ledger.path, self._keys), release())
         return None
 
     async def _asked(self, session: _Session, under: _UnderWay, ask: Ask | Inquiry) -> None:
@@ -347,6 +356,12 @@ class Service:
             self._begun += 1
         frames = await asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
         await self._send(session, frames)
+        self._no_breach(under)
+
+    async def _rostered(self, session: _Session, under: _UnderWay, roster: Roster) -> None:
+        if under.site is None:
+            raise Refused(f"the coordinator broke the protocol: a roster of run {roster.run}, which was not accepted.")
+        await self._send(session, await asyncio.to_thread(answers, under.site, self._ledger, roster, _no_result))
         self._no_breach(under)
 
     async def _finished(self, session: _Session, under: _UnderWay, finished: Finished) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from coreg_core.threads import pin_threads
 from site_agent.federation import Terms
-from site_agent.ledger import recall
+from site_agent.jobs.masks import Keys
+from site_agent.ledger import recall, summed_with
 from site_agent.policy import Policy
 
 
-def terms_of(policy: Policy, ledger: Path) -> Terms:
-    """The terms of a site that trains."""
+def terms_of(policy: Policy, ledger: Path, keys: Keys | None = None) -> Terms:
+    """The terms of a site that trains; without keys it takes part in no sum."""
     return Terms(
         policy.objection,
         policy.questions,
@@ -18,4 +19,7 @@ def terms_of(policy: Policy, ledger: Path) -> Terms:
         policy.residuals,
         policy.disclose_forecast,
         policy.factor_memory,
+        keys,
+        lambda ids_digest: summed_with(ledger, ids_digest),
+        policy.membership_changes,
     )

@@ -36,7 +36,13 @@ PROGRAMS = {
 }
 WIDTH = 100
 # Defaults that depend on another key.
-UNSAID = {"min_sites": "all sites", "most_questions": "2 (max_rounds + 1)", "grouped_at_least": "none"}
+UNSAID = {
+    "min_sites": "all sites",
+    "most_questions": "2 (max_rounds + 1)",
+    "grouped_at_least": "none",
+    "peers": "none",
+    "ids_secret": "none",
+}
 UNLIMITED = 2**31 - 1  # what fits the wire's integers is no limit that anybody meets
 
 
@@ -119,7 +125,7 @@ def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -
     for name, field in fields.items():
         if name == "relative":  # written as coupling = { relative = … }
             continue
-        said = UNSAID[name] if field.default is None else plain(field.default)
+        said = UNSAID[name] if field.default is None or field.default_factory else plain(field.default)
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
         if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # one may stand for a list of one

@@ -12,16 +12,20 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
+from coordinator.jobs.summing import Answer as Said
+from coordinator.jobs.summing import clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Answer
 from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.forecast import Forecast, ForecastState
-from coreg_core.additive.questions import answer_shape
+from coreg_core.additive.questions import answer_bounds, answer_shape
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training, TrainingState
 from coreg_core.arrays import Arr
-from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
+from coreg_core.masking.fixed_point import exponent_for
+from coreg_core.masking.sums import Layout
+from coreg_core.messages import Ask, Inquiry, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.schedule import FinalTargets, Progress, column_norms
@@ -48,6 +52,7 @@ _REASONS = {
 
 # Of FORECAST: squared errors joined and alone, labels; then how many sites are best served alone, joined, scored together.
 TOLD = 6
+_TRAINING, _FOLDS = "training.", "folds."
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,12 @@ class Forecasting:
     def score(self) -> Float64[Arr, "m 1"]:
         """Of the training."""
         return self.training.score
+
+    def to_arrays(self) -> dict[str, Arr]:
+        """Of both, one beside the other."""
+        training = {_TRAINING + name: np.asarray(a) for name, a in self.training.to_arrays().items()}
+        folds = {_FOLDS + name: np.asarray(a) for name, a in self.folds.to_arrays().items()}
+        return {**training, **folds, _FOLDS + "told": self.told}
 
 
 State: TypeAlias = TrainingState | Forecasting
@@ -78,9 +89,9 @@ class AdditiveComputation:
     tries_out = False
 
     @classmethod
-    def of(cls, plan: Plan, terms: Additive) -> "AdditiveComputation":
-        """Of a plan with these terms, whoever takes part."""
-        return cls(plan, Training(terms))
+    def of(cls, plan: Plan, terms: Additive, participants: Sites) -> "AdditiveComputation":
+        """Of a plan with these terms; of those who take part it is their number that counts."""
+        return cls(plan, Training(terms, len(participants)))
 
     def start(
         self,
@@ -92,20 +103,28 @@ class AdditiveComputation:
         """From the beginning."""
         return self.training.start(n_unlabelled)
 
-    def restore(self, arrays: Mapping[str, Arr]) -> TrainingState:
+    def restore(self, arrays: Mapping[str, Arr]) -> State:
         """The state that was written down."""
-        return TrainingState.from_arrays(arrays)
+        if _FOLDS + "told" not in arrays:
+            return TrainingState.from_arrays(arrays)
+        parts: dict[str, dict[str, Arr]] = {_TRAINING: {}, _FOLDS: {}}
+        for name, array in arrays.items():
+            of, _, key = name.partition(".")
+            parts[of + "."][key] = array
+        told = parts[_FOLDS].pop("told")
+        return Forecasting(TrainingState.from_arrays(parts[_TRAINING]), ForecastState.from_arrays(parts[_FOLDS]), told)
 
     def question(self, state: State, question: int, attempt: int) -> tuple[Inquiry, int | None]:
         """What the training asks next, of every site. TRACES always carry the probes' sum, so no site has to keep a vector."""
         if isinstance(state, Forecasting):
-            return Inquiry.of(self.plan.run, question, attempt, self._folds(state).query(state.folds)), None
-        asked = self.training.query(state)
-        if Phase(state.phase) is Phase.TRACES:
-            asked = type(asked)(
-                asked.ask, asked.targets, asked.columns, asked.part, asked.step, asked.scalars, state.probe_sum
-            )
-        return Inquiry.of(self.plan.run, question, attempt, asked), None
+            asked = self._folds(state).query(state.folds)
+        else:
+            asked = self.training.query(state)
+            if Phase(state.phase) is Phase.TRACES:
+                asked = replace(asked, aside=state.probe_sum)
+        bounds = answer_bounds(self.training.terms, len(state.score), asked)
+        exponents = tuple(exponent_for(bound, self.training.n_sites) for bound in bounds)
+        return Inquiry.of(self.plan.run, question, attempt, asked, exponents), None
 
     def _folds(self, state: Forecasting) -> Forecast:
         return Forecast.of(self.training.terms, state.training)
@@ -114,8 +133,14 @@ class AdditiveComputation:
         """No question is one of another membership's."""
         return False
 
-    def fault(self, state: State, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:
+    def _layout(self, state: State, ask: Inquiry) -> Layout:
+        shape, scalars = answer_shape(self.training.terms, len(state.score), ask.asked())
+        return Layout(*shape, TOLD if ask.kind is Kind.FORECAST else scalars)
+
+    def fault(self, state: State, ask: Ask | Inquiry, answer: Said) -> str | None:
         """Why this answer cannot be used, without the site's name."""
+        if self.plan.masked and isinstance(ask, Inquiry):
+            return masked_fault(self._layout(state, ask), answer)
         if not (isinstance(ask, Inquiry) and isinstance(answer, Share)):
             return "another kind of answer than the one that was asked for."
         shape, scalars = answer_shape(self.training.terms, len(state.score), ask.asked())
@@ -130,17 +155,19 @@ class AdditiveComputation:
             )
         if not (np.isfinite(answer.scalars).all() and (vectors is None or vectors.finite)):
             return f"NaN or infinity in its answer to question {ask.question}. Check its features."
-        return None
+        return clear_fault(answer, ask.exponents, self.training.n_sites)
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: State) -> StepTaken:
-        """The record of the answers' sum, taken in the order given."""
-        shares = [answer.answer() for answer in answers if isinstance(answer, Share)]
-        total = shares[0]
-        for share in shares[1:]:
-            total = total + share
-        vectors = Vector(total.vectors) if total.vectors.size else None
-        scalars = tuple(total.scalars.tolist())
-        return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(shares), scalars, self.phase(state))
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Said], state: State) -> StepTaken:
+        """The record of the answers' sum.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
+        assert isinstance(ask, Inquiry)
+        vectors, scalars = summed(self._layout(state, ask), answers, ask.exponents)
+        return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(answers), scalars, self.phase(state))
 
     def phase(self, state: State) -> str:
         """Which part of the training the open question belongs to, in words."""

@@ -4,19 +4,28 @@ Knows plans, schedules and messages; nothing of sessions, timers or files. Its l
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum, sqrt
 from typing import Any
 
+import numpy as np
+
+from coordinator.jobs.honesty import linear_fault
+from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
-from coreg_core.errors import UsageError
-from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, Vector
+from coreg_core.errors import BadData, UsageError
+from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
+from coreg_core.masking.sums import Layout
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
+from coreg_core.objective import stays
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds import make_schedule
 from coreg_core.rounds.columns import Column
-from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, overall_stop
+from coreg_core.rounds.questions import weight_of
+from coreg_core.rounds.schedule import FinalTargets, Progress, Schedule, Terms, column_norms, overall_stop
 
 
 def couplings_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> tuple[float, ...]:
@@ -37,10 +46,16 @@ def _grown(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites
     return max(1.0, mean / max(accepted[site].n_labelled, 1))
 
 
+def _growth(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> float:
+    """The largest of the sites'."""
+    return max(_grown(plan, accepted, participants, site) for site in participants)
+
+
 def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> Terms:
-    """What the schedule has to know of these sites."""
+    """What the schedule has to know of these sites; of those that are summed, by the sums alone (see `with_sums`)."""
     agreed = [accepted[site] for site in participants]
-    return Terms(
+    M = len(agreed)
+    terms = Terms(
         coupling=couplings_of(plan, accepted, participants),
         bounds=tuple(a.bound for a in agreed),
         initial_objective=sum(a.squared_norm for a in agreed),
@@ -51,6 +66,31 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
             a.rounding * _grown(plan, accepted, participants, s) for s, a in zip(participants, agreed, strict=True)
         ),
     )
+    if not plan.summed:
+        return terms
+    m = agreed[0].n_unlabelled
+    steps = (relative_step(m, M), step_error(m, reach_of(accepted, participants), M))
+    weights = [weight_of(plan.iteration.name, lam, M) for lam in terms.coupling]
+    told = [(a.bound, a.squared_norm, a.rounding**2, *stays(a.bound, weights)) for a in agreed]
+    sums = tuple(fsum(column) for column in zip(*told, strict=True))
+    return with_sums(replace(terms, steps=steps), sums, _growth(plan, accepted, participants))
+
+
+def reach_of(accepted: Mapping[str, PlanAccepted], participants: Sites) -> float:
+    """A power of two that no site's label-bearing answer at target 0 reaches."""
+    return float(2.0 ** max(accepted[site].reach for site in participants))
+
+
+def with_sums(terms: Terms, sums: tuple[float, ...], growth: float) -> Terms:
+    """The terms where Σ b_v, Σ ‖y_v‖², Σ ρ_v² and Σ 1/(1 + μ b_v) are known, and not whose.
+
+    Where only the largest counts, the worst case is that one site has all of it.
+    """
+    bounds, initial, roundings, *others = sums
+    rest = (0.0,) * (terms.n_views - 1)
+    largest = growth * float(sqrt(roundings))
+    first = (bounds, *rest)
+    return replace(terms, bounds=first, initial_objective=initial, roundings=(largest, *rest), stays=tuple(others))
 
 
 @dataclass(frozen=True)
@@ -60,15 +100,22 @@ class AgreementComputation:
     plan: Plan
     schedule: Schedule[Any]
     couplings: tuple[float, ...]  # λ, whatever units the plan has it in
+    reach: float = 1.0
+    growth: float = 1.0
 
     snapshots = True
-    tries_out = True
+
+    @property
+    def tries_out(self) -> bool:
+        """Under masks nobody outside the roster can answer anything."""
+        return not self.plan.masked
 
     @classmethod
     def of(cls, plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> "AgreementComputation":
         """Of these sites."""
-        terms = terms_of(plan, accepted, participants)
-        return cls(plan, make_schedule(plan.iteration.name, terms), terms.coupling)
+        terms, most = terms_of(plan, accepted, participants), _growth(plan, accepted, participants)
+        schedule = make_schedule(plan.iteration.name, terms)
+        return cls(plan, schedule, terms.coupling, reach_of(accepted, participants), most)
 
     def start(self, n_unlabelled: int, warm: FinalTargets | None, rounds: int, known: Vector | None) -> Any:
         """From earlier models, and with the label-bearing sum where these very sites have told it before."""
@@ -83,18 +130,30 @@ class AgreementComputation:
         query = self.schedule.query(state)
         columns = self._columns(query.weights)
         targets = Vector(query.targets)
-        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets)
+        exponents = self._exponents(query.part, query.targets) if self.plan.summed else ()
+        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets, exponents)
         return ask, query.site
+
+    def _exponents(self, part: str, targets: Arr) -> tuple[int, ...]:
+        """From ‖R p‖ ≤ ‖p‖, and what the sites said that their label-bearing answers at 0 stay below."""
+        own = self.reach if part == "affine" else 0.0
+        return tuple(exponent_for(own + norm, self.schedule.terms.n_views) for norm in column_norms(targets).tolist())
+
+    def _layout(self, ask: Ask) -> Layout:
+        return Layout(*ask.targets.shape, 3 + len(ask.columns) if self.plan.masked else 0)
 
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
         return tuple(Column(lam, mu) for lam, mu in zip(self.couplings, weights.tolist(), strict=True))
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:
         """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
-        return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients"
+        # Masks are another attempt's after any change: a masked answer is of no use later.
+        return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients" and not self.plan.masked
 
-    def fault(self, state: Any, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:  # noqa: ARG002
+    def fault(self, state: Any, ask: Ask | Inquiry, answer: Answer) -> str | None:  # noqa: ARG002
         """Why this answer cannot be used, without the site's name."""
+        if self.plan.masked and isinstance(ask, Ask):
+            return masked_fault(self._layout(ask), answer)
         if not (isinstance(ask, Ask) and isinstance(answer, Prediction)):
             return "another kind of answer than the one that was asked for."
         values, number = answer.values, answer.question
@@ -105,20 +164,47 @@ class AgreementComputation:
             )
         if not values.finite:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
-        return None
+        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views) if self.plan.summed else None
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: Any) -> StepTaken:  # noqa: ARG002
-        """The record of the answers' sum, taken in the order given."""
-        values = [answer.values for answer in answers if isinstance(answer, Prediction)]
-        total = values[0].values
-        for vector in values[1:]:
-            total = total + vector.values
-        return StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(values))
+    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:
+        """Why an answer in the clear, of a site that stated this b_v, is none that an honest site gives; None where it may be."""
+        if not (isinstance(ask, Ask) and isinstance(answer, Prediction)) or ask.part != "linear":
+            return None
+        x = ask.weights * bound
+        wrong = linear_fault(ask.targets.values, answer.values.values, x / (1.0 + x), 1)
+        return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
+
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:  # noqa: ARG002
+        """The record of the answers' sum; one answer, where the schedule needs each by itself.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
+        assert isinstance(ask, Ask)
+        if not self.plan.summed:
+            [only] = answers
+            assert isinstance(only, Prediction)
+            return StepTaken(ask.question, ask.attempt, ask.part, only.values, 1)
+        values, scalars = summed(self._layout(ask), answers, ask.exponents)
+        if ask.part == "linear" and values is not None:
+            others = scalars[3:] or self.schedule.terms.stays
+            most = np.array([len(answers) - f for f in others])
+            if (wrong := linear_fault(ask.targets.values, values.values, most, len(answers))) is not None:
+                raise BadData(
+                    f"the sum of the answers {wrong}: some site answers falsely, and of a sum nobody can tell which."
+                )
+        return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 
     def step(self, state: Any, taken: StepTaken) -> Any:
-        """The state after that sum."""
+        """The state after that sum, and those of b_v, ‖y_v‖² and ρ_v² that came with it under masks."""
         assert taken.total is not None, "an answer of the agreement is a vector"
-        return self.schedule.step(state, taken.total.values)
+        schedule = self.schedule
+        if taken.scalars:
+            terms = with_sums(schedule.terms, taken.scalars, self.growth)
+            schedule = make_schedule(self.plan.iteration.name, terms)
+        return schedule.step(state, taken.total.values)
 
     def affine_after(self, known: Mapping[Sites, Vector], sites: Sites, taken: StepTaken) -> Mapping[Sites, Vector]:
         """The label-bearing sums that are known. Conjugate gradients alone ask the same one (at target 0) again."""

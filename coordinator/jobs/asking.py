@@ -9,7 +9,8 @@ from typing import Any
 
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
-from coreg_core.messages import Ask, Inquiry, Prediction, Share
+from coordinator.jobs.summing import Answer
+from coreg_core.messages import Ask, Inquiry, Participant, Roster
 
 
 def next_question(reaction: Reaction) -> None:
@@ -25,7 +26,7 @@ def next_question(reaction: Reaction) -> None:
     reaction.deadline(reaction.run.clocks.round)
     for name in reaction.run.awaited:
         if name in reaction.live.ready:
-            reaction.send(name, ask)
+            _send(reaction, name, ask)
     for name in sorted(reaction.live.ready - set(members) - reaction.live.proven - reaction.live.trials.keys()):
         _try_out(reaction, name)
 
@@ -36,9 +37,25 @@ def put_to(reaction: Reaction, site: str) -> None:
     assert live.ask is not None
     if site in reaction.recorded.participants:
         if site in live.asked and site not in live.answers:
-            reaction.send(site, live.ask)
+            _send(reaction, site, live.ask)
     else:
         _try_out(reaction, site)
+
+
+def _send(reaction: Reaction, site: str, ask: Ask | Inquiry) -> None:
+    """The question; under masks the roster before it, where the site has not heard it in this session."""
+    if reaction.plan.masked and site not in reaction.live.rostered:
+        reaction.send(site, roster(reaction))
+        reaction.change(rostered=reaction.live.rostered | {site})
+    reaction.send(site, ask)
+
+
+def roster(reaction: Reaction) -> Roster:
+    """Whose answers are summed in this attempt, with the keys that they accepted the plan with."""
+    recorded = reaction.recorded
+    told = [(site, recorded.accepted[site]) for site in recorded.participants]
+    participants = tuple(Participant(site, a.key, a.signature, a.identity) for site, a in told)
+    return Roster(reaction.run.name, recorded.attempt, participants)
 
 
 def _try_out(reaction: Reaction, site: str) -> None:
@@ -70,7 +87,7 @@ def hold_answers(reaction: Reaction) -> None:
         hold(reaction, live.ask, live.answers)
 
 
-def hold(reaction: Reaction, ask: Ask | Inquiry, answers: Mapping[str, Prediction | Share]) -> None:
+def hold(reaction: Reaction, ask: Ask | Inquiry, answers: Mapping[str, Answer]) -> None:
     """Keep label-bearing answers, so that the same question is not asked again."""
     known = {**reaction.live.held.get(_key(ask), {}), **answers}
     reaction.change(held={**reaction.live.held, _key(ask): known})

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from coordinator.jobs.additive import AdditiveComputation
 from coordinator.jobs.agreement import AgreementComputation
 from coordinator.jobs.scoring import ScoringComputation
+from coordinator.jobs.summing import Answer
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
-from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, Vector
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Additive, Agreement, Plan, Scoring
 from coreg_core.rounds.schedule import FinalTargets, Progress
@@ -54,12 +55,18 @@ class Computation(Protocol):
         """Whether answers to this question are kept when it is cut short, since labels are in them and it would be the same."""
         ...
 
-    def fault(self, state: Any, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:
+    def fault(self, state: Any, ask: Ask | Inquiry, answer: Answer) -> str | None:
         """Why an answer cannot be used; None where it can."""
         ...
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: Any) -> StepTaken:
-        """The record of the sum of these answers, taken in the order given."""
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:
+        """The record of the sum of these answers.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
         ...
 
     def step(self, state: Any, taken: StepTaken) -> Any:
@@ -103,6 +110,6 @@ def computation_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participant
         case Agreement():
             return AgreementComputation.of(plan, accepted, participants)
         case Additive():
-            return AdditiveComputation.of(plan, plan.objective)
+            return AdditiveComputation.of(plan, plan.objective, participants)
         case Scoring():
-            return ScoringComputation(plan, plan.objective)
+            return ScoringComputation.of(plan, plan.objective, accepted, participants)

@@ -25,6 +25,7 @@ from coreg_core.messages import (
     FromSite,
     Hello,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
@@ -46,6 +47,7 @@ class Happening(Enum):
     PLAN_REFUSED = "PlanRefused"
     PREDICTION = "Prediction"
     SHARE = "Share"
+    MASKED = "Masked"
     FAULT = "Fault"
     FETCHED = "Fetched"
     DEADLINE = "the run's deadline passed"
@@ -64,6 +66,8 @@ def happened(message: FromSite) -> Happening | None:
             return Happening.PREDICTION
         case Share():
             return Happening.SHARE
+        case Masked():
+            return Happening.MASKED
         case Fault():
             return Happening.FAULT
         case Fetched():
@@ -152,6 +156,7 @@ _ROWS: Mapping[Happening, tuple[Handler, ...]] = {
     Happening.PLAN_REFUSED: (nothing, refused, refused, refused, refused, refused, nothing),
     Happening.PREDICTION: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.SHARE: (nothing, nothing, nothing, answered, answered, nothing, nothing),
+    Happening.MASKED: (nothing, nothing, nothing, answered, answered, nothing, nothing),
     Happening.FAULT: (nothing, nothing, nothing, faulted, faulted, nothing, nothing),
     Happening.FETCHED: (nothing, nothing, nothing, nothing, nothing, fetched, nothing),
     Happening.DEADLINE: (
@@ -185,6 +190,8 @@ def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
         delivery.end(reaction, last.outcome, last.reason)
         return reaction.run, reaction.actions
     name, awaited = recorded.plan.run, reaction.run.awaited
+    if not recorded.plan.masked:
+        reaction.notify(notices.AnswersInClear(name))
     if phase is Phase.ENROLLING:
         reaction.notify(notices.RunBegan(name, awaited))
     else:

@@ -83,7 +83,10 @@ def accepted(reaction: Reaction, site: str, acceptance: PlanAccepted) -> None:
             if not reaction.run.awaited:
                 begin(reaction)
         case Phase.ASKING | Phase.STALLED:
-            asking.put_to(reaction, site)
+            if _other_keys(reaction):
+                rekey(reaction)
+            else:
+                asking.put_to(reaction, site)
         case Phase.DELIVERING:
             delivery.send_end(reaction, site)
         case Phase.ENROLLING | Phase.DONE:
@@ -93,6 +96,9 @@ def accepted(reaction: Reaction, site: str, acceptance: PlanAccepted) -> None:
 def _agrees(reaction: Reaction, site: str, acceptance: PlanAccepted) -> bool:
     if acceptance.plan_digest != reaction.plan.digest:
         exclude(reaction, site, Outcome.SITE_FAULT, f"{site} accepted another plan than the one it was sent.")
+        return False
+    if reaction.plan.masked and not acceptance.key:
+        exclude(reaction, site, Outcome.SITE_FAULT, f"{site} accepted a plan of sums without a key for its masks.")
         return False
     stated = (acceptance.bound, acceptance.squared_norm, acceptance.rounding)
     if not all(0 <= number < math.inf for number in stated):
@@ -108,7 +114,8 @@ def _agrees(reaction: Reaction, site: str, acceptance: PlanAccepted) -> bool:
 def _unlike_before(reaction: Reaction, site: str, now: PlanAccepted) -> str | None:
     earlier = reaction.recorded.accepted.get(site) or reaction.live.accepted.get(site)
     # Before the first question nothing was computed with what a site had, so it may come back with something else.
-    if earlier is None or earlier == now or reaction.recorded.computation is None:
+    alike = earlier is not None and earlier.without_key == now.without_key
+    if earlier is None or alike or reaction.recorded.computation is None:
         return None
     what = "thread count" if earlier.threads != now.threads else "data (or how they are preprocessed)"
     return (
@@ -221,9 +228,40 @@ def begin(reaction: Reaction) -> None:
     """Everybody who is waited for has accepted: the first question, or the one that was open."""
     recorded = reaction.recorded
     if recorded.computation is not None and not recorded.excluded.keys() & set(recorded.participants):
-        asking.next_question(reaction)
+        rekey(reaction) if _other_keys(reaction) else asking.next_question(reaction)
     else:
         regroup(reaction, counted_on(reaction))
+
+
+def _other_keys(reaction: Reaction) -> list[str]:
+    """Members that came back in another process, and so with another key than the attempt's roster has."""
+    live, recorded = reaction.live, reaction.recorded
+    here = [s for s in recorded.participants if s in live.accepted]
+    return [s for s in here if live.accepted[s].key != recorded.accepted[s].key]
+
+
+def rekey(reaction: Reaction) -> None:
+    """The same sites under the next attempt's number, with the keys that they have now.
+
+    The state stays what it is, and the open question is asked of everybody again: the same question, the same answers,
+    other masks.
+    """
+    recorded, live, changed = reaction.recorded, reaction.live, _other_keys(reaction)
+    now = {s: live.accepted[s] for s in recorded.participants if s in live.accepted}
+    record = MembershipChanged(
+        attempt=recorded.attempt + 1,
+        question=recorded.question,
+        participants=recorded.participants,
+        accepted={**recorded.accepted, **now},
+        state=recorded.state.to_arrays(),
+        returns=recorded.returns,
+        dropped=recorded.dropped,
+        affine=recorded.affine,
+    )
+    reaction.record(record)
+    reaction.change(rostered=frozenset(), ask=None, asked=(), answers={})
+    reaction.notify(notices.KeysChanged(reaction.run.name, recorded.attempt + 1, tuple(changed)))
+    asking.next_question(reaction)
 
 
 def counted_on(reaction: Reaction) -> list[str]:
@@ -262,6 +300,6 @@ def regroup(reaction: Reaction, participants: list[str]) -> None:
         affine=recorded.affine,
     )
     reaction.record(changed)
-    reaction.change(proven=reaction.live.proven - set(members))
+    reaction.change(proven=reaction.live.proven - set(members), rostered=frozenset())
     reaction.notify(notices.MembersAre(reaction.run.name, attempt, members))
     asking.next_question(reaction)

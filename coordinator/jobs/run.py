@@ -12,9 +12,10 @@ from typing import Any
 from coordinator.events import Action, Finish, Notify, Persist, Send, SetDeadline
 from coordinator.jobs.phases import Clocks, Phase, Turn, next_phase
 from coordinator.jobs.recorded import Recorded, after
+from coordinator.jobs.summing import Answer
 from coordinator.notices import Notice
 from coordinator.records import Record, StepTaken
-from coreg_core.messages import Ask, Inquiry, PlanAccepted, Prediction, Share, ToSite
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.schedule import Progress
@@ -32,12 +33,13 @@ class Live:
     accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # in this process
     ask: Ask | Inquiry | None = None  # the open question
     asked: tuple[str, ...] = ()  # whom it was put to, in site order
-    answers: Mapping[str, Prediction | Share] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    rostered: frozenset[str] = frozenset()  # who was sent this attempt's roster in this session
     # A site outside the membership is asked something on trial, and counted on only once it has answered it.
     trials: Mapping[str, Ask | Inquiry] = field(default_factory=dict)
     proven: frozenset[str] = frozenset()
     # Label-bearing answers to a question that was cut short by a change of membership, by its columns: not asked again.
-    held: Mapping[tuple[Any, ...], Mapping[str, Prediction | Share]] = field(default_factory=dict)
+    held: Mapping[tuple[Any, ...], Mapping[str, Answer]] = field(default_factory=dict)
     ending: tuple[Outcome, str] | None = None
     receivers: tuple[str, ...] = ()  # who gets the end
     fetched: frozenset[str] = frozenset()  # and has it, or is not waited for
@@ -153,7 +155,8 @@ class Reaction:
         """A session of its own opened; what an earlier one had promised is void."""
         live = self.live
         trials = {s: ask for s, ask in live.trials.items() if s != site}
-        self.change(here=live.here | {site}, ready=live.ready - {site}, proven=live.proven - {site}, trials=trials)
+        here, rostered = live.here | {site}, live.rostered - {site}
+        self.change(here=here, ready=live.ready - {site}, proven=live.proven - {site}, trials=trials, rostered=rostered)
 
     def gone(self, site: str) -> None:
         """Its session ended, or it is not wanted any more."""

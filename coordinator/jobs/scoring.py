@@ -10,12 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.additive.exchange import NOTHING, Question
 from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.arrays import Arr
-from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
+from coreg_core.masking.fixed_point import exponent_for
+from coreg_core.masking.sums import Layout
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
 from coreg_core.rounds.schedule import FinalTargets, Progress
@@ -38,9 +41,19 @@ class ScoringComputation:
 
     plan: Plan
     terms: Scoring
+    exponents: tuple[int, ...]
+    n_sites: int
 
     snapshots = False
     tries_out = False
+
+    @classmethod
+    def of(
+        cls, plan: Plan, terms: Scoring, accepted: Mapping[str, PlanAccepted], participants: Sites
+    ) -> "ScoringComputation":
+        """Of these sites, whose parts stay below what they said."""
+        reach = 2.0 ** max(accepted[site].reach for site in participants)
+        return cls(plan, terms, (exponent_for(reach, len(participants)),), len(participants))
 
     def start(
         self,
@@ -58,14 +71,16 @@ class ScoringComputation:
 
     def question(self, state: ScoringState, question: int, attempt: int) -> tuple[Inquiry, int | None]:  # noqa: ARG002
         """What each site's part of every instance is."""
-        return Inquiry.of(self.plan.run, question, attempt, Question(Kind.TOGETHER, NOTHING)), None
+        return Inquiry.of(self.plan.run, question, attempt, Question(Kind.TOGETHER, NOTHING), self.exponents), None
 
     def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
         """There is but one membership."""
         return False
 
-    def fault(self, state: ScoringState, ask: Ask | Inquiry, answer: Prediction | Share) -> str | None:  # noqa: ARG002
+    def fault(self, state: ScoringState, ask: Ask | Inquiry, answer: Answer) -> str | None:  # noqa: ARG002
         """Why this answer cannot be used, without the site's name."""
+        if self.plan.masked:
+            return masked_fault(self._layout(state), answer)
         if not isinstance(answer, Share) or answer.scalars or answer.values is None:
             return "another kind of answer than the one that was asked for."
         if answer.values.shape != (expected := (len(state.scores), 1)):
@@ -74,15 +89,21 @@ class ScoringComputation:
             )
         if not answer.values.finite:
             return "NaN or infinity among its parts. Check its features."
-        return None
+        return clear_fault(answer, self.exponents, self.n_sites)
 
-    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Prediction | Share], state: ScoringState) -> StepTaken:  # noqa: ARG002
-        """The record of the answers' sum, taken in the order given."""
-        parts = [answer.values.values for answer in answers if isinstance(answer, Share) and answer.values is not None]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return StepTaken(ask.question, ask.attempt, ask.part, Vector(total), len(parts), (), "scores")
+    def _layout(self, state: ScoringState) -> Layout:
+        return Layout(len(state.scores), 1, 0)
+
+    def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: ScoringState) -> StepTaken:
+        """The record of the answers' sum.
+
+        Raises
+        ------
+        BadData
+            the masks do not cancel.
+        """
+        values, _ = summed(self._layout(state), answers, self.exponents)
+        return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), (), "scores")
 
     def step(self, state: ScoringState, taken: StepTaken) -> ScoringState:  # noqa: ARG002
         """The sum is what was wanted."""

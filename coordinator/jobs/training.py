@@ -8,11 +8,13 @@ import numpy as np
 
 from coordinator import notices
 from coordinator.jobs import asking, delivery, membership
+from coordinator.jobs.agreement import AgreementComputation
 from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
+from coordinator.jobs.summing import Answer
 from coordinator.records import Snapshot
 from coreg_core.errors import BadData
-from coreg_core.messages import Ask, Fault, Inquiry, Prediction, Share
+from coreg_core.messages import Ask, Fault, Inquiry, Share
 from coreg_core.outcomes import Outcome
 
 SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run is taken up again
@@ -21,7 +23,7 @@ SNAPSHOT_EVERY = 20  # questions: so many sums at most are replayed when a run i
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def answered(reaction: Reaction, site: str, answer: Prediction | Share) -> None:
+def answered(reaction: Reaction, site: str, answer: Answer) -> None:
     """An answer came: of the open question, or of one that was asked on trial; anything else is late or repeated."""
     live = reaction.live
     ask = live.ask
@@ -43,10 +45,14 @@ def answered(reaction: Reaction, site: str, answer: Prediction | Share) -> None:
         go_on(reaction)
 
 
-def _usable(reaction: Reaction, site: str, answer: Prediction | Share, ask: Ask | Inquiry) -> bool:
+def _usable(reaction: Reaction, site: str, answer: Answer, ask: Ask | Inquiry) -> bool:
     computation = reaction.recorded.computation
     assert computation is not None
-    if (reason := computation.fault(reaction.recorded.state, ask, answer)) is None:
+    reason = computation.fault(reaction.recorded.state, ask, answer)
+    if reason is None and isinstance(computation, AgreementComputation):
+        stated = reaction.live.accepted.get(site) or reaction.recorded.accepted[site]
+        reason = computation.false(ask, answer, stated.bound)
+    if reason is None:
         return True
     membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site}: {reason}")
     return False
@@ -82,10 +88,15 @@ def settle(reaction: Reaction) -> None:
         _step(reaction)
 
 
-def _largest(answer: Prediction | Share) -> float:
-    scalars = answer.scalars if isinstance(answer, Share) else ()
-    vectors = 0.0 if answer.values is None else float(np.abs(answer.values.values).max())
-    return max([vectors, *map(abs, scalars)])
+def _too_large(reaction: Reaction, ask: Ask | Inquiry) -> None:
+    """Whoever has the largest scalar cannot be meant; under masks nobody can tell who that is."""
+    told = {site: max(map(abs, a.scalars)) for site, a in reaction.live.answers.items() if isinstance(a, Share)}
+    what = f"to question {ask.question} are so large that their sum overflows. Check its features."
+    if not told:
+        delivery.end(reaction, Outcome.SITE_FAULT, f"some site's answers {what} Under masks it cannot be told whose.")
+        return
+    worst = max(sorted(told), key=lambda site: told[site])
+    membership.exclude(reaction, worst, Outcome.SITE_FAULT, f"{worst}: its answers {what}")
 
 
 def _step(reaction: Reaction) -> None:
@@ -94,17 +105,13 @@ def _step(reaction: Reaction) -> None:
     assert live.ask is not None
     ask, recorded = live.ask, reaction.recorded
     assert recorded.computation is not None
-    # In site order, so that arrival order cannot change a bit.
-    with np.errstate(over="ignore", invalid="ignore"):  # judged below, in words
+    try:
         taken = recorded.computation.step_of(ask, [live.answers[site] for site in live.asked], recorded.state)
-    if not (np.isfinite(taken.scalars).all() and (taken.total is None or taken.total.finite)):
-        # Finite answers whose sum is none: whoever has the largest cannot be meant.
-        worst = max(live.asked, key=lambda site: _largest(live.answers[site]))
-        what = "predictions" if isinstance(live.answers[worst], Prediction) else "answers"
-        reason = (
-            f"{worst}: its {what} to question {ask.question} are so large that their sum overflows. Check its features."
-        )
-        membership.exclude(reaction, worst, Outcome.SITE_FAULT, reason)
+    except BadData as error:
+        delivery.end(reaction, Outcome.SITE_FAULT, f"question {ask.question}: {error}")
+        return
+    if not np.isfinite(taken.scalars).all():  # finite ones whose sum is none
+        _too_large(reaction, ask)
         return
     try:
         reaction.record(taken)

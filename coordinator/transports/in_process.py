@@ -9,7 +9,19 @@ from typing import Protocol
 
 from coordinator.events import Received, SiteJoined
 from coordinator.transports import Emit, Traffic
-from coreg_core.messages import Ask, Finished, FromSite, Hello, Inquiry, Leaving, Prediction, Rejected, Share, ToSite
+from coreg_core.messages import (
+    Ask,
+    Finished,
+    FromSite,
+    Hello,
+    Inquiry,
+    Leaving,
+    Masked,
+    Prediction,
+    Rejected,
+    Share,
+    ToSite,
+)
 
 
 class SiteFunction(Protocol):
@@ -31,6 +43,8 @@ def vector_bytes(message: FromSite | ToSite) -> int:
             return vector.values.nbytes
         case Share(values=values, scalars=scalars) | Inquiry(targets=values, scalars=scalars):
             return 8 * len(scalars) + (0 if values is None else values.values.nbytes)
+        case Masked(words=words):
+            return words.values.nbytes
         case Finished(targets=targets):
             return 0 if targets is None else targets.values.nbytes
         case _:

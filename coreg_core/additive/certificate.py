@@ -40,23 +40,31 @@ class Residual:
     rounding_a: float
 
 
-def residual_of(x: Float64[Arr, " r"], affine: Float64[Arr, " r"], rho: Float64[Arr, " r"]) -> Residual:
-    """ρ = T(x₀) + T_lin(x − x₀) − x, from the stored affine sum T(x₀) and one linear question."""
+def residual_of(
+    x: Float64[Arr, " r"], affine: Float64[Arr, " r"], rho: Float64[Arr, " r"], step: float = 0.0
+) -> Residual:
+    """ρ = T(x₀) + T_lin(x − x₀) − x, from the stored affine sum T(x₀) and one linear question.
+
+    ``step`` is at least what summing both in fixed point has moved them by, ‖·‖₂.
+    """
 
     def rounding(part: int) -> float:
         terms = (x, affine, rho - affine + x)
-        return ROUNDING * float(sum(np.linalg.norm(split(v[:, None])[part]) for v in terms))
+        return ROUNDING * float(sum(np.linalg.norm(split(v[:, None])[part]) for v in terms)) + step
 
     return Residual(rho, rounding(0), rounding(1), rounding(2))
 
 
 def gradient_question(
-    residual: Residual, smoothed: Float64[Arr, " l"], weight: float
+    residual: Residual, smoothed: Float64[Arr, " l"], weight: float, step: float = 0.0
 ) -> tuple[Arr, tuple[float, float]]:
-    """(ρ_s, δ) as two columns, and what rounding may have left out of each; ``weight`` = Σ σ⁻²‖S‖²."""
+    """(ρ_s, δ) as two columns, and what rounding may have left out of each.
+
+    ``weight`` = Σ σ⁻²‖S‖²; ``step`` what summing D in fixed point has moved it by.
+    """
     rho_s, rho_q, _ = split(residual.rho[:, None])
     D = smoothed[:-1]
-    rounding_delta = residual.rounding_q + ROUNDING * float(np.linalg.norm(D)) + weight * residual.rounding_s
+    rounding_delta = residual.rounding_q + ROUNDING * float(np.linalg.norm(D)) + weight * residual.rounding_s + step
     return np.concatenate([rho_s, rho_q - D[:, None]], axis=1), (residual.rounding_s, rounding_delta)
 
 
@@ -67,6 +75,7 @@ def certify(
     gradients: float,
     reach: float,
     intercept_prior: float = 1.0,
+    step: float = 0.0,
 ) -> AdditiveCertificate:
     """All three bounds.
 
@@ -84,9 +93,11 @@ def certify(
         Σ τ²‖Z‖₂², summed.
     intercept_prior
         c.
+    step
+        what summing (D, e) in fixed point has moved them by.
     """
     c, e, rho_a = intercept_prior, float(smoothed[-1]), float(residual.rho[-1])
-    slack = residual.rounding_a / c + ROUNDING * abs(e) + sizes[1] * residual.rounding_s
+    slack = residual.rounding_a / c + ROUNDING * abs(e) + sizes[1] * residual.rounding_s + step
     g_a = 2.0 * (abs(e - rho_a / c) + slack)
     gap = 0.25 * (gradients + c * g_a * g_a)
     return AdditiveCertificate(gap, float(np.sqrt(gap * reach)), float(np.sqrt(gap * c)))

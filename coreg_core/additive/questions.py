@@ -14,11 +14,13 @@ import numpy as np
 
 from coreg_core.additive.block_gmres import direction_columns
 from coreg_core.additive.exchange import Ask, Column, Operator, Question
-from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive, tries_grid
+from coreg_core.additive.terms import NOISE_GRID, OWN, PRIOR_GRID, Additive, tries_grid
+from coreg_core.rounds.schedule import column_norms
 
 Solve: TypeAlias = Literal["none", "tuning", "grid", "final", "forecast"]
 # Questions beside the solves: LABELS, SPREAD, SCORE, SMOOTHER; JOINT; SMOOTHED, GRADIENT, MODEL.
 _BESIDE = 8
+_HUGE = 1e300
 # Of a forecast: SCORE, SMOOTHER, FORECAST.
 _FORECAST = 3
 
@@ -244,6 +246,19 @@ def _scalars_fault(here: Position, question: Question) -> str | None:
     if not (good and all(np.isfinite(x) and x >= low for x, low in zip(question.scalars, wanted, strict=True))):
         return f"{_told(here)} with the scalars {question.scalars}, which are not what it comes with."
     return None
+
+
+def answer_bounds(terms: Additive, n_unlabelled: int, question: Question) -> tuple[float, ...]:
+    """What no number in a column of a site's answer may exceed, column by column; () where the answer has no vector.
+
+    B ‖x‖ for a direction x; what a site says of its own labels or features is held to B times at least `OWN`.
+    """
+    (_, columns), _ = answer_shape(terms, n_unlabelled, question)
+    of_a_direction = question.part == "linear" and question.ask in (Ask.FIXED_POINT, Ask.SMOOTHED)
+    at_points = question.ask in (Ask.FIXED_POINT, Ask.SMOOTHED)
+    norms = column_norms(question.targets).tolist() if at_points else [0.0] * columns
+    least = 0.0 if of_a_direction else OWN
+    return tuple(min(_HUGE, terms.largest_gain * max(norm, least)) for norm in norms)
 
 
 def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tuple[tuple[int, int], int]:

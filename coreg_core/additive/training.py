@@ -26,9 +26,10 @@ from coreg_core.additive.block_gmres import BlockGmres, GmresState, Memory, Spac
 from coreg_core.additive.certificate import AdditiveCertificate, Residual, certify, gradient_question, residual_of
 from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question, split
 from coreg_core.additive.lockstep import Lockstep
-from coreg_core.additive.terms import NOISE_GRID, PRIOR_GRID, Additive, tries_grid
+from coreg_core.additive.terms import NOISE_GRID, OWN, PRIOR_GRID, Additive, tries_grid
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
+from coreg_core.masking.fixed_point import relative_step
 from coreg_core.rounds.schedule import Stop
 
 # The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
@@ -76,6 +77,7 @@ class TrainingState:
     rho: Float64[Arr, " r"]  # ... its true residual ρ = T(x) − x, known without another question
     smoothed: Float64[Arr, " l"]
     sizes: Float64[Arr, " 2"]
+    asked: Float64[Arr, ""]  # the largest norm that the final solve's first column was asked at
     joint: Float64[Arr, " j"]  # the grid's errors, one an operator
     certificate: Float64[Arr, " 3"]
     U: Float64[Arr, "r n"]  # the space that the last solve leaves to the next
@@ -109,6 +111,7 @@ class Training:
     """The schedule, frozen. ``forecast`` runs are a schedule of their own (`coreg_core.additive.forecast`)."""
 
     terms: Additive
+    n_sites: int = 0  # whose answers are summed in fixed point; 0: in floating point
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -145,6 +148,7 @@ class Training:
             rho=zero,
             smoothed=np.zeros(m + 1),
             sizes=np.zeros(2),
+            asked=np.array(0.0),
             joint=np.zeros(0),
             certificate=np.full(3, np.inf),
             U=np.zeros((2 * m + 1, 0)),
@@ -245,13 +249,25 @@ class Training:
                 rho_s = self._residual(state).rho[:m, None]
                 return Question(Ask.SMOOTHED, rho_s, (column,), step=state.step)
             case Phase.GRADIENT:
-                targets, rounding = gradient_question(self._residual(state), state.smoothed, float(state.sizes[0]))
+                residual, step = self._residual(state), self._smoothing_step(state)
+                targets, rounding = gradient_question(residual, state.smoothed, float(state.sizes[0]), step)
                 return Question(Ask.GRADIENT, targets, (column,), step=state.step, scalars=rounding)
             case Phase.MODEL | Phase.DONE:
                 return Question(Ask.MODEL, state.x[:, :1], (column,), "affine", state.step)
 
     def _residual(self, state: TrainingState) -> Residual:
-        return residual_of(state.x[:, 0], state.affine, state.rho)
+        # T(x₀) and T_lin(x − x₀), each at no more than the largest norm that was asked.
+        step = self._step(max(float(state.asked), OWN), len(state.rho)) + self._step(float(state.asked), len(state.rho))
+        return residual_of(state.x[:, 0], state.affine, state.rho, step)
+
+    def _smoothing_step(self, state: TrainingState) -> float:
+        return self._step(float(np.linalg.norm(state.rho[: len(state.score)])), len(state.smoothed))
+
+    def _step(self, norm: float, rows: int) -> float:
+        """What summing answers at a point of that norm in fixed point moves their sum by, ‖·‖₂."""
+        if self.n_sites == 0:
+            return 0.0
+        return self.n_sites * relative_step(rows, self.n_sites) * self.terms.largest_gain * norm
 
     def step_with(self, state: TrainingState, total: Answer) -> TrainingState:
         """The state after the sum of the answers.
@@ -301,7 +317,13 @@ class Training:
                 sizes = (float(state.sizes[0]), float(state.sizes[1]))
                 gradients, reach = total.scalars.tolist()
                 found = certify(
-                    self._residual(state), state.smoothed, sizes, gradients, reach, self.terms.intercept_prior
+                    self._residual(state),
+                    state.smoothed,
+                    sizes,
+                    gradients,
+                    reach,
+                    self.terms.intercept_prior,
+                    self._smoothing_step(state),
                 )
                 bounds = np.array([found.gap, found.score_bound, found.intercept_bound])
                 return replace(state, phase=int(Phase.MODEL), certificate=bounds)
@@ -340,6 +362,8 @@ class Training:
 
     def _final_round(self, state: TrainingState, total: Answer) -> TrainingState:
         solver = self._solver(state, final=True)
+        asked = max(float(state.asked), float(np.linalg.norm(solver.query(state.solves[0]).targets[:, 0])))
+        state = replace(state, asked=np.array(asked))
         solve = solver.step_with(state.solves[0], total)
         if not solver.finished(solve):
             return replace(state, solves=(solve,))

@@ -228,7 +228,9 @@ class ConjugateGradient:
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
         weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
         rho, shift = self.terms.response_error, self.terms.shift
-        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift)
+        step = self.terms.step(float(scale))
+        stays = self.terms.stays[column] if self.terms.stays else None
+        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)
 
     def _limit(self, state: GradientState) -> GradientState:
         # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.

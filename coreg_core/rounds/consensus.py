@@ -85,7 +85,14 @@ class Consensus:
         least_round = np.where(fell, state.round, state.least_round)
         for j in np.flatnonzero(running):
             c = consensus_certificate(
-                float(residual[j]), float(scale[j]), float(self.weights[j]), bounds, terms.response_error, terms.shift
+                float(residual[j]),
+                float(scale[j]),
+                float(self.weights[j]),
+                bounds,
+                terms.response_error,
+                terms.shift,
+                terms.step(float(scale[j])),
+                terms.stays[j] if terms.stays else None,
             )
             gap[j], bound[j] = c.gap, c.prediction_bound
             stuck = bool(state.round - least_round[j] >= PATIENCE)

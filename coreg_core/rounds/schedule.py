@@ -101,6 +101,11 @@ class Terms:
     roundings
         ρ_v in site order, each view's `response_error` at the largest weight 2λM; (): none was stated, and the
         certificates are those of the views as they were computed.
+    steps
+        what summing in fixed point may move a mean answer by, ‖·‖₂: relative to the target, and whatever the target (the
+        label-bearing part); 0 where sums are taken in floating point.
+    stays
+        Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not; () where they are.
     """
 
     coupling: tuple[float, ...]
@@ -110,12 +115,15 @@ class Terms:
     prediction_tolerance: float
     max_rounds: int
     roundings: tuple[float, ...] = ()
+    steps: tuple[float, float] = (0.0, 0.0)
+    stays: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         numbers = (
             *self.coupling,
             *self.bounds,
             *self.roundings,
+            *self.steps,
             self.initial_objective,
             self.tolerance,
             self.prediction_tolerance,
@@ -145,6 +153,10 @@ class Terms:
     def shift(self) -> float:
         """ρ √Q(0): how far rounding may have moved the optimum, in the norm √(Q − Q*)."""
         return self.response_error * float(np.sqrt(self.initial_objective))
+
+    def step(self, scale: float) -> float:
+        """What fixed point may have moved the mean answer to a target of at most that norm."""
+        return self.steps[0] * scale + self.steps[1]
 
     @property
     def n_columns(self) -> int:

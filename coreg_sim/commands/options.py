@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_core.plan import Agreement, Form, Plan
+from coreg_core.plan import Agreement, Answers, Form, Plan
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Carry, ClosedForm, Simulated, closed_form, in_process
 
@@ -52,6 +52,15 @@ SitesPerActor = Annotated[
     int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one process of Ray [sites over cores].")
 ]
 
+AnswersOption = Annotated[
+    str,
+    typer.Option(
+        "--answers",
+        help="clear, or sums: masked as between organisations. The same bits, and the work of masking with it.",
+    ),
+]
+
+ANSWERS: tuple[str, ...] = get_args(Answers)
 OBJECTIVES = ("agreement", "additive")
 FORMS: tuple[str, ...] = get_args(Form)
 PLACES = ("process", "ray")

@@ -8,15 +8,18 @@ import typer
 from coordinator.driver import Lap
 from coordinator.notices import Left, Notice, QuestionAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
+from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
-from coreg_core.plan import Agreement, Form, Iteration
+from coreg_core.plan import Agreement, Answers, Form, Iteration, plan_fault
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
 from coreg_sim import additive
 from coreg_sim.commands.options import (
+    ANSWERS,
     DEFAULT_COUPLING,
     FORMS,
     OBJECTIVES,
     Address,
+    AnswersOption,
     Coupling,
     Data,
     Drop,
@@ -85,6 +88,7 @@ def run(
     seed: Seed = 0,
     threads: Threads = 1,
     objective_name: ObjectiveName = "agreement",
+    answers: AnswersOption = "clear",
     on: On = "process",
     address: Address = None,
     sites_per_actor: SitesPerActor = None,
@@ -97,15 +101,19 @@ def run(
     check("schedule", schedule, SCHEDULE_NAMES)
     check("form", form, FORMS)
     check("objective", objective_name, OBJECTIVES)
+    check("answers", answers, ANSWERS)
+    told_of = cast(Answers, answers)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     if objective_name == "additive":
         with place(on, address, sites_per_actor) as there:
-            code = additive.run(problem, _Printing(as_json=as_json), threads, there.carry, as_json=as_json)
+            code = additive.run(problem, _Printing(as_json=as_json), threads, there.carry, told_of, as_json=as_json)
         raise typer.Exit(code)
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
     within = close_enough(problem, prediction_tolerance)
-    plan = plan_for(problem, objective, Iteration(name, tolerance, within, max_rounds, threads))
+    plan = plan_for(problem, objective, Iteration(name, tolerance, within, max_rounds, threads), answers=told_of)
+    if (fault := plan_fault(plan)) is not None:
+        raise UsageError(f"--answers {answers}: {fault}")
     with place(on, address, sites_per_actor) as there:
         result = simulate(problem, plan, _Printing(as_json=as_json), there.carry)
     errors, error_of_mean = held_out_errors(problem, result.solutions)

@@ -16,6 +16,7 @@ from coreg_core.additive.memory import SiteMemory
 from coreg_core.messages import Ask, Finished, FromSite, Hello, Inquiry, ToSite
 from coreg_core.plan import Plan
 from coreg_core.threads import pin_threads
+from coreg_sim.masks import simulated_keys
 from coreg_sim.over_ray.cluster import Cluster
 from site_agent.data.private import PrivateData
 from site_agent.federation import Site, Terms
@@ -63,9 +64,11 @@ def make_site(name: str, data: PrivateData, ledger: Sequence[Told]) -> Site:
         mine = [entry for entry in ledger if entry.run == plan.run]
         verified = tuple(entry.verified for entry in mine if entry.verified is not None)
         kept = mine[-1].kept if mine else None
-        return Remembered(len(ledger), {entry.number: entry.digest for entry in mine}, verified[-2:], kept)
+        asked = {entry.number: entry.digest for entry in mine}
+        participants = plan.sites if plan.masked and mine else ()  # in a simulation everybody takes part
+        return Remembered(len(ledger), asked, verified[-2:], kept, participants=participants)
 
-    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall))
+    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall, keys=simulated_keys(name)))
 
 
 @dataclass(frozen=True)

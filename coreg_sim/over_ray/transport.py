@@ -20,7 +20,7 @@ from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import vector_bytes
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.errors import Unreachable
-from coreg_core.messages import Ask, Inquiry, Leaving, Prediction, Rejected, Share, ToSite
+from coreg_core.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
 from coreg_sim.over_ray.cluster import Cluster
 from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
 
@@ -223,7 +223,7 @@ class RayActors:
                 continue
             for answer in answers:
                 self.traffic.received += vector_bytes(answer)
-                if isinstance(answer, Prediction | Share) and isinstance(message, Ask | Inquiry):
+                if isinstance(answer, Prediction | Share | Masked) and isinstance(message, Ask | Inquiry):
                     if id(message) not in entries:
                         entries[id(message)] = told(message)
                     self._write_down(site, entries[id(message)], kept)

@@ -11,7 +11,9 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from coreg_core.messages import FromSite, ToSite, Vector
+from coreg_core.masking.fixed_point import WORD
+from coreg_core.masking.sums import CHECK_WORDS, SCALAR_WORDS
+from coreg_core.messages import MOST_SCALARS, FromSite, ToSite, Vector, Words
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError, fill, read, snake, text
 
@@ -22,10 +24,12 @@ MAX_FRAME_BYTES = CHUNK_BYTES + (1 << 18)
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
+_WORDS = "masked"  # its vector is a row of integers
 # The one field of a message that is a vector, by the message's name in its oneof.
 _VECTOR_FIELDS = {
     "prediction": "values",
     "share": "values",
+    "masked": "words",
     "ask": "targets",
     "inquiry": "targets",
     "finished": "targets",
@@ -54,9 +58,10 @@ def _frames(message: Any, frame_type: Any) -> Iterator[Any]:
     data = memoryview(b"")
     vector = getattr(message, _VECTOR_FIELDS[name]) if name in _VECTOR_FIELDS else None
     if vector is not None:
-        data = vector.values.astype("<f8", copy=False).data.cast("B") if vector.values.size else data
+        dtype, shape = (WORD, (vector.values.size, 1)) if isinstance(vector, Words) else ("<f8", vector.shape)
+        data = vector.values.astype(dtype, copy=False).data.cast("B") if vector.values.size else data
         head = getattr(body, _VECTOR_FIELDS[name])
-        head.rows, head.columns = vector.shape
+        head.rows, head.columns = shape
         head.data = bytes(data[:CHUNK_BYTES])  # in place: a message handed to a constructor is copied once more
     yield frame
     for start in range(CHUNK_BYTES, len(data), CHUNK_BYTES):
@@ -74,12 +79,15 @@ class _Assembly:
 
     def __init__(self, body: Any, head: pb.Vector, room: tuple[int, int]):
         rows, columns = room
+        self._words = body.WhichOneof("body") == _WORDS
+        if self._words:  # as one row; scalars and check stand below the vector
+            rows, columns = rows * columns + SCALAR_WORDS * MOST_SCALARS + CHECK_WORDS, 1
         if not (0 < head.rows <= rows and 0 < head.columns <= columns):
             raise ProtocolError(
                 f"a vector of {head.rows} x {head.columns} numbers announced; at most {rows} x {columns} fit."
             )
         self.body = body
-        self.values = np.empty((head.rows, head.columns), dtype="<f8")
+        self.values = np.empty((head.rows, head.columns), dtype=WORD if self._words else "<f8")
         self._bytes = self.values.data.cast("B")
         self._filled = 0
         self.add(head.data)
@@ -96,7 +104,9 @@ class _Assembly:
     def complete(self) -> bool:
         return self._filled == len(self._bytes)
 
-    def vector(self) -> Vector:
+    def vector(self) -> Vector | Words:
+        if self._words:
+            return Words(self.values.reshape(-1))
         vector = Vector(self.values.astype(np.float64, copy=False))
         if not vector.finite:
             raise ProtocolError("a vector holds NaN or infinity.")

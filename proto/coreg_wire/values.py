@@ -12,15 +12,16 @@ from enum import Enum
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.messages import Vector
+from coreg_core.messages import Vector, Words
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
 T = TypeVar("T")
+Array: TypeAlias = Vector | Words
 
 
 class ProtocolError(BadData):
@@ -36,14 +37,16 @@ def snake(name: str) -> str:
 
 
 def fill(message: Any, value: Any) -> None:
-    """Set every field of a protobuf message from the dataclass; a `Vector` is left to whoever cuts it into pieces."""
+    """Set every field of a protobuf message from the dataclass; a `Vector`, or `Words`, is left to whoever cuts it into
+    pieces.
+    """
     for field in fields(value):
         _set(message, field.name, getattr(value, field.name))
 
 
 def _set(message: Any, name: str, value: Any) -> None:
     match value:
-        case None | Vector():
+        case None | Vector() | Words():
             return
         case Enum():
             setattr(message, name, value.name)
@@ -68,7 +71,7 @@ def _set(message: Any, name: str, value: Any) -> None:
 # --- in -----------------------------------------------------------------------------------------------------------
 
 
-def read(kind: type[T], message: Any, vector: Vector | None = None) -> T:
+def read(kind: type[T], message: Any, vector: Array | None = None) -> T:
     """The dataclass of that kind from its protobuf message; ``vector`` is the one that arrived with it.
 
     Raises
@@ -85,7 +88,7 @@ def read(kind: type[T], message: Any, vector: Vector | None = None) -> T:
 @dataclass(frozen=True)
 class _Reader:
     name: str
-    read: Callable[[Any, Vector | None], Any]
+    read: Callable[[Any, Array | None], Any]
 
 
 @cache
@@ -94,11 +97,11 @@ def _readers(kind: Any) -> tuple[_Reader, ...]:
     return tuple(_Reader(f.name, _reader(kind, f, hints[f.name])) for f in fields(kind))
 
 
-def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Vector | None], Any]:
+def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Array | None], Any]:
     name, where = field.name, f"{kind.__name__}.{field.name}"
     base, limits = _unwrapped(hint)
     members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
-    if Vector in members:
+    if Vector in members or Words in members:
         return lambda _message, vector: _present(vector, where, optional=NoneType in members)
     if all(is_dataclass(member) for member in members):
         return lambda message, vector: _read_part(members, message, name, where, vector)
@@ -127,7 +130,7 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[BaseMetadata, ...]]:
     return hint, ()
 
 
-def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, vector: Vector | None) -> Any:
+def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, vector: Array | None) -> Any:
     if name in message.DESCRIPTOR.oneofs_by_name:
         chosen = message.WhichOneof(name)
         for kind in kinds:
@@ -190,7 +193,7 @@ def _limited(value: Any, limits: tuple[BaseMetadata, ...], where: str) -> Any:
     return value
 
 
-def _present(vector: Vector | None, where: str, *, optional: bool) -> Vector | None:
+def _present(vector: Array | None, where: str, *, optional: bool) -> Array | None:
     if vector is None and not optional:
         raise ProtocolError(f"{where} is missing: a message without its vector.")
     return vector

@@ -5,6 +5,7 @@ can matter. Knows tables; nothing of encoding, kernels or rounds.
 """
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,3 +156,8 @@ def ids_digest(ids: Sequence[str]) -> str:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
+
+
+def keyed(digest: str, secret: str) -> str:
+    """HMAC-SHA256 (hex) of that digest: confirms no guess to whoever does not have the sites' secret."""
+    return hmac.new(secret.encode(), digest.encode(), hashlib.sha256).hexdigest()

@@ -15,17 +15,18 @@ from coreg_core.additive.exchange import Answer, Ask, Column, Question
 from coreg_core.additive.grouping import Group, ResidualPolicy, require_same_groups
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.model import SiteModel
-from coreg_core.additive.questions import position_after, question_fault
+from coreg_core.additive.questions import answer_bounds, position_after, question_fault
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.terms import Additive
 from coreg_core.errors import BadData, CoregError
 from coreg_core.judgement.verdict import Choice, judge
 from coreg_core.messages import Ask as AgreementAsk
-from coreg_core.messages import Fault, Finished, Inquiry, PlanAccepted, Share
+from coreg_core.messages import Fault, Finished, Inquiry, Masked, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import data_digest
+from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, scale_fault
 from site_agent.jobs.remembered import Judged, Remembered, SiteResult, Verified
 
 
@@ -42,7 +43,8 @@ class AdditiveTraining:
     remembered: Remembered
     groups: tuple[Group, ...] = ()
     tells_forecast: bool = True
-    last: tuple[Inquiry, Share] | None = None
+    masks: Masks | None = None
+    last: tuple[Inquiry, Share | Masked] | None = None
     faults: int = 0
     result: SiteResult | None = None
 
@@ -53,7 +55,11 @@ class AdditiveTraining:
 
     # --- questions ------------------------------------------------------------------------------------------------
 
-    def answer(self, inquiry: AgreementAsk | Inquiry) -> tuple["AdditiveTraining", Share | Fault]:
+    def under(self, masks: Masks) -> "AdditiveTraining":
+        """The same under another roster."""
+        return replace(self, masks=masks)
+
+    def answer(self, inquiry: AgreementAsk | Inquiry) -> tuple["AdditiveTraining", Share | Masked | Fault]:
         """The answer to one question, or why there is none."""
         number = (inquiry.question, inquiry.attempt)
         if not isinstance(inquiry, Inquiry):
@@ -67,6 +73,7 @@ class AdditiveTraining:
         try:
             with np.errstate(all="ignore"):
                 share = Share.of(inquiry, self._answer(question))
+            told = self._told(inquiry, share)
         except CoregError as error:
             return self, Fault(inquiry.run, *number, str(error))
         except np.linalg.LinAlgError as error:
@@ -76,7 +83,7 @@ class AdditiveTraining:
         if not (np.isfinite(share.scalars).all() and (share.values is None or share.values.finite)):
             reason = "its own answer is not finite: features or label column are too large. Scale them."
             return self, Fault(inquiry.run, *number, reason)
-        return self._counted(inquiry, question, share)
+        return self._counted(inquiry, question, told)
 
     def _answer(self, question: Question) -> Answer:
         """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that."""
@@ -91,22 +98,42 @@ class AdditiveTraining:
         told = np.concatenate([answer.scalars, served])
         return Answer(answer.vectors, told if self.tells_forecast else np.zeros_like(told))
 
-    def _counted(self, inquiry: Inquiry, question: Question, share: Share) -> tuple["AdditiveTraining", Share]:
-        before = self.remembered
-        verified = before.verified
-        repeated = (inquiry.question, inquiry.attempt) in before.asked
-        if inquiry.kind is Ask.MODEL and inquiry.targets is not None and not repeated:
-            verified = (*verified, Verified(inquiry.targets.digest, ()))[-2:]
-        asked = {**before.asked, (inquiry.question, inquiry.attempt): inquiry.digest}
+    def _told(self, inquiry: Inquiry, share: Share) -> Share | Masked:
+        values, scalars = share.answer().vectors, share.scalars
+        finite = bool(np.isfinite(scalars).all() and np.isfinite(values).all())
+        if not finite:
+            return share  # said below, in words
+        try:
+            if self.masks is not None and self.plan.masked:
+                return masked(self.masks, inquiry, inquiry.digest, values, scalars)
+            rounded = in_the_clear(values, inquiry)
+        except BadData:
+            raise BadData(
+                f"this site's answer is larger than largest_gain={self.terms.largest_gain:g} of the plan allows, and is not "
+                "summed: the federation's operator may raise it."
+            ) from None
+        return replace(share, values=Vector(rounded) if rounded.size else None)
+
+    def _counted(
+        self, inquiry: Inquiry, question: Question, told: Share | Masked
+    ) -> tuple["AdditiveTraining", Share | Masked]:
+        before, number = self.remembered, (inquiry.question, inquiry.attempt)
+        model = inquiry.kind is Ask.MODEL and inquiry.targets is not None
+        verified = Verified(inquiry.targets.digest, ()) if model and inquiry.targets is not None else None
         here = position_after(self.terms, question)
-        if before.kept is not None and (inquiry.question, inquiry.attempt) < max(asked):
+        if before.kept is not None and before.asked and number < max(before.asked):
             here = before.kept.position  # an old question once more: what may come next follows from the newest
-        kept = SiteMemory.of(self.engine, here)
+        kept, may_change = SiteMemory.of(self.engine, here), self.plan.privacy.membership_changes
         tells = inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine"
         fresh = tuple(group for group in self.groups if tells and group not in before.groups)
-        groups = before.groups.union(fresh)
-        remembered = Remembered(before.answered + 1, asked, verified, kept, groups, self.terms.residuals, fresh)
-        return replace(self, remembered=remembered, last=(inquiry, share)), share
+        told_of = {"groups": before.groups.union(fresh), "residuals": self.terms.residuals, "fresh": fresh}
+        among = {"participants": self._participants, "may_change": may_change}
+        remembered = before.after(number, inquiry.digest, verified, kept=kept, **told_of, **among)
+        return replace(self, remembered=remembered, last=(inquiry, told)), told
+
+    @property
+    def _participants(self) -> tuple[str, ...]:
+        return () if self.masks is None else self.masks.roster.sites
 
     def _unanswerable(self, inquiry: Inquiry, question: Question) -> str | None:
         if self.over:
@@ -121,16 +148,24 @@ class AdditiveTraining:
         else:
             if asked and number < max(asked):
                 return f"question {inquiry.question} is older than the last answered, {max(asked)[0]}."
-            attempt = max(asked)[1] if asked else inquiry.attempt
-            if not attempt <= inquiry.attempt <= self._most_attempts:
+            if self.plan.masked and (self.masks is None or self.masks.roster.attempt != inquiry.attempt):
+                return f"no roster of attempt {inquiry.attempt} came before it, so nobody's masks would cancel."
+            last, attempt = (max(asked), max(asked)[1]) if asked else (number, inquiry.attempt)
+            same_sites = self.plan.masked and self.remembered.participants == self._participants
+            if not attempt <= inquiry.attempt or (inquiry.attempt > self._most_attempts and not same_sites):
                 return f"attempt {inquiry.attempt}, which no membership of this plan leads to after attempt {attempt}."
-            # Another membership begins the training anew.
-            before = None if kept is None or attempt < inquiry.attempt else kept.position
-            if reason := question_fault(self.terms, len(self.data.Z), before, question):
+            # Another membership begins the training anew; the same sites under new keys go on, from the open question.
+            before = None if kept is None or (attempt < inquiry.attempt and not same_sites) else kept.position
+            again = same_sites and inquiry.question == last[0] and asked.get(last) == inquiry.digest
+            if not again and (reason := question_fault(self.terms, len(self.data.Z), before, question)):
                 return f"nothing that the plan's training asks: {reason}"
             units = self.engine.to_arrays()["units"].tolist()
             if before is not None and before.ask is Ask.MODEL and list(question.scalars) != units:
                 return "folds in other units than the training's."
+            bounds = answer_bounds(self.terms, len(self.data.Z), question)
+            needed = self.plan.masked or inquiry.exponents
+            if needed and (reason := scale_fault(inquiry.exponents, bounds, max(1, len(self._participants)))):
+                return reason
         if self.remembered.answered >= self.most:
             return (
                 f"more than {self.most} questions, the most that this agent answers to a plan of "
@@ -214,6 +249,7 @@ def begin(
     most: int,
     policy: ResidualPolicy | None = None,
     tells_forecast: bool = True,
+    offer: Offer = NO_KEYS,
 ) -> AdditiveTraining:
     """Prepare the site's features under the plan, and be where its ledger says that it was.
 
@@ -241,5 +277,6 @@ def begin(
     digest = data_digest(data, plan.run)
     remembered = replace(remembered, residuals=terms.residuals)
     # b_v and ‖y_v‖² have no meaning here, and are not told: the labels' moments are sums that LABELS and SPREAD ask for.
-    accepted = PlanAccepted(plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
+    about = (plan.run, plan.digest, len(data.Z), data.ids_digest, digest, 0.0, 0.0, threads)
+    accepted = PlanAccepted(*about, key=offer.key, signature=offer.signature, identity=offer.identity)
     return AdditiveTraining(plan, terms, data, engine, accepted, most, remembered, groups, tells_forecast)

@@ -1,8 +1,8 @@
 """What a site writes down of a run, and how a run ended for it: shared by the kinds of job that a site has. Values alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from coreg_core.additive.grouping import Group
 from coreg_core.additive.left_out import LeftOut
@@ -38,7 +38,9 @@ class Remembered:
     ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
     training of the additive objective has to know to go on. ``groups`` are all groups of labels whose means went out, whatever
     the plan or the run, by the labels' keys: no label goes out in two. Of them the newest answer was the first to tell ``fresh``.
-    ``residuals`` is what this run's plan has go out, for the words of the ledger.
+    ``residuals`` is what this run's plan has go out, for the words of the ledger. ``participants`` are whom the last
+    masked answer
+    was summed with, and ``may_change`` whether its plan said that they may change.
     """
 
     answered: int = 0
@@ -48,6 +50,15 @@ class Remembered:
     groups: frozenset[Group] = frozenset()
     residuals: Residuals = "smoothed"
     fresh: tuple[Group, ...] = field(default=(), compare=False)
+    participants: tuple[str, ...] = ()
+    may_change: bool = False
+
+    def after(self, asked: Number, digest: str, verified: Verified | None, **changes: Any) -> "Remembered":
+        """Once a question is answered; repeated, it is one question, and so it is under another attempt's number."""
+        before, known = self.verified, {**self.asked, asked: digest}
+        if verified is not None and asked not in self.asked and before[-1:] != (verified,):
+            before = (*before, verified)[-2:]
+        return replace(self, answered=self.answered + 1, asked=known, verified=before, **changes)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.exchange import Question
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Refused
-from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Share, Vector
+from coreg_core.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
+from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
 from site_agent.jobs.remembered import Remembered, SiteResult
 
 
@@ -75,6 +76,7 @@ class ScoringJob:
     acceptance: PlanAccepted
     most: int
     remembered: Remembered
+    masks: Masks | None = None
     faults: int = 0
     result: SiteResult | None = None
 
@@ -83,24 +85,44 @@ class ScoringJob:
         """The run has ended for this site."""
         return self.result is not None
 
-    def answer(self, asked: Ask | Inquiry) -> tuple["ScoringJob", Share | Fault]:
+    def under(self, masks: Masks) -> "ScoringJob":
+        """The same under another roster."""
+        return replace(self, masks=masks)
+
+    def answer(self, asked: Ask | Inquiry) -> tuple["ScoringJob", Share | Masked | Fault]:
         """This site's part of every instance, or why there is none."""
         number = (asked.question, asked.attempt)
         if (reason := self._unanswerable(asked)) is not None:
             return replace(self, faults=self.faults + 1), Fault(asked.run, *number, reason)
         assert isinstance(asked, Inquiry)
-        batch, before = self.batch, self.remembered
-        part = batch.part if batch.mean is None else np.where(batch.lacking, batch.mean, batch.part)
-        remembered = Remembered(before.answered + 1, {**before.asked, number: asked.digest})
-        share = Share(asked.run, *number, (), Vector(np.ascontiguousarray(part[:, None])))
-        return replace(self, remembered=remembered), share
+        part = np.ascontiguousarray(_told(self.batch)[:, None])
+        may_change, participants = self.plan.privacy.membership_changes, self._participants
+        remembered = self.remembered.after(number, asked.digest, None, participants=participants, may_change=may_change)
+        told: Share | Masked
+        if self.masks is not None and self.plan.masked:
+            told = masked(self.masks, asked, asked.digest, part, ())
+        else:
+            told = Share(asked.run, *number, (), Vector(in_the_clear(part, asked)))
+        return replace(self, remembered=remembered), told
+
+    @property
+    def _participants(self) -> tuple[str, ...]:
+        return () if self.masks is None else self.masks.roster.sites
 
     def _unanswerable(self, asked: Ask | Inquiry) -> str | None:
         if self.over:
             return "the run is over for this site."
         nothing = Question(Kind.TOGETHER, np.zeros((0, 0)))
-        if not isinstance(asked, Inquiry) or asked != Inquiry.of(asked.run, asked.question, asked.attempt, nothing):
+        number, exponents = (asked.question, asked.attempt), asked.exponents
+        if not isinstance(asked, Inquiry) or asked != Inquiry.of(asked.run, *number, nothing, exponents):
             return "nothing that scoring together asks."
+        if self.plan.masked and (self.masks is None or self.masks.roster.attempt != asked.attempt):
+            return f"no roster of attempt {asked.attempt} came before it, so nobody's masks would cancel."
+        bound = 0.5 * 2.0**self.acceptance.reach
+        if (self.plan.masked or exponents) and (
+            reason := scale_fault(exponents, (bound,), max(1, len(self._participants)))
+        ):
+            return reason
         if self.remembered.answered >= self.most:
             return f"more than {self.most} questions about these instances (most_questions in policy.toml)."
         return None
@@ -137,6 +159,10 @@ class ScoringJob:
         )
 
 
+def _told(batch: Batch) -> Float64[Arr, " m"]:
+    return batch.part if batch.mean is None else np.where(batch.lacking, batch.mean, batch.part)
+
+
 def begin(
     plan: Plan,
     terms: Scoring,
@@ -145,6 +171,7 @@ def begin(
     pin_threads: Callable[[int], int],
     remembered: Remembered,
     most: int,
+    offer: Offer = NO_KEYS,
 ) -> ScoringJob:
     """Hold the plan to the model and to what is there.
 
@@ -168,5 +195,7 @@ def begin(
         raise BadData(f"{name} has no record of {lacking} of {len(batch.part)} instances{instead}.")
     digest = hashlib.sha256(batch.salt + plan.run.encode() + batch.digest_of_part).hexdigest()
     threads = pin_threads(plan.iteration.threads)
-    accepted = PlanAccepted(plan.run, plan.digest, len(batch.part), batch.ids_digest, digest, 0.0, 0.0, threads)
+    about = (plan.run, plan.digest, len(batch.part), batch.ids_digest, digest, 0.0, 0.0, threads)
+    reach = reach_of(float(np.abs(_told(batch)).max(initial=0.0)))
+    accepted = PlanAccepted(*about, reach=reach, key=offer.key, signature=offer.signature, identity=offer.identity)
     return ScoringJob(plan, terms, name, batch, accepted, most, remembered)

@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, CoregError
-from coreg_core.messages import Ask, Fault, Finished, Inquiry, PlanAccepted, Prediction, Vector
-from coreg_core.objective import sweep_weight
+from coreg_core.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Prediction, Vector
+from coreg_core.objective import stays, sweep_weight
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import RelativeTo, question_fault, weight_of
+from coreg_core.rounds.schedule import column_norms
 from coreg_core.views import Part, Solution, View
 from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
 from site_agent.jobs.factoring import FACTOR_MEMORY, data_digest, factor, units
+from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
 
 # With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
@@ -29,7 +32,11 @@ LEAST_TO_CHOOSE = 3
 
 @dataclass(frozen=True)
 class Training:
-    """See the module's docstring. ``last`` is the last question and its answer: only that one can be repeated whole."""
+    """See the module's docstring. ``last`` is the last question and its answer: only that one can be repeated whole.
+
+    ``stated`` are b_v, ‖y_v‖² and ρ_v², which go out with the acceptance, or masked with every answer; ``masks`` those of the
+    roster that came last.
+    """
 
     plan: Plan
     data: PrivateData
@@ -39,7 +46,9 @@ class Training:
     divisor: float
     most: int
     remembered: Remembered
-    last: tuple[Ask, Prediction] | None = None
+    stated: tuple[float, float, float]
+    masks: Masks | None = None
+    last: tuple[Ask, Prediction | Masked] | None = None
     faults: int = 0
     result: SiteResult | None = None
 
@@ -48,7 +57,11 @@ class Training:
         """The run has ended for this site."""
         return self.result is not None
 
-    def answer(self, ask: Ask | Inquiry) -> tuple["Training", Prediction | Fault]:
+    def under(self, masks: Masks) -> "Training":
+        """The same under another roster."""
+        return replace(self, masks=masks)
+
+    def answer(self, ask: Ask | Inquiry) -> tuple["Training", Prediction | Masked | Fault]:
         """The answer to one question, or why there is none."""
         if isinstance(ask, Ask):
             return answer(self, ask)
@@ -68,6 +81,7 @@ def begin(
     remembered: Remembered,
     most: int,
     factor_memory: float = FACTOR_MEMORY,
+    offer: Offer = NO_KEYS,
 ) -> Training:
     """Factor the site's data under the plan.
 
@@ -102,15 +116,47 @@ def begin(
     if not (np.isfinite([bound, norm, rounding]).all() and np.isfinite(alone).all()):
         raise BadData(f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree.")
     digest = data_digest(data, plan.run)
-    told = len(data.y) if objective.relative else 0
-    accepted = PlanAccepted(plan.run, plan.digest, m, data.ids_digest, digest, bound, norm, threads, rounding, told)
-    return Training(plan, data, view, accepted, shift, divisor, most, remembered)
+    told = (0.0, 0.0, 0.0) if plan.masked else (bound, norm, rounding)
+    count = len(data.y) if objective.relative else 0
+    accepted = PlanAccepted(
+        plan.run,
+        plan.digest,
+        m,
+        data.ids_digest,
+        digest,
+        *told[:2],
+        threads,
+        told[2],
+        count,
+        _reach(plan, alone, bound, norm),
+        offer.key,
+        offer.signature,
+        offer.identity,
+    )
+    return Training(plan, data, view, accepted, shift, divisor, most, remembered, (bound, norm, rounding**2))
+
+
+def _reach(plan: Plan, alone: Arr, bound: float, norm: float) -> int:
+    r"""p, a multiple of four: every label-bearing answer at target 0 is below 2ᵖ.
+
+    ‖respond(0, μ)‖ ≤ min(√b ‖y‖, ‖y‖/(2√μ)), since each of its coordinates is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b; at μ = 0
+    they are the predictions alone.
+    """
+    # Relative couplings are not known yet: √b ‖y‖ bounds them at any weight.
+    relative = isinstance(plan.objective, Agreement) and plan.objective.relative
+    least = float(np.finfo(float).tiny) if relative else 1.0
+    weights = [least * weight_of(plan.iteration.name, lam, plan.membership.min_sites) for lam in plan.couplings]
+    coupled = [mu for mu in weights if mu > 0.0]
+    most = float(np.abs(alone).max(initial=0.0)) if len(coupled) < len(weights) else 0.0
+    for mu in coupled:
+        most = max(most, float(np.sqrt(norm)) * min(float(np.sqrt(bound)), 0.5 / float(np.sqrt(mu))))
+    return reach_of(most)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
 
 
-def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
+def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Masked | Fault]:
     """The answer to one question, or why there is none."""
     number = (ask.question, ask.attempt)
     if (reason := _unanswerable(training, ask)) is not None:
@@ -119,7 +165,7 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
         return _counted(training, ask, training.last[1])
     try:
         with np.errstate(all="ignore"):
-            values = Vector(training.view.respond(ask.targets.values, ask.weights, ask.part))
+            values = training.view.respond(ask.targets.values, ask.weights, ask.part)
     except CoregError as error:
         return training, Fault(ask.run, *number, str(error))
     except np.linalg.LinAlgError as error:
@@ -127,21 +173,29 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Fault]:
     except MemoryError:
         rows = len(training.data.Z)
         return training, Fault(ask.run, *number, f"not enough memory to answer with {rows} unlabelled instances.")
-    if not values.finite:
+    if not np.isfinite(values).all():
         reason = "its own answer is not finite: features or label column are too large for this kernel. Scale them."
         return training, Fault(ask.run, *number, reason)
-    return _counted(training, ask, Prediction(ask.run, *number, values))
+    told: Prediction | Masked
+    try:
+        if training.masks is not None and training.plan.masked:
+            scalars = (*training.stated, *stays(training.stated[0], ask.weights.tolist()))
+            told = masked(training.masks, ask, question_digest(ask), values, scalars)
+        else:
+            told = Prediction(ask.run, *number, Vector(in_the_clear(values, ask)))
+    except BadData as error:
+        return training, Fault(ask.run, *number, f"its own answer cannot be summed: {error}")
+    return _counted(training, ask, told)
 
 
-def _counted(training: Training, ask: Ask, prediction: Prediction) -> tuple[Training, Prediction]:
-    before = training.remembered
-    verified = before.verified
-    if ask.verifies and (ask.question, ask.attempt) not in before.asked:  # repeated, it is one question
-        verified = (*verified, Verified(ask.targets.digest, ask.columns))[-2:]
-    digest = question_digest(ask)
-    asked = {**before.asked, (ask.question, ask.attempt): digest}
-    remembered = Remembered(before.answered + 1, asked, verified)
-    return replace(training, remembered=remembered, last=(ask, prediction)), prediction
+def _counted(training: Training, ask: Ask, told: Prediction | Masked) -> tuple[Training, Prediction | Masked]:
+    verified = Verified(ask.targets.digest, ask.columns) if ask.verifies else None
+    participants = () if training.masks is None else training.masks.roster.sites
+    number, may_change = (ask.question, ask.attempt), training.plan.privacy.membership_changes
+    remembered = training.remembered.after(
+        number, question_digest(ask), verified, participants=participants, may_change=may_change
+    )
+    return replace(training, remembered=remembered, last=(ask, told)), told
 
 
 def question_digest(ask: Ask) -> str:
@@ -175,6 +229,10 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
     if last is not None and last.attempt == ask.attempt and last.columns != ask.columns:
         return "other weights than before in the same attempt, so another membership under its number."
     n_views = range(terms.min_sites, len(terms.sites) + 1)
+    if plan.masked:
+        if training.masks is None or training.masks.roster.attempt != ask.attempt:
+            return f"no roster of attempt {ask.attempt} came before it, so nobody's masks would cancel."
+        n_views = range(len(training.masks.roster.participants), len(training.masks.roster.participants) + 1)
     columns, targets = ask.columns, ask.targets.values
     objective = plan.objective
     relative = (
@@ -184,6 +242,8 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
     )
     if reason := question_fault(plan.iteration.name, plan.couplings, n_views, ask.part, columns, targets, relative):
         return f"nothing that the plan's schedule asks: {reason}"
+    if (plan.masked or ask.exponents) and (reason := _scaled_beyond(training, ask)) is not None:
+        return reason
     if training.remembered.answered >= training.most:
         return (
             f"more than {training.most} questions, the most that this agent answers to a plan of "
@@ -191,6 +251,13 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
             "Its operator may allow more (most_questions in policy.toml)."
         )
     return None
+
+
+def _scaled_beyond(training: Training, ask: Ask) -> str | None:
+    own = 2.0**training.acceptance.reach if ask.part == "affine" else 0.0
+    bounds = [0.5 * own + norm for norm in column_norms(ask.targets.values).tolist()]
+    n_sites = 1 if training.masks is None else len(training.masks.roster.participants)
+    return scale_fault(ask.exponents, bounds, n_sites)
 
 
 # --- the end ------------------------------------------------------------------------------------------------------

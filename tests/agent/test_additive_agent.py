@@ -25,17 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 from additive_tiny import EVERYTHING, additive_plan, additive_sites, private_data, undisturbed
 from tiny import Pump, make_plan
 
-ADDITIVE = Policy(objectives=("agreement", "additive"))
+ADDITIVE = Policy(answers="clear", objectives=("agreement", "additive"))
 
 
 # --- policy -------------------------------------------------------------------------------------------------------
 
 
 def test_the_additive_objective_has_to_be_named():
-    assert "objectives" in Policy().objection(additive_plan())
+    assert "objectives" in Policy(answers="clear").objection(additive_plan())
     assert ADDITIVE.objection(additive_plan()) is None
-    assert Policy().objection(make_plan()) is None
-    assert "objectives" in Policy(objectives=("additive",)).objection(make_plan())
+    assert Policy(answers="clear").objection(make_plan()) is None
+    assert "objectives" in Policy(answers="clear", objectives=("additive",)).objection(make_plan())
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,16 @@ def test_the_additive_objective_has_to_be_named():
 )
 def test_every_new_disclosure_has_a_key_and_none_is_allowed_unless_it_says_so(terms, key, allowed):
     objectives = {"objectives": ("additive",)}
-    refusing = Policy(**objectives, **({key: False} if key == "disclose_target_norm" else {"max_rounds": 10}))
+    refusing = Policy(
+        answers="clear", **objectives, **({key: False} if key == "disclose_target_norm" else {"max_rounds": 10})
+    )
     plan = additive_plan(**({"max_rounds": 10} | terms))
     assert key in refusing.objection(plan)
-    assert Policy(**objectives, **({"max_rounds": 10} | allowed)).objection(plan) is None
+    assert Policy(answers="clear", **objectives, **({"max_rounds": 10} | allowed)).objection(plan) is None
 
 
 def test_groups_are_as_large_as_the_policy_asks():
-    policy = Policy(objectives=("additive",), common_rows=True, grouped_at_least=5)
+    policy = Policy(answers="clear", objectives=("additive",), common_rows=True, grouped_at_least=5)
     assert "grouped_at_least=5" in policy.objection(additive_plan(rows="common", residuals="grouped", group_size=4))
     assert policy.objection(additive_plan(rows="common", residuals="grouped", group_size=5)) is None
 

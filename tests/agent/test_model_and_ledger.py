@@ -143,7 +143,12 @@ def test_a_line_torn_by_a_crash_is_survived_and_shown(tmp_path):
     entries(path)
     path.write_bytes(path.read_bytes()[:-20])
     entries(path)  # the agent starts and writes on
-    with pytest.raises(BadData, match="line 4: not a ledger entry"):
+    told = list(read_ledger(path))
+    assert [e["line"] for e in told if e["kind"] == "torn"] == [4]
+    assert len(told) == 4 + 4, "what came after it is read, and chained to it as it stands"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"another tear\n", *lines[4:]]))
+    with pytest.raises(BadData, match="line 5: the chain is broken"):
         list(read_ledger(path))
 
 
@@ -151,7 +156,7 @@ def test_a_policy_refuses_by_key(tmp_path):
     from tiny import make_plan
 
     plan = make_plan()
-    assert Policy().objection(plan) is None
+    assert Policy(answers="clear").objection(plan) is None
     refusals = {
         "max_rounds": make_plan(max_rounds=10**6),
         "min_sites": make_plan(min_sites=1),
@@ -159,9 +164,11 @@ def test_a_policy_refuses_by_key(tmp_path):
         "most_threads": make_plan(threads=65),
     }
     for key, asked in refusals.items():
-        assert key in (Policy().objection(asked) or ""), key
-    assert "most_couplings" in (Policy(most_couplings=63).objection(make_plan(coupling=(0.1,) * 64)) or "")
-    secret = Policy(disclose_target_norm=False, disclose_bound="a-priori")
+        assert key in (Policy(answers="clear").objection(asked) or ""), key
+    assert "most_couplings" in (
+        Policy(answers="clear", most_couplings=63).objection(make_plan(coupling=(0.1,) * 64)) or ""
+    )
+    secret = Policy(answers="clear", disclose_target_norm=False, disclose_bound="a-priori")
     said = secret.objection(make_plan(label_units="centred", bound="tight")) or ""
     assert "disclose_target_norm" in said
     assert "disclose_bound" in said

@@ -230,7 +230,8 @@ def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
     from coreg_wire.v1 import federation_pb2 as pb
     from coreg_wire.values import fill, read
 
-    (tmp_path / "federation.toml").write_text(f'[federation]\nname = "{name}"\nsites = ["a"]\n', encoding="utf-8")
+    text = f'[federation]\nname = "{name}"\nsites = ["a", "b", "c"]\n'
+    (tmp_path / "federation.toml").write_text(text, encoding="utf-8")
     plan = read_configuration(tmp_path / "federation.toml").plan()
     message = pb.Plan()
     fill(message, plan)
@@ -268,13 +269,38 @@ def test_the_sample_configurations_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy()), "it shows defaults"
-    assert Policy().objection(plan) is None
+    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy("sums")), (
+        "it shows defaults"
+    )
+    pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
+    assert Policy(peers=pinned).objection(plan) is None
+    assert "needs 3 sites of it among this site's [peers]" in (Policy().objection(plan) or "")
     deploy = Path(__file__).resolve().parents[2] / "deploy"
-    assert read_policy(deploy / "policy.toml") == Policy()
+    assert read_policy(deploy / "policy.toml") == Policy(answers="sums")
     code, _out, err = run("coreg-agent", "--config", deploy / "agent.toml")
     assert code == 2  # as it stands there is no key, and the next step is named
     assert "coreg-agent enroll" in err
+
+
+@pytest.mark.parametrize(
+    ("sites", "rest", "said"),
+    [
+        ('["a", "b"]', "", "of two sites' sum each learns the other's part"),
+        ('["a", "b", "c"]', "min_sites = 2\n", "sums need 3 sites at least"),
+        ('["a", "b", "c"]', '[schedule]\nname = "block-coordinate-descent"\n', "no sum hides it"),
+    ],
+)
+def test_what_sums_cannot_serve_is_a_fault_of_the_file_that_says_what_to_do(tmp_path, sites, rest, said):
+    from coordinator.config import read_configuration
+    from coreg_core.errors import UsageError
+
+    path = tmp_path / "federation.toml"
+    text = f'[federation]\nname = "x"\nsites = {sites}\n{rest}'
+    path.write_text(f'{text}[privacy]\nanswers = "sums"\n')
+    with pytest.raises(UsageError, match=said):
+        read_configuration(path)
+    path.write_text(f'{text}[privacy]\nanswers = "clear"\n')
+    assert not read_configuration(path).plan().masked
 
 
 @pytest.mark.parametrize("program", ["coreg-coordinator", "coreg-agent", "coreg-sim"])

@@ -30,8 +30,10 @@ from coreg_core.messages import (
     Finished,
     Inquiry,
     Leaving,
+    Participant,
     Prediction,
     Rejected,
+    Roster,
     Share,
     ToSite,
     Vector,
@@ -165,6 +167,7 @@ def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
         sent: list[ToSite] = [
             make_plan(),
             make_plan(bandwidth="paper", ridge="paper"),
+            Roster(RUN, 2, (Participant("a", "01", "02", "03"), Participant("b", "04", "05", "06"))),
             ask(numbers(3)),
             Inquiry(
                 RUN, 1, 0, Kind.FIXED_POINT, "linear", 2, (ProbeColumn("probe", 3, Operator(1)),), (0.5,), numbers(3)

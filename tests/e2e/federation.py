@@ -34,6 +34,8 @@ name = "{schedule}"
 tolerance = {tolerance}
 prediction_tolerance = {prediction_tolerance}
 max_rounds = {max_rounds}
+[privacy]
+answers = "{answers}"
 [service]
 listen = "127.0.0.1:0"
 [timeouts]
@@ -75,6 +77,9 @@ def enrolled(base):
     well("coreg-coordinator", "init", "co", cwd=folder)
     for site in SITES:
         enrol(folder, site)
+    pinned = well("coreg-agent", "peers", "--pin", "--identity", SITES[0], *(f"co/{s}.pem" for s in SITES), cwd=folder)
+    (folder / "peers.toml").write_text(pinned)
+    (folder / "policy.toml").write_text(pinned)
     return folder
 
 
@@ -108,9 +113,14 @@ class Federation:
         values = {
             "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "round": 20,
             "stall": 20, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8,
-            "max_rounds": 1000,
+            "max_rounds": 1000, "answers": "sums",
         }  # fmt: skip
         (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
+
+    def policy(self, name, text):
+        """A policy with these keys before the sites' pinned peers."""
+        (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
+        return "--policy", name
 
     def start(self, name, program, *arguments, env=None):
         """A process with its output in NAME.out and NAME.err."""
@@ -135,6 +145,8 @@ class Federation:
         return process
 
     def agent(self, site, *arguments, tag=""):
+        if "--policy" not in arguments:
+            arguments = (*arguments, "--policy", "policy.toml")
         return self.start(
             f"{site}{tag}", "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
             "--coordinator", self.address, "--output", f"{site}{tag}.model", "--patience", 40, *arguments,

@@ -15,6 +15,8 @@ TOML = """
 [federation]
 name = "test"
 sites = {sites}
+[privacy]
+answers = "sums"
 [model]
 objective = "additive"
 tuning_steps = {steps}
@@ -34,7 +36,7 @@ keepalive = 1
 
 def prepare(fed, steps):
     (fed.folder / "co" / "federation.toml").write_text(TOML.format(sites=json.dumps(list(SITES)), steps=steps))
-    (fed.folder / "policy.toml").write_text('objectives = ["additive"]\n')
+    fed.policy("additive.toml", 'objectives = ["additive"]')
 
 
 def values(path):
@@ -47,18 +49,18 @@ def test_both_sides_are_killed_and_the_bits_are_the_same(tmp_path):
     with federation(tmp_path) as fed:
         prepare(fed, steps=8)
         coordinator = fed.coordinator(store="undisturbed.sqlite")
-        agents = [fed.agent(site, "--policy", "policy.toml", tag="-undisturbed") for site in SITES]
+        agents = [fed.agent(site, "--policy", "additive.toml", tag="-undisturbed") for site in SITES]
         assert ends(coordinator) == 0, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north-undisturbed")
         expected = {site: values(tmp_path / f"{site}-undisturbed.model") for site in SITES}
 
         coordinator = fed.coordinator()
-        agents = {site: fed.agent(site, "--policy", "policy.toml") for site in SITES}
+        agents = {site: fed.agent(site, "--policy", "additive.toml") for site in SITES}
         until(lambda: fed.rounds() >= 12, 120)
         agents["south"].send_signal(signal.SIGKILL)
         ends(agents["south"])
         stopped_at = fed.rounds()
-        agents["south"] = fed.agent("south", "--policy", "policy.toml")
+        agents["south"] = fed.agent("south", "--policy", "additive.toml")
         until(lambda: fed.rounds() >= stopped_at + 8, 120)
         port = fed.address
         coordinator.send_signal(signal.SIGKILL)
@@ -84,8 +86,8 @@ def test_a_site_without_labels_and_one_whose_policy_does_not_name_the_objective(
         rows = [line for line in (tmp_path / "west.csv").read_text().splitlines() if line.endswith(("y", ","))]
         (tmp_path / "west.csv").write_text("\n".join(rows) + "\n")
         coordinator = fed.coordinator()
-        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south", "--policy", "policy.toml")]
-        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        agents = [fed.agent("north", "--policy", "additive.toml"), fed.agent("south", "--policy", "additive.toml")]
+        agents.append(fed.agent("west", "--policy", "additive.toml", "--no-labels"))
         assert ends(coordinator) == 0, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("west")
         assert load_model(tmp_path / "west.model").objective == "additive"
@@ -97,15 +99,15 @@ def test_a_site_without_labels_and_one_whose_policy_does_not_name_the_objective(
         for site in SITES:
             (tmp_path / f"{site}.model").unlink()
         coordinator = fed.coordinator("--deliver", fed.runs()[0]["run"])
-        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south", "--policy", "policy.toml")]
-        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        agents = [fed.agent("north", "--policy", "additive.toml"), fed.agent("south", "--policy", "additive.toml")]
+        agents.append(fed.agent("west", "--policy", "additive.toml", "--no-labels"))
         assert ends(coordinator) == 0, fed.said("coordinator")
         assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north")
         assert {site: values(tmp_path / f"{site}.model") for site in SITES} == models
 
         coordinator = fed.coordinator("--new")
-        agents = [fed.agent("north", "--policy", "policy.toml"), fed.agent("south")]
-        agents.append(fed.agent("west", "--policy", "policy.toml", "--no-labels"))
+        agents = [fed.agent("north", "--policy", "additive.toml"), fed.agent("south")]
+        agents.append(fed.agent("west", "--policy", "additive.toml", "--no-labels"))
         assert ends(coordinator) == 4
         assert "objectives=['agreement']" in fed.said("coordinator")
         assert 4 in [ends(agent) for agent in agents]
@@ -128,7 +130,7 @@ def test_grouped_residuals_over_the_service_and_what_a_site_remembers_of_them(tm
         policy = 'objectives = ["additive"]\ncommon_rows = true\ngrouped_at_least = 3\n'
         for group_size, expected in ((3, 0), (4, 4)):
             prepare(fed, steps=1)
-            (tmp_path / "policy.toml").write_text(policy)
+            fed.policy("policy.toml", policy)
             terms = f'rows = "common"\nresiduals = "grouped"\ngroup_size = {group_size}\n[service]'
             toml = tmp_path / "co" / "federation.toml"
             toml.write_text(toml.read_text().replace("[service]", terms))

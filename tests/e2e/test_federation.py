@@ -69,9 +69,9 @@ def test_three_sites_reach_the_closed_form(tmp_path):
             for x in well("coreg-agent", "ledger", "north/ledger.jsonl", "--json", cwd=tmp_path).splitlines()
         ]
         kinds = [e["kind"] for e in ledger]
-        assert [kind for kind in kinds if kind != "Prediction"] == ["Hello", "PlanAccepted", "Fetched", "Leaving"]
+        assert [kind for kind in kinds if kind != "Masked"] == ["Hello", "PlanAccepted", "Fetched", "Leaving"]
         # Labels leave once: one affine answer, and linear ones from then on.
-        parts = [e["part"] for e in ledger if e["kind"] == "Prediction"]
+        parts = [e["part"] for e in ledger if e["kind"] == "Masked"]
         assert parts == ["affine"] + ["linear"] * (len(parts) - 1)
         keys = [*tmp_path.glob("*/site.key"), *tmp_path.glob("co/*.key"), *tmp_path.glob("*.model")]
         assert len(keys) == 3 + 2 + 6
@@ -147,7 +147,6 @@ def test_who_may_not_join(tmp_path):
         coordinator = fed.coordinator()
         allowed = tmp_path / "co" / "authorised-sites"
         allowed.write_text("\n".join(x for x in allowed.read_text().splitlines() if not x.startswith("west")) + "\n")
-        (tmp_path / "policy.toml").write_text("coupling_max = 0.05\n")
         assert ends(fed.agent("west")) == 4  # revoked: no restart was needed
         assert "is not in" in fed.said("west")
         [told] = [event for event in fed.events() if event["event"] == "session_turned_away"]
@@ -166,9 +165,9 @@ def test_who_may_not_join(tmp_path):
 
 def test_a_policy_that_refuses(tmp_path):
     with federation(tmp_path) as fed:
-        (tmp_path / "policy.toml").write_text("coupling_max = 0.05\n")
+        fed.policy("strict.toml", "coupling_max = 0.05")
         coordinator = fed.coordinator()
-        agents = [fed.agent(site, *(["--policy", "policy.toml"] if site == "south" else [])) for site in SITES]
+        agents = [fed.agent(site, *(["--policy", "strict.toml"] if site == "south" else [])) for site in SITES]
         assert ends(coordinator) == 4
         assert [ends(agent) for agent in agents] == [4, 4, 4], fed.said("south")
         assert "coupling_max=0.05" in fed.said("coordinator")
@@ -184,3 +183,38 @@ def test_agents_wait_for_a_coordinator_that_starts_late(tmp_path):
         coordinator = fed.coordinator(listen=fed.address)
         assert ends(coordinator) == 0
         assert [ends(agent) for agent in agents] == [0, 0, 0]
+
+
+def test_algorithm_1_needs_each_answer_so_it_runs_in_the_clear_where_every_policy_says_so(tmp_path):
+    """The project exists to run it. Sums cannot serve it, and the sentence says why; every site has to say "clear"."""
+    with federation(tmp_path, schedule="block-coordinate-descent", answers="clear", prediction_tolerance=1e-6) as fed:
+        coordinator = fed.coordinator()
+        agents = [fed.agent(site, *fed.policy("sums.toml", 'answers = "sums"')) for site in SITES]
+        assert ends(coordinator) == 4, fed.said("coordinator")
+        assert [ends(agent) for agent in agents] == [4, 4, 4]
+        assert "answers='clear' would show the coordinator each of this site's answers" in fed.said("coordinator")
+
+        coordinator = fed.coordinator("--new")
+        agents = [fed.agent(site, *fed.policy("clear.toml", 'answers = "clear"')) for site in SITES]
+        assert ends(coordinator) == 0, fed.said("coordinator")
+        assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said("north")
+        assert "IN THE CLEAR" in fed.said("north")
+        assert any(event["event"] == "answers_in_clear" for event in fed.events())
+
+        fed.configure(schedule="block-coordinate-descent", answers="sums")
+        code, _out, err = run("coreg-coordinator", "run", "co/federation.toml", cwd=tmp_path)
+        assert code == 2
+        assert "no sum hides it" in err
+
+
+def test_masks_change_no_bit_of_a_model(tmp_path):
+    with federation(tmp_path) as fed:
+        for answers in ("sums", "clear"):
+            fed.configure(answers=answers)
+            coordinator = fed.coordinator(store=f"{answers}.sqlite")
+            policy = fed.policy("either.toml", 'answers = "clear"')
+            agents = [fed.agent(site, *policy, tag=f"-{answers}") for site in SITES]
+            assert ends(coordinator) == 0, fed.said("coordinator")
+            assert [ends(agent) for agent in agents] == [0, 0, 0], fed.said(f"north-{answers}")
+        models = [{s: values(load_model(tmp_path / f"{s}-{a}.model")) for s in SITES} for a in ("sums", "clear")]
+        assert models[0] == models[1]

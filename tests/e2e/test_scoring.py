@@ -66,7 +66,7 @@ def scores(fed, site):
 def test_ten_new_instances_are_scored_by_every_sites_part(tmp_path):
     with federation(tmp_path) as fed:
         (tmp_path / "co" / "federation.toml").write_text(TOML.format(sites=json.dumps(list(SITES)), steps=1))
-        (tmp_path / "policy.toml").write_text('objectives = ["additive"]\nscoring = true\n')
+        fed.policy("policy.toml", 'objectives = ["additive"]\nscoring = true')
         coordinator = fed.coordinator()
         agents = [fed.agent(site, "--policy", "policy.toml") for site in SITES]
         assert ends(coordinator) == 0, fed.said("coordinator")
@@ -91,7 +91,7 @@ def test_ten_new_instances_are_scored_by_every_sites_part(tmp_path):
         ledger = well("coreg-agent", "ledger", "north/ledger.jsonl", "--json", cwd=tmp_path)
         told = [json.loads(line) for line in ledger.splitlines()]
         [share] = [entry for entry in told if entry.get("question_kind") == "TOGETHER"]
-        assert share["numbers"] == COUNT
+        assert (share["sent"], share["numbers"]) == ("masked", COUNT + 2), "two words of check beside the scores"
         assert "its part of the score" in share["what"]
 
         batches(fed, lacking=(3, 7))

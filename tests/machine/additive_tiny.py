@@ -16,7 +16,7 @@ from coreg_core.additive.grouping import ResidualPolicy
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.additive.oracle import solve_dense
 from coreg_core.additive.terms import Additive
-from coreg_core.plan import Membership, Plan
+from coreg_core.plan import Membership, Plan, Privacy
 from site_agent.data.private import PrivateData, row_keys
 from site_agent.federation import Site, Terms
 from site_agent.jobs.additive import AdditiveTraining
@@ -29,10 +29,12 @@ SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 12, "final
 
 
 def additive_plan(names: Iterable[str] = NAMES, *, run: str = "run-1", **changes: Any) -> Plan:
-    """``changes`` are of the membership or of the terms."""
-    membership = Membership(tuple(names), 2)
+    """``changes`` are of the membership, of the privacy or of the terms."""
+    membership, privacy = Membership(tuple(names), 2), Privacy(answers="clear")
     members = {key: changes.pop(key) for key in ("min_sites", "on_lost", "most_returns") if key in changes}
-    return Plan(run, "tiny", replace(membership, **members), Additive(**(SMALL | changes)))
+    private = {key: changes.pop(key) for key in ("answers", "membership_changes") if key in changes}
+    terms = Additive(**(SMALL | changes))
+    return Plan(run, "tiny", replace(membership, **members), terms, privacy=replace(privacy, **private))
 
 
 def private_data(name: str, labels: int = 9, *, common: bool = False, noise: float = 0.1) -> PrivateData:

@@ -12,6 +12,7 @@ from coordinator.jobs.phases import Phase
 from coordinator.jobs.recorded import Recorded, resume
 from coordinator.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.records import Ended, MembershipChanged, Record, StepTaken
+from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.messages import Ask, Dismissed, Fetched, Prediction, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -75,7 +76,9 @@ def fetches(site: str) -> Event:
 
 def ask(question: int, attempt: int = 0, targets: Vector = ZEROS, weight: float = 1.5) -> Ask:
     """The consensus iteration's question: 2 λ M = 2 · 0.25 · 3 for three sites."""
-    return Ask(RUN, question, attempt, "affine", (Column(0.25, weight),), True, targets)
+    bound = 2.0 ** acceptance("a", make_plan()).reach + float(np.linalg.norm(targets.values))
+    exponents = (exponent_for(bound, round(2 * weight)),)
+    return Ask(RUN, question, attempt, "affine", (Column(0.25, weight),), True, targets, exponents)
 
 
 def sends(actions: list[Action]) -> list[Send]:

@@ -441,14 +441,13 @@ def test_an_instance_that_is_labelled_twice_is_no_group() -> None:
         ({"values": Vector(np.ones((30, 1)))}, "expected"),
         ({"scalars": (1.0,)}, "expected"),
         ({"values": Vector(np.full((61, 3), np.nan))}, "NaN or infinity"),
-        ({"values": Vector(np.full((61, 3), 1e308))}, "overflows"),
+        ({"values": Vector(np.full((61, 3), 1e308))}, "larger than any"),
     ],
 )
 def test_a_share_that_cannot_be_used_excludes_its_site_by_name(changed: dict[str, Any], said: str) -> None:
     plan = additive_plan()
     sites = additive_sites(plan)
-    for name in ("b", "c") if said == "overflows" else ("b",):
-        sites[name].handle = lying(sites[name].handle, changed)  # type: ignore[method-assign]
+    sites["b"].handle = lying(sites["b"].handle, changed)  # type: ignore[method-assign]
     pump = Pump(plan, sites).join().run()
     assert pump.end is not None
     assert pump.end.outcome is Outcome.SITE_FAULT

@@ -240,7 +240,10 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_by_both_ends(
     assert fault in answer.reason
     path = tmp_path / "federation.toml"
     sites = ", ".join(f'"{site}"' for site in membership.sites)
-    path.write_text(f'[federation]\nname = "tiny"\nsites = [{sites}]\nmin_sites = {membership.min_sites}\n')
+    path.write_text(
+        f'[federation]\nname = "tiny"\nsites = [{sites}]\nmin_sites = {membership.min_sites}\n'
+        '[privacy]\nanswers = "clear"\n'
+    )
     with pytest.raises(UsageError) as error:
         read_configuration(path)
     for told in (fault, answer.reason, str(error.value)):
@@ -260,7 +263,10 @@ def test_sites_that_are_not_in_site_order_are_refused_too() -> None:
 
 def test_a_second_coordinator_on_a_store_is_refused_before_it_touches_it(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
-    path.write_text('[federation]\nname = "tiny"\nsites = ["a", "b"]\n[service]\nlisten = "127.0.0.1:0"\n')
+    path.write_text(
+        '[federation]\nname = "tiny"\nsites = ["a", "b"]\n[privacy]\nanswers = "clear"\n'
+        '[service]\nlisten = "127.0.0.1:0"\n'
+    )
     configuration = read_configuration(path)
     with exclusive(configuration.service.store), pytest.raises(StorageError, match="in use by the coordinator"):
         serve(configuration, Plain(), Serving(insecure=True))

@@ -296,6 +296,7 @@ def test_a_run_taken_up_waits_for_its_own_sites_and_sends_the_plan_at_once() -> 
     first = Pump(plan, make_sites("abc"), kill_after=4).join().out_of_time().run()
     machine = Machine(plan, records=first.records)
     assert machine.start() == [
+        Notify(n.AnswersInClear(RUN)),
         Notify(n.RunTakenUp(RUN, 3, ("a", "b", "c"))),
         SetDeadline(RUN, 1, 1.0),
     ]

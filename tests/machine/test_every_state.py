@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any, get_args
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from tiny import CLOCKS, acceptance, column, hello, make_plan
 
@@ -51,10 +52,12 @@ from coreg_core.messages import (
     FromSite,
     Hello,
     Leaving,
+    Masked,
     PlanAccepted,
     PlanRefused,
     Prediction,
     Share,
+    Words,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -133,6 +136,7 @@ def messages_for(run: Run, site: str) -> Iterator[FromSite]:
         yield Prediction(RUN, question, attempt, column(1.0 + ord(site)))
         yield Fault(RUN, question, attempt, "no")
     yield Share(RUN, 0, 0, (1.0,), None)  # of another objective
+    yield Masked(RUN, 0, 0, Words(np.zeros(3, dtype="<u8")))  # under a plan in the clear
     yield Fetched(RUN)
     yield Leaving("stopped")
 
@@ -349,6 +353,7 @@ def test_every_message_of_a_site_has_its_row_and_those_of_a_session_have_none() 
         PlanRefused: PlanRefused(RUN, ""),
         Prediction: Prediction(RUN, 0, 0, column(1.0)),
         Share: Share(RUN, 0, 0, (1.0,), None),
+        Masked: Masked(RUN, 0, 0, Words(np.zeros(1, dtype="<u8"))),
         Fault: Fault(RUN, 0, 0, ""),
         Fetched: Fetched(RUN),
         Leaving: Leaving(""),

@@ -50,7 +50,8 @@ from coreg_core.rounds.columns import Column
 def test_a_run_from_its_first_event_to_its_last() -> None:
     plan = small_plan(sites=("a", "b"), tolerance=0.0, prediction_tolerance=0.0, max_rounds=2)
     machine = Machine(plan)
-    assert machine.start() == [Notify(n.RunBegan(RUN, ("a", "b"))), SetDeadline(RUN, 1, 1.0)]
+    clear = Notify(n.AnswersInClear(RUN))
+    assert machine.start() == [clear, Notify(n.RunBegan(RUN, ("a", "b"))), SetDeadline(RUN, 1, 1.0)]
     assert machine.handle(joins("b")) == [Notify(n.Joined(RUN, "b", 1, 2))]
     assert machine.handle(joins("a")) == [
         Notify(n.Joined(RUN, "a", 2, 2)),

@@ -19,7 +19,7 @@ from coreg_core.additive.exchange import NOTHING, Column, Question
 from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.messages import Fault, Fetched, Finished, Inquiry, PlanAccepted, PlanRefused, Share, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan, Scoring, plan_fault
+from coreg_core.plan import Membership, Plan, Privacy, Scoring, plan_fault
 from site_agent.federation import Site, Terms
 from site_agent.jobs.scoring import Batch
 from site_agent.policy import Policy
@@ -29,7 +29,8 @@ M = 5
 
 
 def plan(**changes):
-    return Plan("score-1", "tiny", Membership(SITES, 3), replace(Scoring("run-1"), **changes))
+    terms = replace(Scoring("run-1"), **changes)
+    return Plan("score-1", "tiny", Membership(SITES, 3), terms, privacy=Privacy(answers="clear"))
 
 
 def batch(name, **changes):
@@ -214,11 +215,13 @@ def test_a_site_that_was_asked_nothing_takes_no_scores():
 
 
 def test_the_policy_has_a_key_and_is_off():
-    assert "scoring=false" in (Policy(objectives=("additive",)).objection(plan()) or "")
-    assert "objectives" in (Policy(scoring=True).objection(plan()) or ""), "what was trained is asked for as well"
-    policy = Policy(scoring=True, objectives=("additive",))
+    assert "scoring=false" in (Policy(answers="clear", objectives=("additive",)).objection(plan()) or "")
+    assert "objectives" in (Policy(answers="clear", scoring=True).objection(plan()) or ""), (
+        "what was trained is asked for as well"
+    )
+    policy = Policy(answers="clear", scoring=True, objectives=("additive",))
     assert policy.objection(plan()) is None
-    site = Site("a", batch("a"), Terms(Policy().objection))
+    site = Site("a", batch("a"), Terms(Policy(answers="clear").objection))
     assert isinstance(site.handle(plan())[0], PlanRefused)
 
 

@@ -58,7 +58,7 @@ class Agent:
     """A site whose ledger is a file, as the real one's is; `restart` forgets everything but that file."""
 
     def __init__(self, path: Path, policy: Policy | None = None):
-        self.path, self.policy = path, policy or Policy()
+        self.path, self.policy = path, policy or Policy(answers="clear")
         self.restart()
 
     def restart(self) -> None:
@@ -396,7 +396,7 @@ def test_other_instances_and_another_plan_have_budgets_of_their_own(agent: Agent
 
 @pytest.mark.parametrize("most", [1, 3, 20])
 def test_the_operator_may_set_the_budget(tmp_path: Path, most: int) -> None:
-    agent = Agent(tmp_path / "ledger.jsonl", Policy(most_questions=most))
+    agent = Agent(tmp_path / "ledger.jsonl", Policy(answers="clear", most_questions=most))
     assert answered(agent, "run-1", 9) == min(most, 9)
     agent.restart()
     assert answered(agent, "run-2", 30) == max(0, most - 9)

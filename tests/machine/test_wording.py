@@ -30,6 +30,10 @@ SAID: dict[n.Notice, str] = {
     n.Stalled(RUN, ("b",), math.inf): "stalled: waiting for b, for as long as it takes",
     n.GoingOnWithout(RUN, ("b", "c"), "join in time"): "going on without b, c, who did not join in time",
     n.MembersAre(RUN, 1, ("a", "b")): "2 sites: a, b",
+    n.AnswersInClear(RUN): "answers in the clear: whoever holds this coordinator or its memory ",
+    n.KeysChanged(
+        RUN, 2, ("b",)
+    ): "b came back with new keys: everybody answers the open question again, under other masks",
     n.Stalled(RUN, ("b",), 600.0): "stalled: waiting for b, 600 s at most",
     n.Stalled(RUN, (), 4.0): "stalled: waiting for enough sites, 4 s at most",
     n.QuestionAnswered(RUN, 0, 0, 3, None): "",

@@ -38,7 +38,7 @@ from coreg_core.messages import (
     Vector,
 )
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Agreement, Iteration, Membership, Plan
+from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
 from coreg_sim import additive
@@ -47,7 +47,7 @@ from coreg_sim.problems import generated
 from coreg_sim.simulate import Carried, Steps, plan_for, simulate
 from coreg_sim.simulate import closed_form as closed_form_here
 
-PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3))
+PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(answers="clear"))
 MIB = 1 << 17  # numbers
 
 

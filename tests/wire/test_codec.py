@@ -29,18 +29,23 @@ from coreg_core.messages import (
     Hello,
     Inquiry,
     Leaving,
+    Masked,
+    Participant,
     PlanAccepted,
     PlanRefused,
     Prediction,
     Rejected,
+    Roster,
     Share,
     ToSite,
     Vector,
+    Words,
 )
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import (
     MOST_COLUMNS,
     Agreement,
+    Answers,
     Form,
     Iteration,
     LabelUnits,
@@ -97,6 +102,10 @@ def vectors(draw: st.DrawFn) -> Vector:
     return Vector(np.array(flat).reshape(m, k))
 
 
+exponents = st.lists(st.integers(-1000, 1000), max_size=4).map(tuple)
+rows_of_words = st.lists(uint64, min_size=1, max_size=40).map(lambda words: Words(np.array(words, dtype="<u8")))
+
+
 agreements = made_later(
     Agreement,
     form=st.sampled_from(get_args(Form)),
@@ -128,8 +137,8 @@ memberships = made_later(
 )
 
 
-def plan(run: str, federation: str, membership: Made, objective: Made, iteration: Iteration, bound: Any) -> Plan:
-    return Plan(run, federation, membership(), objective(), iteration, Privacy(bound))
+def plan(run: str, federation: str, membership: Made, objective: Made, iteration: Iteration, privacy: Privacy) -> Plan:
+    return Plan(run, federation, membership(), objective(), iteration, privacy)
 
 
 positive_finite = st.floats(1e-300, 1e300)
@@ -155,6 +164,7 @@ additives = made_later(
     forecast=st.just(False),
     max_rounds=st.integers(2, 2**31 - 1),
     memory=st.integers(1, 2**62),
+    largest_gain=positive_finite,
 )
 scorings = made_later(
     Scoring,
@@ -171,23 +181,40 @@ plans = st.builds(
     memberships,
     agreements | additives | scorings,
     iterations,
-    st.sampled_from(get_args(BoundRule)),
+    st.builds(Privacy, st.sampled_from(get_args(Answers)), st.booleans(), st.sampled_from(get_args(BoundRule))),
 )
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Hello: made_later(Hello, texts, uint31, texts),
     PlanAccepted: made_later(
-        PlanAccepted, runs, texts, uint64, texts, texts, not_negative, not_negative, uint31, not_negative, uint31
+        PlanAccepted,
+        runs,
+        texts,
+        uint64,
+        texts,
+        texts,
+        not_negative,
+        not_negative,
+        uint31,
+        not_negative,
+        uint31,
+        st.integers(-1000, 1000),
+        texts,
+        texts,
+        texts,
     ),
     PlanRefused: made_later(PlanRefused, runs, texts),
     Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
     Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
+    Masked: made_later(Masked, runs, uint64, uint31, rows_of_words),
     Fault: made_later(Fault, runs, uint64, uint31, texts),
     Fetched: made_later(Fetched, runs),
     Leaving: made_later(Leaving, texts),
 }
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
     Plan: plans,
-    Ask: made_later(Ask, runs, uint64, uint31, st.sampled_from(get_args(Part)), columns, st.booleans(), vectors()),
+    Ask: made_later(
+        Ask, runs, uint64, uint31, st.sampled_from(get_args(Part)), columns, st.booleans(), vectors(), exponents
+    ),
     Inquiry: made_later(
         Inquiry,
         runs,
@@ -199,6 +226,13 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         inquiry_columns,
         scalars,
         st.none() | vectors(),
+        exponents,
+    ),
+    Roster: made_later(
+        Roster,
+        runs,
+        uint31,
+        st.lists(st.builds(Participant, texts, texts, texts, texts), min_size=1, max_size=4).map(tuple),
     ),
     Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors(), scalars),
     Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
@@ -260,7 +294,7 @@ def mirrors(wire: Any, kind: Any) -> None:
     hints = get_type_hints(kind)
     assert names == {f.name for f in fields(kind)}, wire.name
     for name, hint in hints.items():
-        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part) and part is not Vector]
+        parts = [part for part in (hint, *get_args(hint)) if is_dataclass(part) and part not in (Vector, Words)]
         for part in parts:
             field = wire.fields_by_name[snake(part.__name__) if name in wire.oneofs_by_name else name]
             mirrors(field.message_type, part)

@@ -33,7 +33,7 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched", "share")
+    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched", "share", "masked")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,7 @@ class FromSite(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_accepted: PlanAccepted
     plan_refused: PlanRefused
@@ -50,7 +51,8 @@ class FromSite(_message.Message):
     leaving: Leaving
     fetched: Fetched
     share: Share
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
+    masked: Masked
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., masked: _Optional[_Union[Masked, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release")
@@ -63,7 +65,7 @@ class Hello(_message.Message):
     def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
 class PlanAccepted(_message.Message):
-    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "n_labelled")
+    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "n_labelled", "reach", "key", "signature", "identity")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,10 @@ class PlanAccepted(_message.Message):
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ROUNDING_FIELD_NUMBER: _ClassVar[int]
     N_LABELLED_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     run: str
     plan_digest: str
     data_digest: str
@@ -84,7 +90,11 @@ class PlanAccepted(_message.Message):
     ids_digest: str
     rounding: float
     n_labelled: int
-    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., n_labelled: _Optional[int] = ...) -> None: ...
+    reach: int
+    key: str
+    signature: str
+    identity: str
+    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., n_labelled: _Optional[int] = ..., reach: _Optional[int] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -120,6 +130,18 @@ class Share(_message.Message):
     values: Vector
     def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., scalars: _Optional[_Iterable[float]] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
 
+class Masked(_message.Message):
+    __slots__ = ("run", "question", "attempt", "words")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    question: int
+    attempt: int
+    words: Vector
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+
 class Fault(_message.Message):
     __slots__ = ("run", "question", "attempt", "reason")
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -153,20 +175,22 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry")
+    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry", "roster")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     DISMISSED_FIELD_NUMBER: _ClassVar[int]
     INQUIRY_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     ask: Ask
     finished: Finished
     rejected: Rejected
     dismissed: Dismissed
     inquiry: Inquiry
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ...) -> None: ...
+    roster: Roster
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -239,7 +263,7 @@ class Scoring(_message.Message):
     def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., lacking: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast")
+    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "largest_gain")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     RIDGE_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +284,7 @@ class Additive(_message.Message):
     MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_GAIN_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     bandwidth: RuleOrValue
     ridge: RuleOrValue
@@ -280,7 +305,8 @@ class Additive(_message.Message):
     max_rounds: int
     memory: int
     forecast: bool
-    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ...) -> None: ...
+    largest_gain: float
+    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., largest_gain: _Optional[float] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
@@ -309,10 +335,14 @@ class Membership(_message.Message):
     def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_lost: _Optional[str] = ..., most_returns: _Optional[int] = ...) -> None: ...
 
 class Privacy(_message.Message):
-    __slots__ = ("bound",)
+    __slots__ = ("bound", "answers", "membership_changes")
     BOUND_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_CHANGES_FIELD_NUMBER: _ClassVar[int]
     bound: str
-    def __init__(self, bound: _Optional[str] = ...) -> None: ...
+    answers: str
+    membership_changes: bool
+    def __init__(self, bound: _Optional[str] = ..., answers: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("coupling", "weight")
@@ -322,8 +352,30 @@ class Column(_message.Message):
     weight: float
     def __init__(self, coupling: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
 
+class Participant(_message.Message):
+    __slots__ = ("site", "key", "signature", "identity")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    key: str
+    signature: str
+    identity: str
+    def __init__(self, site: _Optional[str] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class Roster(_message.Message):
+    __slots__ = ("run", "attempt", "participants")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    attempt: int
+    participants: _containers.RepeatedCompositeFieldContainer[Participant]
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., participants: _Optional[_Iterable[_Union[Participant, _Mapping]]] = ...) -> None: ...
+
 class Ask(_message.Message):
-    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "verifies")
+    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "verifies", "exponents")
     RUN_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +383,7 @@ class Ask(_message.Message):
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     VERIFIES_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTS_FIELD_NUMBER: _ClassVar[int]
     run: str
     question: int
     attempt: int
@@ -338,7 +391,8 @@ class Ask(_message.Message):
     columns: _containers.RepeatedCompositeFieldContainer[Column]
     targets: Vector
     verifies: bool
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., verifies: _Optional[bool] = ...) -> None: ...
+    exponents: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., verifies: _Optional[bool] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Operator(_message.Message):
     __slots__ = ("fold", "refit", "noise", "prior")
@@ -363,7 +417,7 @@ class InquiryColumn(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., probe: _Optional[int] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
 
 class Inquiry(_message.Message):
-    __slots__ = ("run", "question", "attempt", "kind", "part", "step", "columns", "scalars", "targets")
+    __slots__ = ("run", "question", "attempt", "kind", "part", "step", "columns", "scalars", "targets", "exponents")
     RUN_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -373,6 +427,7 @@ class Inquiry(_message.Message):
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SCALARS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTS_FIELD_NUMBER: _ClassVar[int]
     run: str
     question: int
     attempt: int
@@ -382,7 +437,8 @@ class Inquiry(_message.Message):
     columns: _containers.RepeatedCompositeFieldContainer[InquiryColumn]
     scalars: _containers.RepeatedScalarFieldContainer[float]
     targets: Vector
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., part: _Optional[str] = ..., step: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[InquiryColumn, _Mapping]]] = ..., scalars: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    exponents: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., part: _Optional[str] = ..., step: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[InquiryColumn, _Mapping]]] = ..., scalars: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("run", "outcome", "reason", "columns", "targets", "forecast")

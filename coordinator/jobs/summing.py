@@ -1,0 +1,69 @@
+"""Answers to one question, added: in integers, in the clear or under masks, and so to the same bits.
+
+What is added is the answers' fixed point (`coreg_core.masking`), at the exponents that the question went out with. Knows
+messages and layouts; no site by name, no schedule and no key: what a masked answer says, nobody here can tell.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from coreg_core.additive.exchange import NOTHING
+from coreg_core.errors import BadData
+from coreg_core.masking.fixed_point import encode
+from coreg_core.masking.sums import Layout, Words, opened, summand, total
+from coreg_core.messages import Masked, Prediction, Share, Vector
+
+Answer: TypeAlias = Prediction | Share | Masked
+
+
+def masked_fault(layout: Layout, answer: Answer) -> str | None:
+    """Why a masked answer cannot be one to a question of that layout: all that can be told of it."""
+    if not isinstance(answer, Masked):
+        return (
+            "an answer in the clear, where the plan has sums alone. It was not used; the site's operator should know."
+        )
+    if answer.words.values.size != layout.size:
+        return (
+            f"{answer.words.values.size} masked words to question {answer.question}, expected {layout.size}. "
+            "Check that its unlabelled file lists the shared instances."
+        )
+    return None
+
+
+def clear_fault(answer: Prediction | Share, exponents: Sequence[int], n_sites: int) -> str | None:
+    """Why an answer in the clear, of the right shape, cannot be summed."""
+    if answer.values is None:
+        return None
+    try:
+        encode(answer.values.values, exponents, n_sites)
+    except BadData:
+        return (
+            f"its answer to question {answer.question} is larger than any that fits what it stated when it accepted the plan. "
+            "Check its features."
+        )
+    return None
+
+
+def summed(
+    layout: Layout, answers: Sequence[Answer], exponents: Sequence[int]
+) -> tuple[Vector | None, tuple[float, ...]]:
+    """The sums of vectors and of scalars.
+
+    Raises
+    ------
+    BadData
+        the masks do not cancel.
+    """
+    words = [_words(answer, exponents, len(answers)) for answer in answers]
+    values, scalars = opened(layout, total(layout, words), exponents)
+    return (Vector(values) if values.size else None), scalars
+
+
+def _words(answer: Answer, exponents: Sequence[int], n_sites: int) -> Words:
+    match answer:
+        case Masked(words=words):
+            return words.values
+        case Prediction(values=vector):
+            return summand(vector.values, (), exponents, n_sites)[1]
+        case Share(values=values, scalars=scalars):
+            return summand(NOTHING if values is None else values.values, scalars, exponents, n_sites)[1]

@@ -1,0 +1,36 @@
+"""Is this person among the shared instances? Whoever can list the candidates tries the sets, and compares digests.
+
+The plain digest of the ordered ids confirms a guess, and so who is in. With `ids_secret` in every policy, which the
+coordinator does not have, it is keyed, and confirms nothing to it. The sites themselves know the ids: they share them.
+"""
+
+from itertools import combinations
+from typing import Any
+
+import federation  # noqa: F401 - puts the checkout on the path
+
+from site_agent.data.shared_set import ids_digest, keyed
+
+CANDIDATES = [f"patient {number}" for number in range(9)]
+SHARED_IDS = [CANDIDATES[i] for i in (0, 2, 3, 5, 7)]
+
+
+def guessed(digest: str) -> list[str] | None:
+    """The set with that digest, by trying all of five."""
+    for some in combinations(CANDIDATES, 5):
+        if ids_digest(some) == digest:
+            return list(some)
+    return None
+
+
+def attack() -> dict[str, Any]:
+    """Whether the set was found."""
+    plain = ids_digest(SHARED_IDS)
+    return {
+        "plain": guessed(plain) == SHARED_IDS,
+        "keyed": guessed(keyed(plain, "a secret of at least sixteen letters")) == SHARED_IDS,
+    }
+
+
+if __name__ == "__main__":
+    print(attack())  # noqa: T201

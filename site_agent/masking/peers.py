@@ -1,0 +1,80 @@
+r"""Who a site's peers are: fingerprints of their keys, in words that can be read over the telephone, and as policy.toml has them.
+
+Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): sixteen bits a word of five letters, consonants
+and vowels in turn. Knows keys and certificates; no socket.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coreg_core.errors import BadData, UsageError
+from coreg_wire.names import certificate_name, key_fingerprint, load_certificates
+from site_agent.identity import Identity
+from site_agent.masking.keys import RunKeys
+
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+_SPOKEN = 32  # hexadecimal digits: 128 bits, eight words
+
+
+def words(fingerprint: str) -> str:
+    """The first 128 bits of a fingerprint, to be read aloud: nobody finds a second key that begins alike."""
+    numbers = [int(fingerprint[i : i + 4], 16) for i in range(0, _SPOKEN, 4)]
+    return "-".join(_word(number) for number in numbers)
+
+
+def _word(number: int) -> str:
+    shifts = ((12, _CONSONANTS, 15), (10, _VOWELS, 3), (6, _CONSONANTS, 15), (4, _VOWELS, 3), (0, _CONSONANTS, 15))
+    return "".join(letters[number >> shift & mask] for shift, letters, mask in shifts)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A site's name and its key's fingerprint, from its certificate; ``pinned`` what a policy has for it, or None."""
+
+    name: str
+    fingerprint: str
+    pinned: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.pinned is None:
+            return "not pinned"
+        return "pinned" if self.pinned == self.fingerprint else "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+
+
+def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
+    """Of a certificate file; its first certificate counts.
+
+    Raises
+    ------
+    UsageError, BadData
+        no such file, or no site's certificate.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+    certificate = load_certificates(data, str(path))[0]
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadData(f"{path}: not an elliptic-curve key, so not a certificate that `coreg-coordinator sign` wrote.")
+    name = certificate_name(certificate, str(path))
+    return Peer(name, key_fingerprint(key), pinned.get(name))
+
+
+def pins(peers: list[Peer]) -> str:
+    """The [peers] section of policy.toml."""
+    lines = [f'{peer.name} = "{peer.fingerprint}"' for peer in sorted(peers, key=lambda p: p.name)]
+    return "\n".join(["[peers]", *lines])
+
+
+def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
+    """The keys of an enrolled site, held to the peers of its policy."""
+    private = serialization.load_pem_private_key(identity.key_pem, None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey), "identity.py reads no other"
+    return RunKeys(identity.name, private, pinned.get)

@@ -1,0 +1,81 @@
+"""Every attack of docs/attacks, run: it works where the threat model says so, and fails elsewhere for the reason that is
+given there.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "attacks"
+
+
+@pytest.fixture(autouse=True)
+def _their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.delitem(sys.modules, "federation", raising=False)  # tests/e2e has one of its own
+
+
+def attack(name: str) -> dict[str, Any]:
+    """What the script's own function returns."""
+    spec = importlib.util.spec_from_file_location(f"attack_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, Any] = module.attack()
+    sys.modules.pop("federation", None)
+    return found
+
+
+def test_every_script_of_the_folder_is_run_here() -> None:
+    told = {path.stem for path in FOLDER.glob("*.py")} - {"federation"}
+    here = Path(__file__).read_text()
+    assert [name for name in sorted(told) if f'attack("{name}")' not in here] == []
+
+
+def test_whoever_keeps_answers_in_the_clear_has_labels_and_of_masked_ones_nothing() -> None:
+    found = attack("passive_reconstruction")
+    assert found["clear"]["m0"] < 1e-10
+    assert found["clear"]["labels"] < 1e-10
+    assert min(found["sums"].values()) > 0.5
+
+
+def test_chosen_directions_give_the_mean_of_the_operators_and_no_site_s_own() -> None:
+    found = attack("chosen_directions")
+    assert max(found["clear"]["R"], found["clear"]["m0"], found["sums"]["mean of R"]) < 1e-12
+    assert found["sums"]["R"] > 1.0
+    assert found["sums"]["m0"] > 0.5
+    assert found["sums"]["R by the mean"] == pytest.approx(found["clear"]["R by the mean"], rel=1e-9)
+
+
+def test_a_sum_without_one_site_is_refused_in_the_run_and_in_another() -> None:
+    found = attack("differencing")
+    for where in ("in the run", "in another run"):
+        assert "the difference of such sums is the answer of d alone" in found[where]["refused"]
+    assert found["consented, near weight"]["off"] < 0.1
+    assert found["consented, equal weight"]["off"] < 1e-12
+
+
+def test_invented_sites_are_not_those_that_are_pinned() -> None:
+    found = attack("invented_sites")
+    assert found["peers not pinned"]["off"] < 1e-12
+    assert "puts itself in that site's place" in found["pinned"]["refused"]
+
+
+def test_colluding_sites_leave_the_sum_of_the_others() -> None:
+    found = attack("colluding_sites")
+    assert min(found[str(k)] for k in range(3)) > 0.3
+    assert found["3"] < 1e-12
+
+
+def test_the_sum_tells_a_site_s_labels_no_better_than_their_mean_does() -> None:
+    found = attack("label_inference")
+    assert found["clear"]["error over deviation"] < 1e-9
+    assert found["sums"]["error over deviation"] > 0.9
+
+
+def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
+    assert attack("membership_of_an_id") == {"plain": True, "keyed": False}
