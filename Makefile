@@ -55,6 +55,7 @@ bench: setup
 	$(BIN)/python benchmarks/round_trip.py
 	$(BIN)/python benchmarks/additive_service.py
 	$(BIN)/python benchmarks/scoring.py
+	$(BIN)/python benchmarks/masking.py
 	$(BIN)/python benchmarks/xnv.py
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
