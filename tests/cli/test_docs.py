@@ -137,7 +137,7 @@ def test_the_readme_has_the_eight_commands_of_a_real_run():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_and_options_in_the_text_exist(page):
-    every = {"--help", *(opt for _, opts in all_options() for opt in opts)}
+    every = {"--help", "--version", *(opt for _, opts in all_options() for opt in opts)}
     for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
         words = span.split()
         if words[0] in PROGRAMS and len(words) > 1 and not words[1].startswith("--"):

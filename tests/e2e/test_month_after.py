@@ -36,7 +36,7 @@ def blocked_agent(fed, site):
     with (fed.folder / f"{site}.out").open("ab") as out, (fed.folder / f"{site}.err").open("ab") as err:
         process = subprocess.Popen(
             [sys.executable, "-c", BLOCKED, "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-             "--coordinator", fed.address, "--output", f"{site}.model"],
+             "--coordinator", fed.address, "--output", f"{site}.model", "--policy", "policy.toml"],
             cwd=fed.folder, env=ENVIRONMENT, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     fed.processes.append(process)

@@ -303,6 +303,7 @@ def two_runs() -> tuple[Machine, Machine]:
     second = Machine(small_plan(run="run-2", sites=("b", "c", "d")))
     second.federation, actions = federations.begin(Recorded(second.plan), CLOCKS, first.federation)
     assert told(actions) == [
+        n.AnswersInClear("run-2"),
         n.RunBegan("run-2", ("b", "c", "d")),
         n.Joined("run-2", "b", 1, 3),
         n.Joined("run-2", "c", 2, 3),

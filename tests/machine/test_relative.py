@@ -53,12 +53,15 @@ def test_without_a_site_the_couplings_are_those_of_who_is_left():
 
 
 def test_rounding_that_a_site_stated_for_its_own_number_of_labels_is_scaled_to_everybodys():
-    """A site with 2 labels beside one of 38: the weight is 10 times what it can have known of."""
+    """A site with 2 labels beside one of 38: the weight is 10 times what it can have known of.
+
+    Only Σρ² is known of answers that are summed, so the worst case is that one site has all of it, and grew the most.
+    """
     accepted = {
         "a": replace(acceptance("a", PLAN), rounding=1e-9, n_labelled=2),
         "b": replace(acceptance("b", PLAN), rounding=1e-9, n_labelled=38),
     }
-    assert_allclose(terms_of(PLAN, accepted, ("a", "b")).roundings, [1e-8, 1e-9])
+    assert_allclose(terms_of(PLAN, accepted, ("a", "b")).roundings, [10 * np.sqrt(2) * 1e-9, 0.0])
 
 
 def test_sites_tell_how_many_labels_they_have_where_the_plan_is_relative_and_nowhere_else():
