@@ -52,7 +52,7 @@ docs: setup
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/round_trip.py
+	$(BIN)/python benchmarks/performance.py --write && $(BIN)/python benchmarks/round_trip.py --write && $(BIN)/python tools/performance.py --write
 	$(BIN)/python benchmarks/additive_service.py
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/masking.py

@@ -132,7 +132,7 @@ def coordinator_step(m: int, columns: int, speed: float) -> dict:
 
 
 def plain_certificate(
-    r: float, scale: float, weight: float, bounds: np.ndarray, rho: float, shift: float
+    r: float, scale: float, weight: float, bounds: np.ndarray, rho: float, shift: float, *_more: float
 ) -> Certificate:
     """√gap = μ‖r‖√Σb, what was stated at a common target before: the general formula."""
     noise = ROUNDING * scale

@@ -200,8 +200,9 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert told.get("rounds") or told["closed_form"]
 
 
-def test_the_scaling_page_says_what_the_figures_say():
-    tool = Path(__file__).resolve().parents[2] / "tools" / "scaling.py"
+@pytest.mark.parametrize("page", ["scaling", "performance"])
+def test_a_page_of_figures_says_what_the_figures_say(page):
+    tool = Path(__file__).resolve().parents[2] / "tools" / f"{page}.py"
     found = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0, found.stderr
 
