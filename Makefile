@@ -26,7 +26,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing $$(grep -c '==' requirements-dev.lock) packages into $(VENV)"
 	{ $(BIN)/python $(PIP) --retries 0 --timeout 15 install --quiet $(LOCKED) requirements-installer.lock \
-	  && $(BIN)/uv pip install --python $(BIN)/python $(LOCKED) requirements-dev.lock; } \
+	  && $(BIN)/uv pip install --compile-bytecode --python $(BIN)/python $(LOCKED) requirements-dev.lock; } \
 	|| { echo "uv could not; pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) requirements-dev.lock; }
 	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
