@@ -195,6 +195,14 @@ def test_the_experiments_page_says_what_the_results_say():
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.parametrize("name", ["performance", "scaling"])
+def test_the_pages_of_measurements_say_what_the_figures_say(name):
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / f"{name}.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+
+
 def test_the_benefit_page_and_the_product_say_what_the_study_says():
     found = subprocess.run(
         [sys.executable, ROOT / "tools" / "benefit.py", "--check"], capture_output=True, text=True, timeout=60
