@@ -70,7 +70,7 @@ class Policy(BaseModel):
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
     # What the coordinator may learn of this site's answers: "sums" of at least three pinned sites, or "clear": each one.
-    answers: Answers = "clear"
+    answers: Answers = "sums"
     # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
