@@ -19,6 +19,8 @@ from coreg_core.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
 from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.sources import Query, Source
+from site_agent.data.sqlite_rows import ask
 
 MISSING = ("", "NA")
 PLAIN = Dialect()
@@ -122,8 +124,8 @@ class Table:
         return found
 
 
-def read_table(path: Path, found: Faults | None = None) -> Table:
-    """A CSV or Parquet file as text columns.
+def read_table(path: Source, found: Faults | None = None) -> Table:
+    """A CSV or Parquet file, or the rows of a query, as text columns.
 
     Parameters
     ----------
@@ -139,14 +141,20 @@ def read_table(path: Path, found: Faults | None = None) -> Table:
     here = Faults()
     separator: str | None = None
     try:
-        match path.suffix.lower():
-            case ".csv":
+        match path:
+            case Query():
+                frame = ask(path)
+                lines = np.arange(2, frame.height + 2)
+            case Path() if path.suffix.lower() == ".csv":
                 frame, lines, separator = read_csv(path, here)
-            case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
+            case Path() if path.suffix.lower() in (
+                ".parquet",
+                ".pq",
+            ):  # a name like t[1].parquet is a name, not a pattern
                 frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
                 lines = np.arange(2, frame.height + 2)
-            case suffix:
-                what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet."
+            case Path():
+                what = f"{path.suffix.lower() or 'a file without a suffix'} is neither .csv nor .parquet."
                 raise BadTable(Fault(source, what, kind="file"))
     except FileNotFoundError:
         raise BadTable(Fault(source, "no such file.", kind="file")) from None
