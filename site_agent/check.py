@@ -2,12 +2,14 @@
 
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
+from typing import Any
 
 from coreg_core.errors import CoregError
 from coreg_wire.output import human_bytes
 from coreg_wire.release import release
+from site_agent.data.faults import BadTable
 from site_agent.data.prepare import prepare
 from site_agent.join import host_and_port, inputs_of, who_am_i
 from site_agent.models import check_output
@@ -16,16 +18,25 @@ from site_agent.probe import probe_server
 from site_agent.settings import Settings
 
 
-def check(settings: Settings, note: Callable[[str, bool], None]) -> int:
-    """Every check, in the order in which joining would need them; the exit code of the first failure."""
+def check(settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], None]) -> int:
+    """Every check, in the order in which joining would need them; the exit code of the first failure.
+
+    ``note`` is told a sentence, whether all is well, and fields for a program: the check, and of a table's fault all that
+    `Fault.fields` has.
+    """
     code = 0
 
     def step(title: str, work: Callable[[], str]) -> bool:
         nonlocal code
         try:
-            note(f"{title}: {work()}", True)
+            note(f"{title}: {work()}", True, {"check": title})
+        except BadTable as error:  # everything that is wrong with it, each for itself
+            for fault in error.faults:
+                note(f"{title}: {fault.text}", False, {"check": title, **fault.fields()})
+            code = code or error.exit_code
+            return False
         except CoregError as error:
-            note(f"{title}: {error}", False)
+            note(f"{title}: {error}", False, {"check": title})
             code = code or error.exit_code
             return False
         return True
@@ -34,7 +45,7 @@ def check(settings: Settings, note: Callable[[str, bool], None]) -> int:
         prepared = prepare(inputs_of(settings))
         d = prepared.data
         for text in prepared.notes:
-            note(text, True)
+            note(text, True, {"check": "table"})
         names = ", ".join(prepared.preprocessing.feature_names)
         return (
             f"{len(d.X)} labelled and {len(d.Z)} unlabelled instances, {d.X.shape[1]} features ({names}); "

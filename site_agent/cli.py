@@ -1,6 +1,7 @@
 """coreg-agent: parse, build, run, and name the next step. Everything else is in other rooms."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -135,12 +136,16 @@ def root(
 @app.command("check")
 @with_settings(without=frozenset({"alone", "ledger", "patience"}))
 def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk."""
+    """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
+
+    All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
+    (what was found there, never the cell itself) and do.
+    """
     from site_agent.check import check
 
-    def show(text: str, good: bool) -> None:
+    def show(text: str, good: bool, fields: Mapping[str, Any]) -> None:
         if as_json:
-            print_json({"event": "check", "ok": good, "text": text})
+            print_json({"event": "check", "ok": good, "text": text, **fields})
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
@@ -244,7 +249,7 @@ def predict(
     if interval is not None:
         ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
     write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
-    notes = loaded.preprocessing.notes_on(table)
+    notes = (*table.notes, *loaded.preprocessing.notes_on(table))
     if loaded.target in table.columns:
         could = f"coreg-agent evaluate --model {model} --data {data}"
         notes = (*notes, f"{data} has a column {loaded.target!r}: `{could}` says how far predictions are from it")

@@ -12,7 +12,8 @@ import numpy as np
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement.bootstrap import Compared, paired_bootstrap
-from site_agent.data.tables import SHOWN, Table, read_table
+from site_agent.data.faults import some
+from site_agent.data.tables import Table, read_table
 from site_agent.drawing import draw_errors
 from site_agent.model_file import load_model
 
@@ -64,12 +65,12 @@ def evaluate(models: Sequence[Path], data: Path) -> Evaluated:
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
     y = table.numbers(target)
-    notes = (
-        [] if len(rows) == len(whole) else [f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out"]
-    )
+    notes = [*whole.notes]
+    if len(rows) < len(whole):
+        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     used = {column.name for model in loaded.values() for column in model.preprocessing.columns}
     if odd := [name for name in whole.columns if name not in used and name != target]:
-        notes.append(f"{data}: columns that no model uses: {', '.join(odd[:SHOWN])}")
+        notes.append(f"{data}: columns that no model uses: {some(odd)}")
     for model in loaded.values():
         notes += [text for text in model.preprocessing.notes_on(table) if text not in notes]
     residuals = {name: y - model.predict(table) for name, model in loaded.items()}

@@ -60,10 +60,10 @@ def batch_of(
     )
     known = np.flatnonzero(~lacking)
     part = np.zeros(len(ids))
-    notes: tuple[str, ...] = ()
+    notes = table.notes
     if len(known):
         part[known] = model.part(table.rows(known))
-        notes = model.preprocessing.notes_on(table.rows(known))
+        notes = (*notes, *model.preprocessing.notes_on(table.rows(known)))
     if lacking.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(lacking)[:5])
         notes = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.errors import StorageError
+from site_agent.data.faults import Faults
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.private import PrivateData, row_keys
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
@@ -42,9 +43,10 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
 
     Raises
     ------
-    BadData
-        anything that cannot be used, with file, line and column.
+    BadTable
+        everything that cannot be used, with file, line and column.
     """
+    found = Faults()
     table = load_site_tables(
         inputs.data,
         inputs.target,
@@ -52,8 +54,11 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         unlabelled=inputs.unlabelled,
         drop=inputs.drop,
         labels=inputs.labels,
+        found=found,
     )
-    preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
+    with found.caught():
+        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
+    found.raise_any()
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
         y=table.y,

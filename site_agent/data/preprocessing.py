@@ -16,7 +16,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, UsageError
+from coreg_core.errors import UsageError
+from site_agent.data.faults import BadTable, Fault, Faults
 from site_agent.data.shared_set import SiteTable
 from site_agent.data.tables import Table
 
@@ -65,8 +66,8 @@ class Preprocessing:
 
         Raises
         ------
-        BadData
-            a numeric column with a cell that is no number, too many levels, a column without any value.
+        BadTable
+            every numeric column with a cell that is no number, every one of too many levels or without any value.
         UsageError
             ``categorical`` names a column that is not there.
         """
@@ -84,26 +85,33 @@ class Preprocessing:
                 f"--categorical {', '.join(unknown)}: no such feature column; there are {', '.join(labelled.columns)}."
             )
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
-        columns = tuple(_fit_column(name, tables, name in categorical, scale) for name in labelled.columns)
+        found, columns = Faults(), list[Column]()
+        for name in labelled.columns:
+            with found.caught():
+                having = [t for t in tables if name in t.columns]  # that a table lacks one has been said
+                columns.append(_fit_column(name, having, name in categorical, scale))
+        found.raise_any()
         constant = [c.name for c in columns if c.kind != "text" and _constant(labelled, c)]
         notes = (f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}",) if constant else ()
-        return cls(columns, notes)
+        return cls(tuple(columns), notes)
 
     def transform(self, table: Table) -> Arr:
         """The matrix (n, d), C-contiguous float64.
 
         Raises
         ------
-        BadData
-            a column that is not there, by name; a cell that is no number, by file, line and column.
+        BadTable
+            every column that is not there, by name; every cell that is no number, by file, line and column.
         """
         table.require([c.name for c in self.columns], "a feature of this model")
         X = np.empty((len(table), len(self.feature_names)))
-        at = 0
+        at, found = 0, Faults()
         for column in self.columns:
-            block = _encode(column, table)
-            X[:, at : at + block.shape[1]] = block
-            at += block.shape[1]
+            with found.caught():
+                block = _encode(column, table)
+                X[:, at : at + block.shape[1]] = block
+                at += block.shape[1]
+        found.raise_any()
         return X
 
     def notes_on(self, table: Table) -> tuple[str, ...]:
@@ -111,7 +119,7 @@ class Preprocessing:
 
         Raises
         ------
-        BadData
+        BadTable
             a column that is not there, by name.
         """
         table.require([c.name for c in self.columns], "a feature of this model")
@@ -150,10 +158,8 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     kind: Kind = "text" if categorical else _kind(name, tables)
     labelled = tables[0]
     if labelled.frame[name].null_count() == len(labelled):
-        raise BadData(
-            f"{labelled.source}, column {name!r}: no labelled row has a value, so nothing can be learnt from it. "
-            f"Leave it out with --drop {name}."
-        )
+        what = "no labelled row has a value, so nothing can be learnt from it."
+        raise BadTable(Fault(labelled.source, what, f"Leave it out with --drop {name}.", "missing", name))
     missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
     indicator = bool(missing.any())
     own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
@@ -165,13 +171,17 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     }
     if kind == "text":
         return Column(name, kind, levels=_levels(name, tables), **shared)
-    values, *_ = [_numbers(t, name, kind) for t in tables]  # every table's cells are checked, not the labelled alone
+    found, read = Faults(), list[Arr]()
+    for table in tables:  # every table's cells are checked, not the labelled alone
+        with found.caught():
+            read.append(_numbers(table, name, kind))
+    found.raise_any()
+    values = read[0]
     largest = int(np.nanargmax(np.abs(values)))
     if abs(values[largest]) > LARGEST:
-        raise BadData(
-            f"{labelled.source}, line {labelled.lines[largest]}, column {name!r}: {labelled.frame[name][largest]!r} is "
-            f"beyond ±{LARGEST:g}, so its square overflows. Mend the cell, or write the column in another unit."
-        )
+        what = f"{labelled.frame[name][largest]!r} is beyond ±{LARGEST:g}, so its square overflows."
+        todo, line = "Mend the cell, or write the column in another unit.", int(labelled.lines[largest])
+        raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
     if (one := float(values[largest])) == np.nanmin(values) == np.nanmax(values):
         # The mean of 0.1, 0.1 and 0.1 is not 0.1: taken as it is, a constant column is zeros to the last bit.
         return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
@@ -190,8 +200,9 @@ def _kind(name: str, tables: list[Table]) -> Kind:
     """Numeric if any cell is a number: one typo must not turn a column into one-hot (its cell is then an error)."""
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls()
     if len(values) == 0:
-        raise BadData(f"{tables[0].source}, column {name!r}: no row has a value. Leave it out with --drop {name}.")
-    if values.cast(pl.Float64, strict=False).is_not_null().any():
+        todo = f"Leave it out with --drop {name}."
+        raise BadTable(Fault(tables[0].source, "no row has a value.", todo, "missing", name))
+    if any(t.is_numeric(name) for t in tables):
         return "numeric"
     return "boolean" if set(values.str.to_lowercase().unique().to_list()) <= TRUE | FALSE else "text"
 
@@ -199,10 +210,9 @@ def _kind(name: str, tables: list[Table]) -> Kind:
 def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
     if len(values) > MOST_LEVELS:
-        raise BadData(
-            f"{tables[0].source}, column {name!r}: {len(values)} different texts; at most {MOST_LEVELS} are one-hot "
-            f"encoded. Group them, or leave the column out with --drop {name}."
-        )
+        what = f"{len(values)} different texts; at most {MOST_LEVELS} are one-hot encoded."
+        todo = f"Group them, or leave the column out with --drop {name}."
+        raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     encoder = OneHotEncoder(sparse_output=False).fit(values.to_numpy().reshape(-1, 1)) if len(values) else None
     return () if encoder is None else tuple(str(level) for level in encoder.categories_[0])
 
@@ -243,10 +253,11 @@ def _numbers(table: Table, name: str, kind: Kind) -> Arr:
     text = table.frame[name].str.to_lowercase()
     bad = ~text.is_in(list(TRUE | FALSE)) & text.is_not_null()
     if bad.any():
-        row = int(bad.arg_true()[0])
-        raise BadData(
-            f"{table.source}, line {table.lines[row]}, column {name!r}: {table.frame[name][row]!r} is neither true nor "
-            "false (nor yes nor no), as the column was when the model was made."
+        rows = bad.arg_true().to_list()
+        what = f"{table.frame[name][rows[0]]!r} is neither true nor false (nor yes nor no)"
+        lines = tuple(int(table.lines[row]) for row in rows)
+        raise BadTable(
+            Fault(table.source, f"{what}, as the column was when the model was made.", "", "text", name, lines)
         )
     values = text.is_in(list(TRUE)).cast(pl.Float64)
     return np.where(text.is_null().to_numpy(), math.nan, values.fill_null(0.0).to_numpy())

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coreg_core.arrays import Arr, Ints
-from coreg_core.errors import BadData
-from site_agent.data.tables import SHOWN, Table, read_table
+from site_agent.data.faults import BadTable, Fault, Faults, some
+from site_agent.data.tables import Table, read_table
 
 
 @dataclass(frozen=True)
@@ -46,63 +47,70 @@ def load_site_tables(
     unlabelled: Path | None = None,
     drop: Sequence[str] = (),
     labels: bool = True,
+    found: Faults | None = None,
 ) -> SiteTable:
     """A site's labelled and unlabelled rows; without ``labels`` every row is shared, and the target may be no column.
 
     Rows of ``data`` with an empty target are the shared unlabelled set, unless ``unlabelled`` names a file; such
     rows are then left out, with a note.
 
+    Parameters
+    ----------
+    found
+        where faults go; what is returned then serves to look for more of them, and for nothing else. Without it they are raised.
+
     Raises
     ------
-    BadData
+    BadTable
         see `read_table`; a column that is missing, a target that is no number, an id that is missing or stands
-        twice among the unlabelled rows, or no row of either kind.
+        twice among the unlabelled rows, or no row of either kind: all of these at once.
     """
-    table = read_table(data)
-    if labels:
-        table.require([target], "the target")
-    table.require([id_column], "the id column")
-    table.require(list(drop), "to be dropped")
+    own = Faults()
+    table = read_table(data, own)
+    for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
+        with own.caught():
+            table.require(list(names), what)
     if target == id_column:
-        raise BadData(f"{data}: {target!r} is named as target and as id column.")
-    y = table.numbers(target) if target in table.columns else np.full(len(table), np.nan)
-    features = [name for name in table.columns if name not in {target, id_column, *drop}]
+        own.add(Fault(table.source, f"{target!r} is named as target and as id column.", kind="column", about=target))
+    y, unread = _labels(table, target, own)
+    # Of a misspelt name the column that was meant is no feature either: one slip is told once.
+    meant = {name if name in table.columns else table.like(name) for name in (target, id_column, *drop)}
+    features = [name for name in table.columns if name not in meant]
     if not features:
-        raise BadData(f"{data}: no feature column is left beside {target!r} and {id_column!r}.")
-    labelled, empty = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
-    notes: list[str] = []
-    if labels and len(labelled) == 0:
-        raise BadData(
-            f"{data}: no row has a value in {target!r}; a site needs labelled rows of its own. Under the additive objective it "
-            "may take part without any: --no-labels says so."
-        )
-    if not labels and len(labelled):
-        raise BadData(f"{data}: {len(labelled)} rows have a value in {target!r}, and --no-labels says that none has.")
-    if unlabelled is None:
-        shared = table.rows(empty)
-        if len(shared) == 0:
-            raise BadData(
-                f"{data}: no row has an empty {target!r}, so there are no shared unlabelled instances. "
-                "Add them with an empty target, or name their table with --unlabelled."
-            )
-    else:
-        shared = read_table(unlabelled)
-        shared.require([id_column], "the id column")
-        shared.require(features, f"features of {data}")
+        own.add(Fault(table.source, f"no feature column is left beside {target!r} and {id_column!r}."))
+    labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
+    if not len(own) or target in table.columns:  # without a target there is nothing to part by
+        own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None))
+    notes = [*table.notes]
+    shared = table.rows(empty)
+    if unlabelled is not None:
+        with own.caught():
+            shared = read_table(unlabelled, own)
+            notes += shared.notes
+            shared.require([id_column], "the id column")
+            shared.require(features, f"features of {data}")
+            if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
+                notes.append(f"{shared.source}: columns that {data} does not have are not used: {some(extra)}")
         if len(empty):
             notes.append(
                 f"{data}: {len(empty)} rows without a target are left out, since --unlabelled names the shared set"
             )
-        if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
-            notes.append(f"{unlabelled}: columns that {data} does not have are not used: {', '.join(extra[:SHOWN])}")
-    own_ids = tuple(table.rows(labelled).ids(id_column))
-    ids = _checked_ids(shared, id_column)
+    own_ids: tuple[str, ...] = ()
+    ids: list[str] = [""] * len(shared)
+    with own.caught():
+        if id_column in table.columns and id_column in shared.columns:
+            own_ids = tuple(table.rows(labelled).ids(id_column))
+            ids = _checked_ids(shared, id_column)
+    if found is None:
+        own.raise_any()
+    else:
+        found.add(*own)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
     shared_ids = tuple(ids[i] for i in order)
     return SiteTable(
         labelled=table.rows(labelled).select(features),
         y=np.ascontiguousarray(y[labelled]),
-        unlabelled=shared.rows(order).select(features),
+        unlabelled=shared.rows(order).select([name for name in features if name in shared.columns]),
         unlabelled_ids=shared_ids,
         notes=tuple(notes),
         positions=_positions(own_ids, shared_ids),
@@ -110,12 +118,54 @@ def load_site_tables(
     )
 
 
+def _labels(table: Table, target: str, found: Faults) -> tuple[Arr, NDArray[np.bool_]]:
+    """The label column, NaN where it is empty, and which rows have a label that cannot be read."""
+    nothing = np.full(len(table), np.nan)
+    if target not in table.columns:
+        return nothing, np.zeros(len(table), dtype=np.bool_)
+    try:
+        y = table.numbers(target)
+    except BadTable as error:
+        found.add(*error.faults)
+        return nothing, table.frame[target].is_not_null().to_numpy()
+    return y, np.zeros(len(table), dtype=np.bool_)
+
+
+def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> list[Fault]:
+    """No labelled row where there has to be one, one where there must be none, no shared row."""
+    found = []
+    if labels and labelled == 0:
+        found.append(
+            Fault(
+                table.source,
+                f"no row has a value in {target!r}; a site needs labelled rows of its own.",
+                "Under the additive objective it may take part without any: --no-labels says so.",
+                kind="missing",
+                about=target,
+            )
+        )
+    if not labels and labelled:
+        what = f"{labelled} rows have a value in {target!r}, and --no-labels says that none has."
+        found.append(Fault(table.source, what, kind="column", about=target))
+    if here and empty == 0:
+        found.append(
+            Fault(
+                table.source,
+                f"no row has an empty {target!r}, so there are no shared unlabelled instances.",
+                "Add them with an empty target, or name their table with --unlabelled.",
+                kind="missing",
+                about=target,
+            )
+        )
+    return found
+
+
 def load_batch(path: Path, id_column: str) -> tuple[Table, tuple[str, ...]]:
     """A table of instances to be scored together, and their ids, both in the order that every site has them in.
 
     Raises
     ------
-    BadData
+    BadTable
         see `read_table`; an id that is missing, or stands twice.
     """
     table = read_table(path)
@@ -133,19 +183,29 @@ def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
 
 
 def _checked_ids(table: Table, column: str) -> list[str]:
-    ids = table.ids(column)
-    if empty := [str(table.lines[i]) for i, text in enumerate(ids) if not text]:
-        raise BadData(
-            f"{table.source}, line {', '.join(empty[:SHOWN])}: a shared instance without an id in {column!r}."
-        )
-    first: dict[str, int] = {}
+    """The ids of the shared instances.
+
+    Raises
+    ------
+    BadTable
+        every row without one, and every id that stands twice.
+    """
+    ids, found = table.ids(column), Faults()
+    if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
+        what = f"a shared instance without an id in {column!r}."
+        found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
+    where: dict[str, list[int]] = {}
     for i, text in enumerate(ids):
-        if text in first:
-            raise BadData(
-                f"{table.source}, lines {table.lines[first[text]]} and {table.lines[i]}: the id {text!r} stands twice "
-                "among the shared instances. Each is shared once."
+        if text:
+            where.setdefault(text, []).append(int(table.lines[i]))
+    for text, lines in where.items():
+        if len(lines) > 1:
+            often = "twice" if len(lines) == 2 else f"{len(lines)} times"
+            what = f"the id {text!r} stands {often} among the shared instances."
+            found.add(
+                Fault(table.source, what, "Each is shared once.", kind="duplicate", lines=tuple(lines), about=column)
             )
-        first[text] = i
+    found.raise_any()
     return ids
 
 

@@ -1,37 +1,37 @@
 """Files to columns of text: CSV and Parquet through polars, every cell read as text first.
 
 Knows files and polars; nothing of encoding, kernels or rounds. A cell is stripped; an empty one and NA are missing (null).
-Errors name file, line (as an editor counts them: the header is line 1), column and value.
+Faults name file, line (as an editor counts them: the header is line 1), column and value, and all of them are told.
 """
 
-import csv
-import io
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
 from coreg_core.arrays import Arr, Ints
-from coreg_core.errors import BadData
+from site_agent.data.csv_text import check_names, read_csv
+from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
+from site_agent.data.faults import BadTable, Fault, Faults
 
 MISSING = ("", "NA")
-SHOWN = 5  # lines or names in one message
+PLAIN = Dialect()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text columns (null: missing), the file they came from, and the line of each row in it."""
+    """Text columns (null: missing), the file they came from, the line of each row in it, and how its numbers are written."""
 
     frame: pl.DataFrame
     source: str
     lines: Ints
+    dialect: Dialect = PLAIN
 
     @property
     def columns(self) -> list[str]:
@@ -46,158 +46,128 @@ class Table:
 
         Raises
         ------
-        BadData
+        BadTable
             names the missing ones, those that look like them, and those that there are.
         """
         missing = [name for name in names if name not in self.frame.columns]
         if not missing:
             return
+        hints = ", ".join(f"{found!r} for {name!r}?" for name in missing if (found := self.like(name)) is not None)
+        raise BadTable(
+            Fault(
+                self.source,
+                f"no column {', '.join(map(repr, missing))} ({what})." + (f" Did you mean {hints}" if hints else ""),
+                f"The columns are {', '.join(map(repr, self.frame.columns[:50]))}.",
+                kind="missing column",
+                about=", ".join(missing),
+            )
+        )
+
+    def like(self, name: str) -> str | None:
+        """The column that somebody may have meant who wrote ``name``."""
         # Upper and lower case apart is the commonest slip, and difflib sees two other letters in it.
         folded = {column.casefold(): column for column in reversed(self.frame.columns)}
-        close = {
-            name: [folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)] for name in missing
-        }
-        hints = ", ".join(f"{found[0]!r} for {name!r}?" for name, found in close.items() if found)
-        raise BadData(
-            f"{self.source}: no column {', '.join(map(repr, missing))} ({what})."
-            + (f" Did you mean {hints}" if hints else "")
-            + f" The columns are {', '.join(map(repr, self.frame.columns[:50]))}."
-        )
+        return next((folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How it was read, where that is not as every CSV file is."""
+        return () if self.dialect.said is None else (f"{self.source}: {self.dialect.said}",)
 
     def select(self, names: Sequence[str]) -> "Table":
         """Some columns."""
-        return Table(self.frame.select(names), self.source, self.lines)
+        return replace(self, frame=self.frame.select(names))
 
     def rows(self, keep: Ints) -> "Table":
         """Some rows, by index, in that order."""
-        return Table(self.frame[keep], self.source, self.lines[keep])
+        return replace(self, frame=self.frame[keep], lines=self.lines[keep])
 
     def ids(self, column: str) -> list[str]:
         """An id column as normalised text; missing ones are empty."""
         self.require([column], "the id column")
         return [unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list()]
 
+    def is_numeric(self, column: str) -> bool:
+        """Whether any cell is a number; or half of them look like it, and then they are not taken for texts in silence."""
+        cells = self.frame[column].drop_nulls()
+        return bool(numbers(cells, self.dialect).is_not_null().any()) or looks_numeric(cells)
+
     def numbers(self, column: str) -> Arr:
         """A column as float64, NaN where missing.
 
         Raises
         ------
-        BadData
-            the first cell that is no finite number, with its line.
+        BadTable
+            every cell that is no finite number, with its line.
         """
         text = self.frame[column]
-        values = text.cast(pl.Float64, strict=False)
+        values = numbers(text, self.dialect)
         bad = (values.is_null() | ~values.is_finite()) & text.is_not_null()
         if bad.any():
-            row = int(bad.arg_true()[0])
-            raise BadData(
-                f"{self.source}, line {self.lines[row]}, column {column!r}: {text[row]!r} is not a finite number. "
-                "Mend the cell (missing is an empty cell or NA), or list the column as categorical."
-            )
+            raise BadTable(*self._no_numbers(column, bad.arg_true().to_numpy()))
         return values.fill_null(math.nan).to_numpy().astype(np.float64, copy=False)
 
+    def _no_numbers(self, column: str, bad: Ints) -> list[Fault]:
+        """One fault for each kind of cell among them."""
+        cells = self.frame[column].gather(bad).to_list()
+        kinds = [kind_of(cell, self.dialect) for cell in cells]
+        found = []
+        for kind in dict.fromkeys(kinds):
+            lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
+            are = "is not a finite number" if len(lines) == 1 else "and the like are not finite numbers"
+            what = f"{cells[kinds.index(kind)]!r} {are}"
+            if kind.startswith("decimal") and self.dialect.why:
+                what += f": {self.dialect.why}"
+            found.append(Fault(self.source, f"{what}.", advice(kind, column, self.dialect), kind, column, tuple(lines)))
+        return found
 
-def read_table(path: Path) -> Table:
+
+def read_table(path: Path, found: Faults | None = None) -> Table:
     """A CSV or Parquet file as text columns.
+
+    Parameters
+    ----------
+    found
+        where faults go that leave the rest of the table readable; without it they end the reading.
 
     Raises
     ------
-    BadData
+    BadTable
         missing, unreadable, neither CSV nor Parquet, without rows, with a column named twice or not at all.
     """
     source = str(path)
+    here = Faults()
+    separator: str | None = None
     try:
         match path.suffix.lower():
             case ".csv":
-                frame, lines = _read_csv(path)
+                frame, lines, separator = read_csv(path, here)
             case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
                 frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
                 lines = np.arange(2, frame.height + 2)
             case suffix:
-                raise BadData(f"{source}: {suffix or 'a file without a suffix'} is neither .csv nor .parquet.")
+                what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet."
+                raise BadTable(Fault(source, what, kind="file"))
     except FileNotFoundError:
-        raise BadData(f"{source}: no such file.") from None
+        raise BadTable(Fault(source, "no such file.", kind="file")) from None
     except (PolarsError, OSError, UnicodeDecodeError) as error:
-        raise BadData(f"{source}: cannot be read as a table: {str(error).splitlines()[0]}") from None
+        what = f"cannot be read as a table: {str(error).splitlines()[0]}"
+        raise BadTable(Fault(source, what, kind="file")) from None
     if frame.height == 0:
-        raise BadData(f"{source}: no rows below the header.")
+        here.add(Fault(source, "no rows below the header."))
+        here.raise_any()
+    if found is None:
+        here.raise_any()
+    else:
+        found.add(*here)
     text = pl.all().str.strip_chars()
     frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
-    return Table(frame, source, lines)
-
-
-def _read_csv(path: Path) -> tuple[pl.DataFrame, Ints]:
-    """The cells below the header, and the line on which each row begins."""
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")  # the mark that Excel writes is no part of the first name
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise BadData(f"{path}, line {line}: not UTF-8 text. Save the table as UTF-8.") from None
-    if "\0" in text:
-        raise BadData(
-            f"{path}, line {text[: text.index(chr(0))].count(chr(10)) + 1}: a NUL byte; this is not a CSV file."
-        )
-    if not text.strip():
-        raise BadData(f"{path}: empty.")
-    body = text.lstrip()  # polars takes the number of columns from the first line, be it blank
-    begins, blank = _outline(body, text[: len(text) - len(body)].count("\n"), path)
-    broken = "A quote inside a cell is doubled and its cell quoted; lines end in LF or CRLF."
-    try:
-        frame = pl.read_csv(
-            body.encode(), has_header=False, infer_schema=False, raise_if_empty=False, truncate_ragged_lines=False
-        )
-    except PolarsError as error:
-        raise BadData(f"{path}: not a CSV table ({str(error).splitlines()[0]}). {broken}") from None
-    if frame.height != len(begins):  # then rows and their lines would not belong together
-        raise BadData(f"{path}: not a CSV table ({frame.height} or {len(begins)} rows, as one reads it). {broken}")
-    names = [(name or "").strip() for name in frame.row(0)]
-    _check_names(names, str(path))
-    keep = np.flatnonzero(~blank)[1:]
-    return frame[keep].rename(dict(zip(frame.columns, names, strict=True))), begins[keep]
-
-
-def _outline(text: str, above: int, path: Path) -> tuple[Ints, NDArray[np.bool_]]:
-    """The line on which each row begins, counted as an editor would, and which rows are blank lines.
-
-    polars counts no lines, pads short rows and reads a blank line as a row without values, so the standard reader goes
-    over the text too. A blank line is no row; in a table of one column it is a missing cell, unless it is at the end.
-    """
-    begins: list[int] = []
-    blank: list[bool] = []
-    width, line = 0, above + 1
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for row in reader:
-            # The header is none, be its only name empty; and spaces are a cell where there is one column.
-            empty = width > 0 and (not row or (len(row) == 1 and width > 1 and not row[0].strip()))
-            width = width or len(row)
-            if len(row) != width and not empty:
-                raise BadData(
-                    f"{path}, line {line}: {len(row)} cells, the header has {width}. "
-                    "Quote a cell that holds a comma, or add what is missing."
-                )
-            begins.append(line)
-            blank.append(empty)
-            line = above + reader.line_num + 1
-    except csv.Error as error:
-        raise BadData(
-            f"{path}, line {line}: not a CSV row ({error}). Look there for a quote that is never closed or not doubled."
-        ) from None
-    last = len(blank) - next(i for i, empty in enumerate(reversed(blank)) if not empty)
-    return np.array(begins), np.array([e and (width > 1 or i >= last) for i, e in enumerate(blank)])
-
-
-def _check_names(names: list[str], source: str) -> None:
-    if empty := [str(i + 1) for i, name in enumerate(names) if not name]:
-        raise BadData(f"{source}: column {', '.join(empty[:SHOWN])} has no name in the header.")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise BadData(f"{source}: column {', '.join(map(repr, twice[:SHOWN]))} stands there twice; rename one.")
+    return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
 
 
 def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    _check_names([name.strip() for name in frame.columns], source)
-    columns = []
+    check_names([name.strip() for name in frame.columns], source)
+    columns, found = [], Faults()
     for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
         if series.dtype.is_float():
             # repr: the shortest text that reads back to the same number; 1.0 is 1, as the same id stands in a CSV file.
@@ -207,10 +177,16 @@ def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
             ]
             columns.append(pl.Series(series.name, values, dtype=pl.String))
         elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object, pl.Duration):
-            raise BadData(
-                f"{source}, column {series.name!r}: holds {series.dtype}, which is no number and no text. "
-                "Write the file again without it, or with numbers or text in its place."
+            found.add(
+                Fault(
+                    source,
+                    f"holds {series.dtype}, which is no number and no text.",
+                    "Write the file again without it, or with numbers or text in its place.",
+                    str(series.dtype.base_type()),
+                    series.name,
+                )
             )
         else:
             columns.append(series.cast(pl.String))
+    found.raise_any()
     return pl.DataFrame(columns)
