@@ -8,7 +8,19 @@ import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
 from coordinator.commands import keeping, standing
-from coordinator.commands.options import JsonOption, StoreOption, existing, open_queue
+from coordinator.commands.options import (
+    FederationArgument,
+    IdentityOption,
+    InsecureOption,
+    JsonOption,
+    ListenOption,
+    OtherIdentityOption,
+    OtherStoreOption,
+    PortFileOption,
+    StoreOption,
+    existing,
+    open_queue,
+)
 from coreg_wire import command_line, output
 
 if TYPE_CHECKING:
@@ -66,9 +78,7 @@ def init(
 @app.command()
 def sign(
     request: Annotated[Path, typer.Argument(help="The site's request, site.csr.")],
-    identity: Annotated[
-        Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")
-    ] = Path(),
+    identity: IdentityOption = Path(),
     name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Where the answer goes [NAME.pem].")] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="How long it is valid.")] = 365,
@@ -84,24 +94,17 @@ def sign(
 
 @app.command()
 def run(
-    federation: Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")],
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
-    ] = None,
-    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
-    ] = None,
+    federation: FederationArgument,
+    listen: ListenOption = None,
+    store: OtherStoreOption = None,
+    identity: OtherIdentityOption = None,
     new: Annotated[bool, typer.Option("--new", help="Abandon an unfinished run and start a new one.")] = False,
     deliver: Annotated[
         str | None,
         typer.Option("--deliver", help="No new run: let the sites of this finished run fetch their models once more."),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
-    ] = False,
-    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    insecure: InsecureOption = False,
+    port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a run and report its convergence live; takes an unfinished run of the same plan up where it was.
@@ -119,23 +122,16 @@ def run(
 
 @app.command()
 def score(
-    federation: Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")],
+    federation: FederationArgument,
     of_run: Annotated[
         str | None,
         typer.Option("--run", help="Whose models score, or the beginning of its name [the latest with models]."),
     ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
-    ] = None,
-    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
-    ] = False,
-    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    listen: ListenOption = None,
+    store: OtherStoreOption = None,
+    identity: OtherIdentityOption = None,
+    insecure: InsecureOption = False,
+    port_file: PortFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve one scoring together: each site's part of every instance of a table that all list, summed, and the sum back.

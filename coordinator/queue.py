@@ -116,13 +116,13 @@ class Queue:
             ).fetchall()
             return {row["run"]: row["reason"] for row in rows}
 
-    def cancelled_in_the_queue(self) -> list[tuple[Plan, str, str]]:
-        """The runs that were cancelled before they began: plan, when they were submitted, why they were cancelled."""
+    def cancelled_in_the_queue(self) -> list[tuple[Plan, str]]:
+        """The runs that were cancelled before they began, and why."""
         with self._reading():
             rows = self._db.execute(
-                "select plan, submitted, reason from queue join cancellations using (run) where begun is null order by number"
+                "select plan, reason from queue join cancellations using (run) where begun is null order by number"
             ).fetchall()
-            return [(plan_from_dict(unseal_json(row["plan"])), row["submitted"], row["reason"]) for row in rows]
+            return [(plan_from_dict(unseal_json(row["plan"])), row["reason"]) for row in rows]
 
     # --- who is there ---------------------------------------------------------------------------------------------
 

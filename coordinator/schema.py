@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from coordinator.marks import check_mark, read_mark, write_mark
 from coreg_core.errors import StorageError
+from coreg_wire.files import is_locked
 
 SCHEMA_VERSION = 3
 FORMAT = 2  # of a run's records; those of release 0.1 are format 1, and can be read but not taken up
@@ -208,7 +209,7 @@ def exclusive(path: Path) -> Iterator[None]:
     StorageError
         another coordinator holds it; the message says which.
     """
-    lock = path.with_name(path.name + ".lock")
+    lock = _lock_of(path)
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -228,17 +229,11 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def is_held(path: Path) -> bool:
     """Whether a coordinator holds the store now."""
-    try:
-        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_locked(_lock_of(path))
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def _holder(text: str) -> str:

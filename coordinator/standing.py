@@ -218,8 +218,8 @@ class _Keeper:
             self._transport.check_again()
         for run, reason in (await asyncio.to_thread(self._queue.cancelled)).items():
             await self._cancel(run, reason)
-        for plan, at, reason in await asyncio.to_thread(self._queue.cancelled_in_the_queue):
-            await asyncio.to_thread(self._close_queued, plan, at, reason)
+        for plan, reason in await asyncio.to_thread(self._queue.cancelled_in_the_queue):
+            await asyncio.to_thread(self._close_queued, plan, reason)
         if not self._draining:
             await self._begin_what_may()
         self._remind()
@@ -234,7 +234,7 @@ class _Keeper:
         self._left = [plan for plan in self._left if plan.run != run]
         await asyncio.to_thread(self._books.abandon, run, utc_now(), Outcome.CANCELLED, reason)
 
-    def _close_queued(self, plan: Plan, _submitted: str, reason: str) -> None:
+    def _close_queued(self, plan: Plan, reason: str) -> None:
         """It never began; `runs` shows it all the same."""
         self._queue.begin(plan, utc_now())
         self._books.abandon(plan.run, utc_now(), Outcome.CANCELLED, reason)

@@ -115,7 +115,7 @@ class Privacy:
     follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
     """
 
-    answers: Answers = "clear"
+    answers: Answers = "sums"
     membership_changes: bool = False
     bound: BoundRule = "tight"
 

@@ -94,6 +94,8 @@ class Terms:
         whether sums over other sets of sites may follow, where the plans said so.
     factor_memory
         GiB of factors that a path of couplings may keep in the exact form.
+    label_share_max
+        how much of a sum at one instance may be one label of this site (jobs/exposure.py).
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -106,6 +108,7 @@ class Terms:
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
+    label_share_max: float = 1.0
 
 
 class Site:
@@ -181,11 +184,11 @@ class Site:
         offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                memory = self._terms.factor_memory
-                return training.begin(plan, terms, data, pin_threads, remembered, most, memory, offer)
+                rules = (self._terms.factor_memory, offer, self._terms.label_share_max)
+                return training.begin(plan, terms, data, pin_threads, remembered, most, *rules)
             case Additive() as terms, PrivateData() as data:
-                rules = (self._terms.residuals, self._terms.tells_forecast, offer)
-                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
+                told = (self._terms.residuals, self._terms.tells_forecast, offer)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *told)
             case Scoring() as terms, Batch() as batch:
                 return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most, offer)
             case Scoring(), _:

@@ -40,6 +40,7 @@ from coreg_core.messages import (
 )
 from coreg_core.plan import Additive, Plan
 from coreg_core.rounds.columns import Column
+from coreg_wire.files import is_locked
 from site_agent import disclosures
 from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered, Verified
@@ -138,17 +139,7 @@ class Ledger:
 
 def is_written(path: Path) -> bool:
     """Whether an agent of this site is running: it holds its ledger."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_locked(path)
 
 
 def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:

@@ -114,10 +114,11 @@ def allowed(schema: dict[str, Any]) -> str:
         case "string":
             return "path" if schema.get("format") == "path" else "text"
         case kind:
-            if schema.get("maximum", UNLIMITED) < UNLIMITED:
+            if schema.get("maximum", UNLIMITED) < UNLIMITED and "minimum" in schema:
                 return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
-            limits = {"exclusiveMinimum": ">", "minimum": "≥"}
-            return " ".join([kind, *(f"{sign} {schema[key]:g}" for key, sign in limits.items() if key in schema)])
+            limits = {"exclusiveMinimum": ">", "minimum": "≥", "maximum": "≤"}
+            said = [f"{sign} {schema[k]:g}" for k, sign in limits.items() if schema.get(k, UNLIMITED) < UNLIMITED]
+            return " ".join([kind, *said])
 
 
 def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -> list[str]:

@@ -6,10 +6,10 @@
 Nothing is measured here: a number in the page stands in the JSON file, or is computed below from such numbers.
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
+
+from pages import count, write_or_check  # beside this file
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES, TEXT = ROOT / "docs" / "performance.json", ROOT / "tools" / "performance.md"
@@ -23,10 +23,6 @@ def table(headings: str, rows: list[list[str]]) -> str:
 
 def ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
-
-
-def count(value: int) -> str:
-    return f"{value:,}".replace(",", " ")
 
 
 def beside(row: dict) -> list[str]:
@@ -83,17 +79,5 @@ def page() -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true")
-    action.add_argument("--check", action="store_true")
-    if parser.parse_args().check:
-        if PAGE.read_text(encoding="utf-8") != page():
-            sys.exit("docs/performance.md is stale: python tools/performance.py --write")
-    else:
-        PAGE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(__doc__, page, PAGE)

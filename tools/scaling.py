@@ -6,10 +6,10 @@
 Nothing is measured here: a number in the page stands in the JSON file, or is computed below from such numbers.
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
+
+from pages import count, write_or_check  # beside this file
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES, TEXT, PAGE = ROOT / "docs" / "scaling.json", ROOT / "tools" / "scaling.md", ROOT / "docs" / "scaling.md"
@@ -22,10 +22,6 @@ def table(headings: str, rows: list[str]) -> str:
 
 def seconds(value: float) -> str:
     return f"{value:.4f}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:.0f}"
-
-
-def count(value: int) -> str:
-    return f"{value:,}".replace(",", " ")
 
 
 class Figures:
@@ -134,17 +130,5 @@ def page() -> str:
     return text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true")
-    action.add_argument("--check", action="store_true")
-    if parser.parse_args().check:
-        if PAGE.read_text(encoding="utf-8") != page():
-            sys.exit("docs/scaling.md is stale: python tools/scaling.py --write")
-    else:
-        PAGE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(__doc__, page, PAGE)

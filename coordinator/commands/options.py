@@ -16,6 +16,19 @@ StoreOption = Annotated[
 ]
 FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")]
 IdentityOption = Annotated[Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")]
+# Of the commands that serve: instead of what federation.toml has.
+ListenOption = Annotated[
+    str | None,
+    typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
+]
+OtherStoreOption = Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")]
+OtherIdentityOption = Annotated[
+    Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
+]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
+]
+PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")]
 
 
 def existing(store: Path) -> Path:

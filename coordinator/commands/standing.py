@@ -13,7 +13,12 @@ import typer
 from coordinator.commands.options import (
     FederationArgument,
     IdentityOption,
+    InsecureOption,
     JsonOption,
+    ListenOption,
+    OtherIdentityOption,
+    OtherStoreOption,
+    PortFileOption,
     StoreOption,
     existing,
     open_queue,
@@ -32,18 +37,11 @@ TokenOption = Annotated[
 
 def serve(
     federation: FederationArgument,
-    listen: Annotated[
-        str | None,
-        typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
-    ] = None,
-    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
-    ] = False,
-    port_file: Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")] = None,
+    listen: ListenOption = None,
+    store: OtherStoreOption = None,
+    identity: OtherIdentityOption = None,
+    insecure: InsecureOption = False,
+    port_file: PortFileOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Also a line for each answered question.")] = False,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
@@ -110,7 +108,7 @@ def submit(
     federation: Annotated[
         Path, typer.Option("--federation", envvar="COREG_FEDERATION", help="Whose study it is [federation.toml].")
     ] = Path("federation.toml"),
-    store: Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")] = None,
+    store: OtherStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put a run of a study into the queue of a coordinator that serves, or will."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
+from coordinator.jobs.honesty import SOME_SITE, part_fault, smoothed_fault
 from coordinator.jobs.summing import Answer as Said
 from coordinator.jobs.summing import clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
@@ -23,6 +24,7 @@ from coreg_core.additive.questions import answer_bounds, answer_shape
 from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training, TrainingState
 from coreg_core.arrays import Arr
+from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.sums import Layout
 from coreg_core.messages import Ask, Inquiry, Share, Vector
@@ -157,16 +159,37 @@ class AdditiveComputation:
             return f"NaN or infinity in its answer to question {ask.question}. Check its features."
         return clear_fault(answer, ask.exponents, self.training.n_sites)
 
+    def false(self, ask: Ask | Inquiry, answer: Said, bound: float) -> str | None:  # noqa: ARG002 - b_v is the agreement's
+        """Why an answer in the clear is none that an honest site gives; None where it may be."""
+        if not (isinstance(ask, Inquiry) and isinstance(answer, Share)):
+            return None
+        wrong = self._wrong(ask, answer.values, answer.scalars, 1)
+        return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
+
+    def _wrong(self, ask: Inquiry, vectors: Vector | None, scalars: Sequence[float], n_answers: int) -> str | None:
+        if ask.part != "linear" or ask.targets is None or vectors is None:
+            return None
+        points, answers = ask.targets.values, vectors.values
+        step = self.training.step_of_sums(1.0, len(answers))
+        if ask.kind is Kind.FIXED_POINT:
+            operators = [column.operator for column in ask.columns]
+            return part_fault(points, answers, operators, n_answers * self.training.terms.largest_gain, step)
+        if ask.kind is Kind.SMOOTHED:
+            return smoothed_fault(points, answers, np.array(scalars), step)
+        return None
+
     def step_of(self, ask: Ask | Inquiry, answers: Sequence[Said], state: State) -> StepTaken:
         """The record of the answers' sum.
 
         Raises
         ------
         BadData
-            the masks do not cancel.
+            the masks do not cancel, or the sum is none of honest sites.
         """
         assert isinstance(ask, Inquiry)
         vectors, scalars = summed(self._layout(state, ask), answers, ask.exponents)
+        if (wrong := self._wrong(ask, vectors, scalars, len(answers))) is not None:
+            raise BadData(SOME_SITE.format(wrong))
         return StepTaken(ask.question, ask.attempt, ask.part, vectors, len(answers), scalars, self.phase(state))
 
     def phase(self, state: State) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.jobs.honesty import linear_fault
+from coordinator.jobs.honesty import SOME_SITE, linear_fault
 from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
@@ -180,7 +180,7 @@ class AgreementComputation:
         Raises
         ------
         BadData
-            the masks do not cancel.
+            the masks do not cancel, or the sum is none of honest sites.
         """
         assert isinstance(ask, Ask)
         if not self.plan.summed:
@@ -192,9 +192,7 @@ class AgreementComputation:
             others = scalars[3:] or self.schedule.terms.stays
             most = np.array([len(answers) - f for f in others])
             if (wrong := linear_fault(ask.targets.values, values.values, most, len(answers))) is not None:
-                raise BadData(
-                    f"the sum of the answers {wrong}: some site answers falsely, and of a sum nobody can tell which."
-                )
+                raise BadData(SOME_SITE.format(wrong))
         return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 
     def step(self, state: Any, taken: StepTaken) -> Any:

@@ -59,13 +59,17 @@ class Computation(Protocol):
         """Why an answer cannot be used; None where it can."""
         ...
 
+    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:
+        """Why an answer in the clear, of a site that stated this b_v, is none that an honest site gives; None where it may be."""
+        ...
+
     def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:
         """The record of the sum of these answers.
 
         Raises
         ------
         BadData
-            the masks do not cancel.
+            the masks do not cancel, or the sum is none of honest sites.
         """
         ...
 

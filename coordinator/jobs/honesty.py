@@ -4,19 +4,33 @@ The linear part R of a site is symmetric with 0 ⪯ R ≺ I, and no larger than 
 
     0 ≤ tᵀRt ≤ ‖t‖² x/(1 + x),   ‖Rt‖ ≤ ‖t‖,        x = μ b_v
 
-and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`. Knows numbers; whose
-they are is somebody
-else's business.
+and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`.
+
+Under the additive objective the linear answer y = (Z w, Sᵀα, 1ᵀα) to x = (s, q, a) is a Hessian's, of one sign in (s, a) and the
+other in q, so for any two directions of one operator, and for the sum over sites as for each,
+
+    ⟨x₁, y₂⟩ = ⟨x₂, y₁⟩,  ⟨x, y⟩ = s·y_q + q·y_s + a y_a        q·y_s − s·y_q − a y_a ≥ ‖y‖²/(M B)
+
+with B the plan's `largest_gain`, to which every site holds its own κ; the certificate's own exchange is of the positive
+σ⁻²SᵀS. Derived in docs/mathematics.md. Knows numbers; whose they are is somebody else's business.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
 
+from coreg_core.additive.exchange import Operator, split
 from coreg_core.arrays import Arr
 
 SLACK = (
     1e-6  # of ‖t‖²: far above what rounding does to an honest answer, far below what a false one has to do to matter
 )
+
+SOME_SITE = "the sum of the answers {}: some site answers falsely, and of a sum nobody can tell which."
+
+# Of the additive objective: an inner product's rounding at m = 10⁶, of ‖x‖‖y‖; and a solve's, of B‖x‖².
+PART_SLACK, PART_ROUNDING = 1e-9, 1e-13
 
 
 def linear_fault(
@@ -44,4 +58,75 @@ def linear_fault(
         return "goes farther along the direction that was asked than the stated bound b_v allows"
     if (length > n_sites * (1.0 + SLACK) * np.sqrt(size)).any():
         return "is longer than the direction that was asked, and a site's response never is"
+    return None
+
+
+def part_fault(
+    points: Float64[Arr, "r k"],
+    answers: Float64[Arr, "r k"],
+    operators: Sequence[Operator],
+    gain: float,
+    step: float = 0.0,
+) -> str | None:
+    """Why these are no answers, or no sum of answers, of honest sites to linear questions of the additive objective.
+
+    Parameters
+    ----------
+    points
+        x, a column each.
+    answers
+        y, or Σy.
+    operators
+        of each column; two of one operator are held to each other.
+    gain
+        B of a site, M B of a sum of M.
+    step
+        what the sums' fixed point may have moved an answer to a point of norm 1 by, ‖·‖₂.
+
+    Returns
+    -------
+    str or None
+        what the answer does that none of an honest site does.
+    """
+    sizes = np.sqrt(np.einsum("rk,rk->k", points, points))
+    length = np.sqrt(np.einsum("rk,rk->k", answers, answers))
+    if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
+        return "is longer than the plan's largest_gain lets any be"
+    for operator in dict.fromkeys(operators):
+        of_one = np.array([other == operator for other in operators]) & (sizes > 0.0)
+        if of_one.any():
+            unit, answer = points[:, of_one] / sizes[of_one], answers[:, of_one] / sizes[of_one]
+            if (wrong := _part_fault(unit, answer, gain, step)) is not None:
+                return wrong
+    return None
+
+
+def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, step: float) -> str | None:
+    """Of directions of norm 1 under one operator; every combination of them is one of its directions too."""
+    (s, q, a), (y_s, y_q, y_a) = split(x), split(y)
+    # A backward error of the site's own solve is as large as B allows, not as its answer is.
+    slack = PART_SLACK * np.sqrt(np.einsum("rk,rk->k", y, y)) + step + gain * PART_ROUNDING
+    crossed, straight, centre = q.T @ y_s, s.T @ y_q, np.outer(a, y_a)
+    together = crossed + straight + centre
+    if (np.abs(together - together.T) > slack + slack[:, None]).any():
+        return "takes two directions for one another differently, and a site's part never does"
+    given_off = crossed - straight - centre - (y.T @ y) / gain
+    if np.linalg.eigvalsh(0.5 * (given_off + given_off.T))[0] < -len(slack) * slack.max():
+        return "takes in what a site's part only ever gives off, at the plan's largest_gain"
+    return None
+
+
+def smoothed_fault(
+    points: Float64[Arr, "m k"], answers: Float64[Arr, "l k"], sizes: Float64[Arr, " 2"], step: float = 0.0
+) -> str | None:
+    """The same of SMOOTHED: (D, e) of ρ_s, with Σσ⁻²‖S‖² and Σσ⁻²‖S‖√n as they were stated beside it."""
+    D, e = answers[:-1], answers[-1]
+    size, length = (np.sqrt(np.einsum("mk,mk->k", v, v)) for v in (points, D))
+    along = np.einsum("mk,mk->k", points, D)
+    moved = step * size
+    along += PART_SLACK * size * length + moved * size
+    if (length > np.sqrt(sizes[0] * np.maximum(along, 0.0)) + moved).any():
+        return "is not one of a smoother of the size that was stated with it"
+    if (np.abs(e) > (1.0 + PART_SLACK) * sizes[1] * size + moved).any():
+        return "sums to more over the labels than the size that was stated with it allows"
     return None

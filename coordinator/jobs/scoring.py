@@ -91,6 +91,10 @@ class ScoringComputation:
             return "NaN or infinity among its parts. Check its features."
         return clear_fault(answer, self.exponents, self.n_sites)
 
+    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:  # noqa: ARG002
+        """A score may be anything."""
+        return None
+
     def _layout(self, state: ScoringState) -> Layout:
         return Layout(len(state.scores), 1, 0)
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from coreg_core.additive.exchange import NOTHING
-from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import encode
+from coreg_core.masking.fixed_point import fits
 from coreg_core.masking.sums import Layout, Words, opened, summand, total
 from coreg_core.messages import Masked, Prediction, Share, Vector
 
@@ -34,14 +33,12 @@ def clear_fault(answer: Prediction | Share, exponents: Sequence[int], n_sites: i
     """Why an answer in the clear, of the right shape, cannot be summed."""
     if answer.values is None:
         return None
-    try:
-        encode(answer.values.values, exponents, n_sites)
-    except BadData:
-        return (
-            f"its answer to question {answer.question} is larger than any that fits what it stated when it accepted the plan. "
-            "Check its features."
-        )
-    return None
+    if fits(answer.values.values, exponents, n_sites):
+        return None
+    return (
+        f"its answer to question {answer.question} is larger than any that fits what it stated when it accepted the plan. "
+        "Check its features."
+    )
 
 
 def summed(
@@ -54,7 +51,7 @@ def summed(
     BadData
         the masks do not cancel.
     """
-    words = [_words(answer, exponents, len(answers)) for answer in answers]
+    words = (_words(answer, exponents, len(answers)) for answer in answers)  # one at a time: there may be a thousand
     values, scalars = opened(layout, total(layout, words), exponents)
     return (Vector(values) if values.size else None), scalars
 

@@ -11,7 +11,6 @@ import numpy as np
 from coordinator import notices
 from coordinator.events import Flow
 from coordinator.jobs import asking, delivery, links, membership
-from coordinator.jobs.agreement import AgreementComputation
 from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
 from coordinator.jobs.summing import Answer
@@ -52,7 +51,7 @@ def _usable(reaction: Reaction, site: str, answer: Answer, ask: Ask | Inquiry) -
     computation = reaction.recorded.computation
     assert computation is not None
     reason = computation.fault(reaction.recorded.state, ask, answer)
-    if reason is None and isinstance(computation, AgreementComputation):
+    if reason is None:
         stated = reaction.live.accepted.get(site) or reaction.recorded.accepted[site]
         reason = computation.false(ask, answer, stated.bound)
     if reason is None:

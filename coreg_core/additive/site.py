@@ -200,6 +200,13 @@ class AdditiveSite(Preparation):
             self._left_out[key] = self.view.keep(rows)
         return self._left_out[key], hyper.times(operator.noise, operator.prior)
 
+    def stretch(self, question: Question) -> float:
+        """The largest κ among the operators that this question is of (`AdditiveView.stretch`)."""
+        if question.part == "affine":
+            self._tune_to(question)
+        operators = dict.fromkeys(c.operator for c in question.columns)
+        return max(view.stretch(hyper) for view, hyper in (self.at(o, question.step) for o in operators))
+
     def _fixed_point(self, question: Question) -> Answer:
         if question.part == "affine":
             self._tune_to(question)

@@ -76,8 +76,8 @@ class Additive:
     memory
         bytes that the coordinator's basis may take.
     largest_gain
-        B, at least the norm of any site's answer to a point of norm 1 (12 to 22 600 were measured): the sums' fixed point is
-        scaled by it, and a site that has more refuses to answer.
+        B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (12 to 22 600 were
+        measured): the sums' fixed point is scaled by it, answers are held to it, and a site that has more refuses to answer.
     """
 
     kernel: KernelName = "gaussian"

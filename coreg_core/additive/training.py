@@ -257,13 +257,15 @@ class Training:
 
     def _residual(self, state: TrainingState) -> Residual:
         # T(x₀) and T_lin(x − x₀), each at no more than the largest norm that was asked.
-        step = self._step(max(float(state.asked), OWN), len(state.rho)) + self._step(float(state.asked), len(state.rho))
+        step = self.step_of_sums(max(float(state.asked), OWN), len(state.rho)) + self.step_of_sums(
+            float(state.asked), len(state.rho)
+        )
         return residual_of(state.x[:, 0], state.affine, state.rho, step)
 
     def _smoothing_step(self, state: TrainingState) -> float:
-        return self._step(float(np.linalg.norm(state.rho[: len(state.score)])), len(state.smoothed))
+        return self.step_of_sums(float(np.linalg.norm(state.rho[: len(state.score)])), len(state.smoothed))
 
-    def _step(self, norm: float, rows: int) -> float:
+    def step_of_sums(self, norm: float, rows: int) -> float:
         """What summing answers at a point of that norm in fixed point moves their sum by, ‖·‖₂."""
         if self.n_sites == 0:
             return 0.0

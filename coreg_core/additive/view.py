@@ -151,8 +151,25 @@ class AdditiveView:
         out = np.concatenate([R @ w, L.T @ alpha, alpha.sum(axis=0)[None]])
         return float(np.linalg.norm(out, 2)) * ROUND_UP
 
+    @cached_property
+    def _squared_norms(self) -> tuple[float, float]:
+        """(‖Z‖₂², ‖(S, 1)‖₂²), rounded up."""
+        R, L = triangle_of(self.shared), self.coupling.compressed()
+        beside = np.concatenate([L, np.ones((self.n_labelled, 1))], axis=1)
+        shared, labelled = ((float(np.linalg.norm(A, 2)) if A.size else 0.0) for A in (R, beside))
+        return shared**2 * ROUND_UP, labelled**2 * ROUND_UP
+
     def reach(self, hyper: Hyper) -> float:
         """τ²‖Z‖₂², rounded up: its sum turns a gap into a bound on s."""
-        R = triangle_of(self.shared)
-        largest = float(np.linalg.norm(R, 2)) if R.size else 0.0
-        return hyper.prior * largest**2 * ROUND_UP
+        return hyper.prior * self._squared_norms[0]
+
+    def stretch(self, hyper: Hyper) -> float:
+        r"""κ = max(τ²‖Z‖₂², σ⁻²‖(S, 1)‖₂²), rounded up: what a linear answer y to x is held to.
+
+            q·y_s − s·y_q − a y_a = ‖w‖²/τ² + σ²‖α‖² ≥ ‖y‖²/κ,        so gain ≤ κ
+
+        since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/mathematics.md). It is of features and
+        hyperparameters alone: whoever refuses by it tells nothing of an answer.
+        """
+        shared, labelled = self._squared_norms
+        return max(hyper.prior * shared, labelled / hyper.noise)

@@ -74,13 +74,29 @@ def encode(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) 
     BadData
         a number is so large, or none, that the sum could wrap. It says no number.
     """
-    limit = ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = _times_power(values, np.asarray(exponents, dtype=np.int64))
-        np.rint(scaled, out=scaled)
-        if scaled.size and not max(float(scaled.max()), -float(scaled.min())) < limit:
-            raise BadData("a number is beyond the bound that the sum was scaled by.")
+    scaled = _scaled(values, exponents)
+    if not _within(scaled, n_sites):
+        raise BadData("a number is beyond the bound that the sum was scaled by.")
+    np.rint(scaled, out=scaled)
     return scaled.astype("<i8").view(WORD).ravel()
+
+
+def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> bool:
+    """Whether `encode` takes these numbers; no integer is made."""
+    return _within(_scaled(values, exponents), n_sites)
+
+
+def _scaled(values: Arr, exponents: Sequence[int]) -> Arr:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _times_power(values, np.asarray(exponents, dtype=np.int64))
+
+
+def _within(scaled: Arr, n_sites: int) -> bool:
+    """Whether the sum cannot wrap. The largest rounds to the largest of the rounded."""
+    if not scaled.size:
+        return True
+    largest = max(float(scaled.max()), -float(scaled.min()))
+    return bool(np.rint(largest) < ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites))))
 
 
 def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:

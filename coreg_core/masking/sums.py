@@ -9,7 +9,7 @@ instead of a wrong sum. Masks are bytes from outside (`Fill`), added by one of a
 words; no key, site or message.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TypeAlias
@@ -93,11 +93,12 @@ def add_mask(layout: Layout, words: Words, fill: Fill, *, negative: bool) -> Non
     change(into, mask, out=into)
 
 
-def total(layout: Layout, summands: Sequence[Words]) -> Words:
-    """The sum, mod 2⁶⁴ and 2²¹⁷⁶. Integers: whatever the order, the same bits."""
-    out = summands[0].copy()
+def total(layout: Layout, summands: Iterable[Words]) -> Words:
+    """The sum, mod 2⁶⁴ and 2²¹⁷⁶, of one or more. Integers: whatever the order, the same bits."""
+    rest = iter(summands)
+    out = next(rest).copy()
     numbers = [_number_of(out[layout.scalar(j)]) for j in range(layout.scalars)]
-    for words in summands[1:]:
+    for words in rest:
         np.add(out[: layout.plain], words[: layout.plain], out=out[: layout.plain])
         np.add(out[-CHECK_WORDS:], words[-CHECK_WORDS:], out=out[-CHECK_WORDS:])
         numbers = [number + _number_of(words[layout.scalar(j)]) for j, number in enumerate(numbers)]

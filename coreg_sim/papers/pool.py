@@ -16,7 +16,6 @@ import polars as pl
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Unreachable, UsageError
-from coreg_sim.papers.catalogue import SETS
 
 MISSING = ("", "?", "NA", "nan", "NaN")
 
@@ -80,10 +79,6 @@ class Pool:
     def names(self) -> tuple[str, ...]:
         """Every set that is there, in the manifest's order."""
         return tuple(self._entries)
-
-    def names_in(self, group: str) -> tuple[str, ...]:
-        """The sets of that group ("corlsr32", "rademacher29") that are there, in the order of `catalogue`."""
-        return tuple(name for name in SETS[group] if self.has(name))
 
     def has(self, name: str) -> bool:
         """Whether the set is there."""

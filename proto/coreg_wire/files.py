@@ -1,5 +1,9 @@
-"""A file written whole or not at all: beside its place, onto the disk, then moved there. Knows files and errors alone."""
+"""A file written whole or not at all: beside its place, onto the disk, then moved there; and whether one is held.
 
+Knows files and errors alone.
+"""
+
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -31,6 +35,21 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
         raise StorageError(
             f"{path}: cannot be written ({error.strerror}). Check its folder, its rights and the disk."
         ) from error
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the file's exclusive lock now. What is not there, or cannot be read, nobody holds."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _sync_folder(folder: Path) -> None:

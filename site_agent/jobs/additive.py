@@ -86,7 +86,18 @@ class AdditiveTraining:
         return self._counted(inquiry, question, told)
 
     def _answer(self, question: Question) -> Answer:
-        """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that."""
+        """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that.
+
+        Raises
+        ------
+        BadData
+            this site's operator is not within the plan's bound: before anything is answered through it.
+        """
+        if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.largest_gain:
+            raise BadData(
+                f"this site's part answers more strongly than largest_gain={self.terms.largest_gain:g} of the plan allows: the "
+                "federation's operator may raise it, at the cost of digits of the sums."
+            )
         answer = self.engine.answer(question)
         if question.ask is not Ask.FORECAST:
             return answer

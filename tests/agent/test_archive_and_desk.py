@@ -9,7 +9,7 @@ import pytest
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan
+from coreg_core.plan import Membership, Plan, Privacy
 from site_agent.archive import Archive
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import Inputs
@@ -29,7 +29,9 @@ def data_sets(tmp_path: Path) -> DataSets:
 
 
 def plan(run: str, study: str = "waits") -> Plan:
-    return Plan(run, "clinics", Membership(("north", "south"), 2), study=study, data="patients")
+    return Plan(
+        run, "clinics", Membership(("north", "south"), 2), privacy=Privacy("clear"), study=study, data="patients"
+    )
 
 
 def result(plan: Plan, data_sets: DataSets, outcome: Outcome = Outcome.CONVERGED) -> SiteResult:

@@ -126,12 +126,12 @@ def test_every_command_line_parses(words, monkeypatch):
         group.make_context(words[0], words[1:])
 
 
-def test_the_readme_has_the_eight_commands_of_a_real_run():
+def test_the_readme_has_the_nine_commands_of_a_real_run():
     lines = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
     real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
     assert real == [
         "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
-        "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
+        "coreg-agent peers", "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
     ]  # fmt: skip
 
 
@@ -191,6 +191,14 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
 def test_the_experiments_page_says_what_the_results_say():
     found = subprocess.run(
         [sys.executable, ROOT / "tools" / "experiments.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("name", ["performance", "scaling"])
+def test_the_pages_of_measurements_say_what_the_figures_say(name):
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools" / f"{name}.py", "--check"], capture_output=True, text=True, timeout=60
     )
     assert found.returncode == 0, found.stderr
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from federation import SITES, Federation, until, well
@@ -34,11 +35,14 @@ tolerance = {tolerance}
 prediction_tolerance = {prediction_tolerance}
 max_rounds = {max_rounds}
 threads = {threads}
+[privacy]
+answers = "{answers}"
 """
 AGENT = """
 coordinator = "{address}"
 identity = "{site}"
 models = "{site}-models"
+policy = "either.toml"
 {more}
 [data.patients]
 table = "{site}.csv"
@@ -47,7 +51,7 @@ id = "id"
 """
 CONVERGES = {
     "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
-    "threads": 1, "model": "", "study": "",
+    "threads": 1, "model": "", "study": "", "answers": "sums",
 }  # fmt: skip
 
 
@@ -55,6 +59,10 @@ class Standing(Federation):
     """See the module's docstring."""
 
     port = 0
+
+    def __init__(self, folder, **terms):
+        super().__init__(folder, **terms)
+        self.policy("either.toml", 'answers = "clear"')  # of Algorithm 1; the other studies are masked
 
     def serve(self, *arguments):
         """The coordinator; on the port of the one before, so that agents find it again."""
@@ -169,8 +177,8 @@ def shifted(folder, site):
 
 
 def in_process_twin(folder, plan):
-    """The run of this plan undisturbed, in this very process: the bits are every transport's (tests/contract)."""
-    sites = {}
+    """The run of this plan undisturbed, in this very process, in the clear: the bits are every transport's (tests/contract)."""
+    plan, sites = replace(plan, privacy=replace(plan.privacy, answers="clear")), {}
     for name in plan.sites:
         prepared = prepare(Inputs(folder / f"{name}.csv", "y", "id"))
         sites[name] = Site(name, prepared.data, Terms(pin_threads=pin_threads))

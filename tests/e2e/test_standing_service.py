@@ -94,7 +94,8 @@ def plan_of(fed, run):
 def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_their_twins(tmp_path):
     """Five in a row and two at once; whoever is killed is started again by its supervisor, and nobody types anything."""
     studies = {
-        "cg": {}, "strong": {"coupling": 2.0}, "slow": SLOW, "sweeps": {"schedule": "block-coordinate-descent"},
+        "cg": {}, "strong": {"coupling": 2.0}, "slow": SLOW,
+        "sweeps": {"schedule": "block-coordinate-descent", "answers": "clear"},
         "last": {"coupling": 0.02}, "left": SLOW | {"coupling": 2.0}, "right": SLOW | {"coupling": 4.0},
     }  # fmt: skip
     with standing(tmp_path) as fed:

@@ -134,7 +134,7 @@ def test_the_number_of_labels_can_be_read_off_a_coupling(n_labels, rho):
 )
 def test_a_path_in_the_file_always_has_zero_in_it_and_may_be_relative(tmp_path, said, coupling, relative):
     file = tmp_path / "federation.toml"
-    file.write_text(f'[federation]\nname = "f"\nsites = ["a", "b"]\n[model]\ncoupling = {said}\n')
+    file.write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\ncoupling = {said}\n')
     objective = read_configuration(file).objective
     assert (objective.coupling, objective.relative) == (coupling, relative)
 
@@ -149,6 +149,6 @@ def test_a_path_in_the_file_always_has_zero_in_it_and_may_be_relative(tmp_path, 
 )
 def test_another_way_of_saying_it_is_a_mistake(tmp_path, line, named):
     file = tmp_path / "federation.toml"
-    file.write_text(f'[federation]\nname = "f"\nsites = ["a", "b"]\n[model]\n{line}\n')
+    file.write_text(f'[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\n{line}\n')
     with pytest.raises(UsageError, match=re.escape(named)):
         read_configuration(file)
