@@ -61,6 +61,7 @@ def inputs_of(settings: Settings) -> Inputs:
         settings.drop,
         settings.scale,
         settings.labels,
+        settings.dates,
     )
 
 

@@ -30,6 +30,7 @@ class DataSet(BaseModel):
     id: Word
     unlabelled: Path | None = None
     categorical: Words = ()
+    dates: Words = ()
     drop: Words = ()
     scale: bool = True
     labels: bool = True
@@ -38,7 +39,15 @@ class DataSet(BaseModel):
         """What of it says which rows and columns are used."""
         unlabelled = None if self.unlabelled is None else base / self.unlabelled
         return Inputs(
-            base / self.table, self.target, self.id, unlabelled, self.categorical, self.drop, self.scale, self.labels
+            base / self.table,
+            self.target,
+            self.id,
+            unlabelled,
+            self.categorical,
+            self.drop,
+            self.scale,
+            self.labels,
+            self.dates,
         )
 
 

@@ -21,7 +21,7 @@ Words = tuple[Annotated[str, Field(min_length=1)], ...]
 Text = Annotated[str, Field(min_length=1)]
 NOT_IN_FILE = frozenset({"insecure", "name"})  # for trying things out on a command line, never by a file that stays
 WITHOUT_ENVIRONMENT = frozenset(
-    {"alone", "categorical", "drop", "labels", "scale", "patience", "least_bandwidth", "insecure", "name"}
+    {"alone", "categorical", "dates", "drop", "labels", "scale", "patience", "least_bandwidth", "insecure", "name"}
 )
 
 
@@ -53,6 +53,11 @@ class Settings(BaseModel):
     )
     categorical: Annotated[Words, Field(strict=False)] = Field(
         (), description="A column to one-hot encode although it looks numeric; repeatable."
+    )
+    dates: Annotated[Words, Field(strict=False)] = Field(
+        (),
+        description="A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
+        "repeatable.",
     )
     drop: Annotated[Words, Field(strict=False)] = Field((), description="A column to leave out; repeatable.")
     scale: bool = Field(True, description="Features as they are, not standardised.")
