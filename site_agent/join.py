@@ -61,6 +61,7 @@ def inputs_of(settings: Settings) -> Inputs:
         settings.drop,
         settings.scale,
         settings.labels,
+        settings.dates,
     )
 
 
@@ -154,13 +155,17 @@ def end_of(settings: Settings, identity: Identity | None, site: Site, ledger: Le
 def _dial(settings: Settings, identity: Identity | None) -> Dial:
     assert settings.coordinator is not None
     if identity is None:
-        return Dial(settings.coordinator, None, settings.patience)
+        return Dial(settings.coordinator, None, settings.patience, least_bandwidth=settings.least_bandwidth)
     credentials: grpc.ChannelCredentials = client_credentials(
         identity.key_pem, identity.certificate_pem, identity.ca_pem
     )
     host, port = host_and_port(settings.coordinator)
     return Dial(
-        settings.coordinator, credentials, settings.patience, diagnose=lambda: probe_server(host, port, identity)
+        settings.coordinator,
+        credentials,
+        settings.patience,
+        least_bandwidth=settings.least_bandwidth,
+        diagnose=lambda: probe_server(host, port, identity),
     )
 
 

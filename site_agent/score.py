@@ -14,6 +14,7 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import ToSite
 from coreg_wire.release import release
 from site_agent.connection import Watcher
+from site_agent.data.drift import look
 from site_agent.data.prepare import site_salt
 from site_agent.data.shared_set import ids_digest, keyed, load_batch
 from site_agent.federation import Site
@@ -53,7 +54,7 @@ def batch_of(
         the table cannot be used, or lacks a column of the model; the model keeps no part.
     """
     table, ids = load_batch(data, id_column)
-    names = [column.name for column in model.preprocessing.columns]
+    names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     lacking = np.asarray(
         table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_
@@ -63,7 +64,8 @@ def batch_of(
     notes = table.notes
     if len(known):
         part[known] = model.part(table.rows(known))
-        notes = (*notes, *model.preprocessing.notes_on(table.rows(known)))
+        own = table.rows(known)
+        notes = (*notes, *model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond)
     if lacking.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(lacking)[:5])
         notes = (

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from coreg_core.errors import UsageError
 from coreg_wire.names import check_study_name
+from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 from site_agent.data.prepare import Inputs
 
@@ -29,6 +30,7 @@ class DataSet(BaseModel):
     id: Word
     unlabelled: Path | None = None
     categorical: Words = ()
+    dates: Words = ()
     drop: Words = ()
     scale: bool = True
     labels: bool = True
@@ -37,7 +39,15 @@ class DataSet(BaseModel):
         """What of it says which rows and columns are used."""
         unlabelled = None if self.unlabelled is None else base / self.unlabelled
         return Inputs(
-            base / self.table, self.target, self.id, unlabelled, self.categorical, self.drop, self.scale, self.labels
+            base / self.table,
+            self.target,
+            self.id,
+            unlabelled,
+            self.categorical,
+            self.drop,
+            self.scale,
+            self.labels,
+            self.dates,
         )
 
 
@@ -54,6 +64,7 @@ class ServiceSettings(BaseModel):
     ledger: Path | None = None
     approval: Literal["policy", "ask"] = "policy"
     patience: Annotated[Literal["unlimited"] | Annotated[float, Field(ge=1)], Field()] = "unlimited"
+    least_bandwidth: Annotated[float, Field(ge=1000)] = LEAST_BANDWIDTH
     keep: Annotated[int, Field(ge=1)] | None = None
     data: dict[str, DataSet] = Field(min_length=1)
 

@@ -15,11 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from coreg_core.errors import UsageError
 from coreg_wire import toml_file
 from coreg_wire.names import check_site_name
+from coreg_wire.service import LEAST_BANDWIDTH
 
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
 Text = Annotated[str, Field(min_length=1)]
 NOT_IN_FILE = frozenset({"insecure", "name"})  # for trying things out on a command line, never by a file that stays
-WITHOUT_ENVIRONMENT = frozenset({"alone", "categorical", "drop", "labels", "scale", "patience", "insecure", "name"})
+WITHOUT_ENVIRONMENT = frozenset(
+    {"alone", "categorical", "dates", "drop", "labels", "scale", "patience", "least_bandwidth", "insecure", "name"}
+)
 
 
 class Settings(BaseModel):
@@ -51,6 +54,11 @@ class Settings(BaseModel):
     categorical: Annotated[Words, Field(strict=False)] = Field(
         (), description="A column to one-hot encode although it looks numeric; repeatable."
     )
+    dates: Annotated[Words, Field(strict=False)] = Field(
+        (),
+        description="A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
+        "repeatable.",
+    )
     drop: Annotated[Words, Field(strict=False)] = Field((), description="A column to leave out; repeatable.")
     scale: bool = Field(True, description="Features as they are, not standardised.")
     labels: bool = Field(
@@ -63,6 +71,9 @@ class Settings(BaseModel):
         None, description="What left this machine [IDENTITY/ledger.jsonl]."
     )
     patience: Annotated[float, Field(ge=1)] = Field(600.0, description="Seconds to go on dialling [600].")
+    least_bandwidth: Annotated[float, Field(ge=1000)] = Field(
+        LEAST_BANDWIDTH, description="Bytes a second that the link to the coordinator carries at least [20000]."
+    )
     insecure: bool = Field(False, description="No TLS; on a loopback address only.")
     name: Text | None = Field(None, description="The site's name, with --insecure.")
 

@@ -26,6 +26,7 @@ class Inputs:
     drop: tuple[str, ...] = ()
     scale: bool = True
     labels: bool = True
+    dates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         found=found,
     )
     with found.caught():
-        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
+        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale)
     found.raise_any()
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
