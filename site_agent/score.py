@@ -118,7 +118,7 @@ def score(
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
     ledger = Ledger(settings.ledger_path)
-    terms = terms_of(policy, ledger.path, None if identity is None else run_keys(identity, policy.peers))
+    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers))
     written: list[Path] = []
 
     def deliver(result: SiteResult) -> None:

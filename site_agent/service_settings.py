@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from coreg_core.errors import UsageError
 from coreg_wire.names import check_study_name
+from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 from site_agent.data.prepare import Inputs
 from site_agent.data.sources import Query, at
@@ -65,6 +66,7 @@ class ServiceSettings(BaseModel):
     ledger: Path | None = None
     approval: Literal["policy", "ask"] = "policy"
     patience: Annotated[Literal["unlimited"] | Annotated[float, Field(ge=1)], Field()] = "unlimited"
+    least_bandwidth: Annotated[float, Field(ge=1000)] = LEAST_BANDWIDTH
     keep: Annotated[int, Field(ge=1)] | None = None
     data: dict[str, DataSet] = Field(min_length=1)
 

@@ -15,13 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, 
 from coreg_core.errors import UsageError
 from coreg_wire import toml_file
 from coreg_wire.names import check_site_name
+from coreg_wire.service import LEAST_BANDWIDTH
 from site_agent.data.sources import Query, Source, source_of
 
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
 Text = Annotated[str, Field(min_length=1)]
 NOT_IN_FILE = frozenset({"insecure", "name"})  # for trying things out on a command line, never by a file that stays
 WITHOUT_ENVIRONMENT = frozenset(
-    {"alone", "categorical", "dates", "drop", "labels", "scale", "patience", "insecure", "name"}
+    {"alone", "categorical", "dates", "drop", "labels", "scale", "patience", "least_bandwidth", "insecure", "name"}
 )
 
 
@@ -80,6 +81,9 @@ class Settings(BaseModel):
         None, description="What left this machine [IDENTITY/ledger.jsonl]."
     )
     patience: Annotated[float, Field(ge=1)] = Field(600.0, description="Seconds to go on dialling [600].")
+    least_bandwidth: Annotated[float, Field(ge=1000)] = Field(
+        LEAST_BANDWIDTH, description="Bytes a second that the link to the coordinator carries at least [20000]."
+    )
     insecure: bool = Field(False, description="No TLS; on a loopback address only.")
     name: Text | None = Field(None, description="The site's name, with --insecure.")
 

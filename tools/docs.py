@@ -162,7 +162,7 @@ def agent() -> str:
     for key, field in Settings.model_fields.items():
         if key in NOT_IN_FILE:
             continue
-        option = f"--no-{key}" if key in ("scale", "labels") else f"--{key}"
+        option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
         default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
