@@ -2,7 +2,7 @@
 
     python benchmarks/round_trip.py [--json] [--sizes 10000 100000 1000000] [--rounds 15] [--write]
 
-The floor: a grpc.aio server that sends each of 4 clients m doubles in 1 MiB chunks and takes as many back, over mutual TLS.
+The floor: a grpc.aio server that sends each of 4 clients m doubles in the wire's chunks and takes as many back, over mutual TLS.
 coreg: the real driver, machine, codec, run store and agents (connection, ledger, site) with views of one linear feature, so
 that computing costs next to nothing and what is measured is everything else. The four clients share one process in
 both. Medians over the rounds after the first three; CPU seconds are of both processes, a round, over the same rounds. Ratios

@@ -29,6 +29,7 @@ from coordinator.jobs.phases import Clocks
 from coreg_core.errors import UsageError
 from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring, plan_fault
 from coreg_wire.names import check_site_name
+from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -178,13 +179,14 @@ class ServiceSection(Section):
 
 
 class TimeoutSection(Section):
-    """The five clocks, in seconds; what a person may keep waiting can be "unlimited"."""
+    """The five clocks, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in bytes a second."""
 
     join: Patience = Clocks.join
     plan: Patience = Clocks.plan
     round: Seconds = Clocks.round
     stall: Patience = Clocks.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
+    least_bandwidth: float = Field(default=LEAST_BANDWIDTH, ge=1000.0)
 
 
 class ScoringSection(Section):
@@ -267,7 +269,13 @@ class Configuration(Computed):
     def clocks(self) -> Clocks:
         """The four clocks of the runs; the fifth, keepalive, is the transport's."""
         t = self.timeouts
-        return Clocks(join=_seconds(t.join), plan=_seconds(t.plan), round=t.round, stall=_seconds(t.stall))
+        return Clocks(
+            join=_seconds(t.join),
+            plan=_seconds(t.plan),
+            round=t.round,
+            stall=_seconds(t.stall),
+            least_bandwidth=t.least_bandwidth,
+        )
 
 
 def _seconds(patience: str | float) -> float:

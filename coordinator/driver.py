@@ -176,8 +176,7 @@ class _Driver:
                 self._stop_timer(run)
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
-                    passed = DeadlinePassed(run, token)
-                    self._timers[run] = loop.call_later(seconds, self._events.put_nowait, passed)
+                    self._timers[run] = loop.call_later(seconds, self._passed, run, token)
             case Notify(notice):
                 lap = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Lap()
                 self._observer.notice(notice, lap)
@@ -189,6 +188,9 @@ class _Driver:
                     self._on_finish(action)
             case _:
                 assert_never(action)
+
+    def _passed(self, run: str, token: int) -> None:
+        self._events.put_nowait(DeadlinePassed(run, token, self._transport.flows(run)))
 
     def _forget(self, run: str) -> None:
         """It is over: sessions stay, and take no vector of it any more."""

@@ -4,6 +4,7 @@ Knows messages; no socket, clock, file or process. Time is an event (`DeadlinePa
 Events of a session name the site; timers, records and ends name the run.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -61,11 +62,37 @@ class TurnedAway:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """How far the latest vector of a run has come on a site's link.
+
+    Parameters
+    ----------
+    to_site
+        a question or an end on its way to the site; otherwise the site's answer.
+    moved, of
+        bytes.
+    seconds
+        since it was begun; of one that is whole, since its last byte.
+    """
+
+    to_site: bool
+    moved: int
+    of: int
+    seconds: float
+
+    @property
+    def whole(self) -> bool:
+        """Nothing of it is missing."""
+        return self.moved >= self.of
+
+
+@dataclass(frozen=True)
 class DeadlinePassed:
-    """The timer of that run with this token ran out."""
+    """The timer of that run with this token ran out; ``flows`` are of the sites whose link has carried a vector of it."""
 
     run: str
     token: int
+    flows: Mapping[str, Flow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,9 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
             return _ended(federation, site, Happening.BREACHED, reason)
         case TurnedAway(name, reason):
             return federation, [Notify(notices.SessionTurnedAway(name, reason))]
-        case DeadlinePassed(run, token):
+        case DeadlinePassed(run, token, flows):
             counts = run in federation.runs and federation.runs[run].live.token == token
-            return _tell(federation, [run], Happening.DEADLINE) if counts else (federation, [])
+            return _tell(federation, [run], Happening.DEADLINE, flows) if counts else (federation, [])
         case Interrupted():
             return _tell(replace(federation, standing=None), federation.runs, Happening.INTERRUPTED)
         case Submitted(plan, records):

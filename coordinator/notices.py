@@ -158,6 +158,19 @@ class Stalled:
 
 
 @dataclass(frozen=True)
+class SlowLink:
+    """A site is late because its bytes still flow, to it or from it; it is waited for ``more`` seconds at most (0: no longer)."""
+
+    run: str
+    site: str
+    to_site: bool
+    moved: int
+    of: int
+    seconds: float
+    more: float
+
+
+@dataclass(frozen=True)
 class QuestionAnswered:
     """Everybody who was asked has answered; ``progress`` is what the step showed, and ``phase`` what it belonged to."""
 
@@ -204,6 +217,7 @@ Notice: TypeAlias = (
     | MembersAre
     | KeysChanged
     | Stalled
+    | SlowLink
     | QuestionAnswered
     | NotFetched
     | RunEnded

@@ -200,7 +200,13 @@ def _drive(
 ) -> Finish:
     listen, run = configuration.service.listen, recorded.plan.run
     pin_threads(recorded.plan.iteration.threads)
-    transport = GrpcServer(listen, credentials, authorise, keepalive=configuration.timeouts.keepalive)
+    transport = GrpcServer(
+        listen,
+        credentials,
+        authorise,
+        keepalive=configuration.timeouts.keepalive,
+        least_bandwidth=configuration.timeouts.least_bandwidth,
+    )
 
     def on_listening(emit: Callable[[Event], None]) -> None:
         loop = asyncio.get_running_loop()

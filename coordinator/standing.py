@@ -90,7 +90,13 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
         try:
-            transport = GrpcServer(service.listen, credentials, authorise, keepalive=configuration.timeouts.keepalive)
+            transport = GrpcServer(
+                service.listen,
+                credentials,
+                authorise,
+                keepalive=configuration.timeouts.keepalive,
+                least_bandwidth=configuration.timeouts.least_bandwidth,
+            )
             keeper = _Keeper(path, configuration, standing, log, transport, queue, books)
             observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())

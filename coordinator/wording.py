@@ -48,6 +48,13 @@ def worded(notice: n.Notice) -> str:
         case n.Stalled(sites=sites, seconds=seconds):
             for_long = "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long}"
+        case n.SlowLink(site=site, to_site=to_site, moved=moved, of=of, seconds=seconds, more=more):
+            what = "of what was sent to it went out" if to_site else "of its answer arrived"
+            rate = moved / 1e3 / max(seconds, 1e-9)
+            link = f"{site}: {moved / 1e6:.3g} of {of / 1e6:.3g} MB {what} in {seconds:.0f} s: {rate:.3g} kB/s"
+            if more > 0:
+                return f"{link}; its link is slow, and the rest is waited for, {more:.0f} s at most"
+            return f"{link}; slower than [timeouts] least_bandwidth allows, and not waited for any longer"
         case n.NotFetched(sites=sites):
             return (
                 f"{', '.join(sites)} did not fetch the run's end in time; "

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
 from coreg_wire.output import print_json
-from site_agent import commands
+from site_agent import commands, offline
 from site_agent.identity import check_identity, enrol, install
 from site_agent.settings import read_settings, with_settings
 
@@ -23,7 +22,7 @@ from site_agent.settings import read_settings, with_settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-for _command in commands.COMMANDS:
+for _command in (*offline.COMMANDS, *commands.COMMANDS):
     app.command()(_command)
 
 NEEDED = ("data", "target", "id", "coordinator")
@@ -220,50 +219,10 @@ def peers(
             typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
 
 
-@app.command()
-def predict(
-    model: Annotated[Path, typer.Option("--model", help="The model file.")],
-    data: Annotated[Path, typer.Option("--data", help="New records: CSV or Parquet, with the model's columns.")],
-    output: Annotated[
-        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
-    ] = Path("predictions.csv"),
-    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy beside each prediction.")] = None,
-    interval: Annotated[
-        float | None,
-        typer.Option("--interval", help="Also low and high, between which so many of 100 new labels should lie: 90."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Score new records inside the organisation; needs no coordinator and no network.
-
-    What the model never saw (unknown texts, cells that are missing) is counted on standard error.
-    """
-    from site_agent.data.tables import read_table
-    from site_agent.model_file import load_model, write_predictions
-
-    loaded = load_model(model)
-    table = read_table(data)
-    predictions = loaded.predict(table)
-    ids = None if id_column is None else table.ids(id_column)
-    ends: dict[str, Any] = {}
-    if interval is not None:
-        ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
-    write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
-    notes = (*table.notes, *loaded.preprocessing.notes_on(table))
-    if loaded.target in table.columns:
-        could = f"coreg-agent evaluate --model {model} --data {data}"
-        notes = (*notes, f"{data} has a column {loaded.target!r}: `{could}` says how far predictions are from it")
-    if as_json:
-        told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
-        print_json(told)
-    else:
-        for text in notes:
-            typer.echo(text, err=True)
-        typer.echo(f"{len(predictions)} predictions of {loaded.target} in {output}")
-
-
 @app.command("score")
-@with_settings(without=frozenset({"target", "unlabelled", "output", "alone", "categorical", "drop", "scale", "labels"}))
+@with_settings(
+    without=frozenset({"target", "unlabelled", "output", "alone", "categorical", "dates", "drop", "scale", "labels"})
+)
 def score_command(
     given: dict[str, Any],
     model: Annotated[Path, typer.Option("--model", help="This site's model of the run that is scored with.")],
@@ -299,73 +258,6 @@ def score_command(
     else:
         watcher.note(f"no scores for this site; {sent} numbers left this machine, as {scored.ledger} has it")
     raise typer.Exit(exit_code(outcome))
-
-
-@app.command()
-def evaluate(
-    model: Annotated[
-        list[Path], typer.Option("--model", help="A model file; repeatable, the first is the one compared with.")
-    ],
-    data: Annotated[Path, typer.Option("--data", help="Labelled records that no model has seen: CSV or Parquet.")],
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="The errors and their intervals as a picture (SVG).")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Errors of this site's models on its own labelled records, with intervals, beside each other; nothing leaves.
-
-    Intervals hold 95 of 100, from drawing rows again, the same for every model, so that small differences of two models show.
-    """
-    from site_agent.evaluate import evaluate, lines, picture
-
-    found = evaluate(model, data)
-    if plot is not None:
-        picture(found, plot)
-    if as_json:
-        rows = [
-            {"model": name, "mean_absolute": found.mean_absolute[name], **asdict(compared)}
-            for name, compared in found.models.items()
-        ]
-        print_json(
-            {"event": "evaluated", "target": found.target, "rows": found.rows, "models": rows, "notes": found.notes}
-        )
-        return
-    for text in found.notes:
-        typer.echo(text, err=True)
-    typer.echo(f"root mean square error of {found.target} on {found.rows} rows, with 95 % intervals")
-    for line in lines(found):
-        typer.echo(line)
-    if plot is not None:
-        typer.echo(f"picture: {plot}")
-
-
-@app.command()
-def report(
-    model: Annotated[
-        list[Path], typer.Option("--model", help="A model of this site's; repeatable, for its runs' findings.")
-    ],
-    plot: Annotated[Path | None, typer.Option("--plot", help="The errors as a picture (SVG).")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Does joining pay here? What this site's runs found from its own labels: a table, a picture, a recommendation.
-
-    A path of couplings finds it for the agreement, a plan with forecast = true for learning and for scoring together. Every
-    figure is of labels that neither the model nor a choice about it has seen (nested folds).
-    """
-    from site_agent.findings import lines, sentences
-    from site_agent.report import picture
-    from site_agent.report import report as reported
-
-    found = reported(model)
-    if plot is not None:
-        picture(found, plot, "error on own labels, left out in folds (± one standard error)")
-    if as_json:
-        print_json({"event": "report", **found, "recommendation": sentences(found)})
-        return
-    for line in [*lines(found), *sentences(found)]:
-        typer.echo(line)
-    if plot is not None:
-        typer.echo(f"picture: {plot}")
 
 
 @app.command("ledger")

@@ -21,7 +21,7 @@ from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreacha
 from coreg_core.messages import Ask, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_wire.codec import Assembler, site_message_to_frames
-from coreg_wire.service import JOIN_PATH, channel_options
+from coreg_wire.service import JOIN_PATH, LEAST_BANDWIDTH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 from site_agent import findings
@@ -58,6 +58,8 @@ class Dial:
         seconds without a session after which the agent gives up.
     keepalive
         seconds between pings.
+    least_bandwidth
+        bytes a second that the link carries at least.
     diagnose
         what stands in the way, in words, when the coordinator cannot be reached; raises `Refused` for what
         waiting will not mend (a certificate), and `Unreachable` for what it may.
@@ -67,6 +69,7 @@ class Dial:
     credentials: grpc.ChannelCredentials | None
     patience: float
     keepalive: float = 5.0
+    least_bandwidth: float = LEAST_BANDWIDTH
     diagnose: Callable[[], str] = lambda: "no answer"
 
 
@@ -183,7 +186,7 @@ def _diagnosis(dial: Dial) -> str:
 
 
 async def _session(conversation: Conversation[T], dial: Dial, left: float) -> T:
-    options = [*channel_options(dial.keepalive), OWN_CONNECTION]
+    options = [*channel_options(dial.keepalive, dial.least_bandwidth), OWN_CONNECTION]
     if dial.credentials is None:
         channel = grpc.aio.insecure_channel(dial.address, options=options)
     else:

@@ -12,7 +12,9 @@ import numpy as np
 from coreg_core.arrays import Ints
 from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement.bootstrap import Compared, paired_bootstrap
+from site_agent.data.drift import look
 from site_agent.data.faults import some
+from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 from site_agent.drawing import draw_errors
 from site_agent.model_file import load_model
@@ -44,7 +46,7 @@ def labelled_rows(table: Table, target: str) -> Ints:
     return rows
 
 
-def evaluate(models: Sequence[Path], data: Path) -> Evaluated:
+def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     """Errors of every model on the rows of ``data`` that have a label, with intervals of a paired bootstrap.
 
     Raises
@@ -68,11 +70,12 @@ def evaluate(models: Sequence[Path], data: Path) -> Evaluated:
     notes = [*whole.notes]
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
-    used = {column.name for model in loaded.values() for column in model.preprocessing.columns}
+    used = {name for model in loaded.values() for name in model.preprocessing.sources}
     if odd := [name for name in whole.columns if name not in used and name != target]:
         notes.append(f"{data}: columns that no model uses: {some(odd)}")
     for model in loaded.values():
-        notes += [text for text in model.preprocessing.notes_on(table) if text not in notes]
+        told = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
+        notes += [text for text in told if text not in notes]
     residuals = {name: y - model.predict(table) for name, model in loaded.items()}
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
     return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, tuple(notes))

@@ -94,6 +94,10 @@ class Terms:
         whether sums over other sets of sites may follow, where the plans said so.
     factor_memory
         GiB of factors that a path of couplings may keep in the exact form.
+    label_share_max
+        how much of a sum at one instance may be one label of this site (jobs/exposure.py).
+    rationed
+        why no question of any run is answered for now, or None.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -106,6 +110,8 @@ class Terms:
     keys: Keys | None = None
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
+    label_share_max: float = 1.0
+    rationed: Callable[[], str | None] = lambda: None
 
 
 class Site:
@@ -181,11 +187,11 @@ class Site:
         offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
-                memory = self._terms.factor_memory
-                return training.begin(plan, terms, data, pin_threads, remembered, most, memory, offer)
+                rules = (self._terms.factor_memory, offer, self._terms.label_share_max)
+                return training.begin(plan, terms, data, pin_threads, remembered, most, *rules)
             case Additive() as terms, PrivateData() as data:
-                rules = (self._terms.residuals, self._terms.tells_forecast, offer)
-                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *rules)
+                told = (self._terms.residuals, self._terms.tells_forecast, offer)
+                return additive.begin(plan, terms, self.name, data, pin_threads, remembered, most, *told)
             case Scoring() as terms, Batch() as batch:
                 return scoring.begin(plan, terms, self.name, batch, pin_threads, remembered, most, offer)
             case Scoring(), _:
@@ -260,6 +266,8 @@ class Site:
         if ask.run not in self._in_session or ask.run not in self.runs:
             self.breach = f"asked for run {ask.run}, whose plan was not accepted in this session."
             return Fault(ask.run, ask.question, ask.attempt, "no plan of this run is accepted, so nothing is answered.")
+        if (reason := self._terms.rationed()) is not None:
+            return Fault(ask.run, ask.question, ask.attempt, f"against this site's policy: {reason}")
         self.runs[ask.run], answered = self.runs[ask.run].answer(ask)
         if isinstance(answered, Masked):
             plan, sites = self.runs[ask.run].plan, frozenset(self.runs[ask.run].remembered.participants)

@@ -61,6 +61,7 @@ def inputs_of(settings: Settings) -> Inputs:
         settings.drop,
         settings.scale,
         settings.labels,
+        settings.dates,
     )
 
 
@@ -125,7 +126,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
     ledger = Ledger(settings.ledger_path)
     keys = None if identity is None else run_keys(identity, policy.peers)
-    site = Site(name, d, terms_of(policy, ledger.path, keys), release())
+    site = Site(name, d, terms_of(policy, ledger, keys, d), release())
 
     def deliver(result: SiteResult) -> None:
         written.extend(models.write(result, note))
@@ -154,13 +155,17 @@ def end_of(settings: Settings, identity: Identity | None, site: Site, ledger: Le
 def _dial(settings: Settings, identity: Identity | None) -> Dial:
     assert settings.coordinator is not None
     if identity is None:
-        return Dial(settings.coordinator, None, settings.patience)
+        return Dial(settings.coordinator, None, settings.patience, least_bandwidth=settings.least_bandwidth)
     credentials: grpc.ChannelCredentials = client_credentials(
         identity.key_pem, identity.certificate_pem, identity.ca_pem
     )
     host, port = host_and_port(settings.coordinator)
     return Dial(
-        settings.coordinator, credentials, settings.patience, diagnose=lambda: probe_server(host, port, identity)
+        settings.coordinator,
+        credentials,
+        settings.patience,
+        least_bandwidth=settings.least_bandwidth,
+        diagnose=lambda: probe_server(host, port, identity),
     )
 
 

@@ -6,14 +6,14 @@ is mode 0600, and says what it holds. Knows files; no socket.
 
 Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units, plus
 a constant (the additive objective), coreg-model/4 the same with what scoring together and intervals need beside it (`Joint`,
-`Intervals`). All are read.
+`Intervals`); coreg-model/5 is either with columns of dates, which no release before it would read aright. All are read.
 """
 
 import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from site_agent.data.tables import Table
 
 FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
 FORMAT_OF_SUMS, READABLE_SUMS = "coreg-model/4", ("coreg-model/3", "coreg-model/4")
+FORMAT_WITH_DATES = "coreg-model/5"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -161,9 +162,13 @@ def save_model(path: Path, model: SiteModel) -> None:
         if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
             arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
         form, shape = FORMAT, {"kernel": _kernel_to_json(function.kernel)}
+    if model.preprocessing.dates:
+        form = FORMAT_WITH_DATES
+    records = any(contains_records(f) for f in functions)
     meta = {
         **shape,
-        "preprocessing": model.preprocessing.to_json(),
+        # The least and the greatest value of a column are cells of rows: where a file holds no row, it holds none of these.
+        "preprocessing": (model.preprocessing if records else replace(model.preprocessing, ranges=None)).to_json(),
         "target": model.target,
         "shift": model.shift,
         "scale": model.divisor,
@@ -172,7 +177,7 @@ def save_model(path: Path, model: SiteModel) -> None:
         "stop": model.stop,
         "coupling": model.coupling,
         "plan": model.plan,
-        "contains_records": any(contains_records(f) for f in functions),
+        "contains_records": records,
     }
     if model.found is not None:
         meta["found"] = model.found
@@ -272,11 +277,11 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    readable = (*READABLE, *READABLE_SUMS)
+    readable = (*READABLE, *READABLE_SUMS, FORMAT_WITH_DATES)
     if header.get("format") not in readable:
         raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
     text = header.get("model", "")
-    alone = header["format"] in READABLE
+    alone = header["format"] in READABLE or (header["format"] == FORMAT_WITH_DATES and "points" in arrays)
     if (alone and set(arrays) - {"coef_low"} != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."

@@ -1,6 +1,7 @@
 """policy.toml: what this site agrees to, whatever a plan asks. Checked before anything is computed.
 
-Knows pydantic and the plan; no data. Every refusal names the policy's key, so that both operators can act on it.
+Knows pydantic, the plan, and of the site's rows what `site_agent.scale` makes of them. Every refusal names the policy's key, so
+that both operators can act on it; none has a figure of the site's rows in it, since it leaves the site.
 """
 
 from pathlib import Path
@@ -9,11 +10,22 @@ from typing import Annotated, Literal, assert_never
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coreg_core.additive.grouping import ResidualPolicy
+from coreg_core.additive.terms import Targets
 from coreg_core.errors import UsageError
-from coreg_core.plan import FEWEST_MASKED, Additive, Agreement, Answers, Plan, Scoring
+from coreg_core.kernels import KernelName
+from coreg_core.plan import FEWEST_MASKED, Additive, Agreement, Answers, Form, LabelUnits, Plan, Scoring
+from coreg_core.rounds import ScheduleName
 from coreg_wire.toml_file import read_toml
+from site_agent.data.private import PrivateData
 from site_agent.federation import most_questions
 from site_agent.jobs.factoring import FACTOR_MEMORY
+from site_agent.scale import kernel_of, scaled
+
+CONSENT = "Let the plan be changed; or let this site's operator consent, in policy.toml, by that key."
+_TELLS = {
+    "polynomial": ": no rule's ridge keeps up with its diagonal, so that its models pass through the labels",
+    "linear": ": as many answers as there are features tell the shared rows up to a linear map",
+}
 
 
 class Policy(BaseModel):
@@ -33,6 +45,29 @@ class Policy(BaseModel):
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
     # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
     most_questions: int | None = Field(default=None, ge=1)
+    # What functions range over, and of which kernels. The polynomial one has to be named: no rule's ridge keeps up with its
+    # diagonal, so that it passes through every label.
+    forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1)
+    kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1)
+    degree_max: int = Field(default=3, ge=1)
+    schedules: tuple[ScheduleName, ...] = Field(
+        default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1
+    )
+    # Of the agreement; "raw" tells the labels' level beside their differences. And of the additive objective.
+    label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1)
+    targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1)
+    # Numbers in a plan, in units of this site's own labelled rows (site_agent/scale.py): bandwidth, of their median distance; ...
+    bandwidth_min: float = Field(default=0.5, gt=0)
+    bandwidth_max: float = Field(default=1000.0, gt=0)
+    # ... ridge, at least so many labels' worth (the kernel's mean there), ...
+    ridge_min: float = Field(default=0.01, ge=0)
+    # ... and at most so many times all labels together (its sum).
+    ridge_max: float = Field(default=1.0, gt=0)
+    # Of the variance of a sum at one shared instance, one label of this site (site_agent/jobs/exposure.py); 1: as it comes.
+    label_share_max: float = Field(default=0.95, gt=0, le=1)
+    # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
+    runs_a_day: int = Field(default=100, ge=1)
+    questions_a_day: int = Field(default=100_000, ge=1)
     # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
@@ -74,8 +109,13 @@ class Policy(BaseModel):
         """What may go out beyond smoothed residuals."""
         return ResidualPolicy(self.grouped_at_least, self.open_residuals)
 
-    def objection(self, plan: Plan) -> str | None:
-        """Why this site will not take part, or None."""
+    def objection(self, plan: Plan, data: PrivateData | None = None) -> str | None:
+        """Why this site will not take part, every reason at once, or None; without its rows, what the plan alone says."""
+        reasons = self.objections(plan, data)
+        return f"against this site's policy: the plan's {'; '.join(reasons)}. {CONSENT}" if reasons else None
+
+    def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:
+        """Each reason: what the plan has, which key of the policy it is against, and what it would give away."""
         match plan.objective:
             case Agreement() as terms:
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
@@ -90,8 +130,10 @@ class Policy(BaseModel):
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
-        broken = [text for is_broken, text in checks if is_broken]
-        return f"against this site's policy: the plan's {'; '.join(broken)}." if broken else None
+        if not isinstance(plan.objective, Scoring):
+            checks += self._of_functions(plan, plan.objective)
+            checks += [] if data is None else self._of_scale(plan.objective, data)
+        return [text for is_broken, text in checks if is_broken]
 
     def _of_every_plan(self, plan: Plan, max_rounds: int, objective: str) -> list[tuple[bool, str]]:
         return [
@@ -132,6 +174,70 @@ class Policy(BaseModel):
                 f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
                 f"prints "
                 "there, and compare it by telephone",
+            ),
+        ]
+
+    def _of_functions(self, plan: Plan, terms: Agreement | Additive) -> list[tuple[bool, str]]:
+        kernel, schedule = kernel_of(terms), plan.iteration.name
+        agreement = isinstance(terms, Agreement)
+        return [
+            (
+                isinstance(terms, Agreement) and terms.form not in self.forms,
+                f"form={terms.form!r} is not in forms={list(self.forms)}" if isinstance(terms, Agreement) else "",
+            ),
+            (
+                kernel not in self.kernels,
+                f"kernel={kernel!r} is not in kernels={list(self.kernels)}{_TELLS.get(kernel, '')}",
+            ),
+            (
+                kernel == "polynomial" and terms.degree > self.degree_max,
+                f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be like themselves alone, and each "
+                "answer one label",
+            ),
+            (
+                agreement and schedule not in self.schedules,
+                f"schedule {schedule!r} is not in schedules={list(self.schedules)}",
+            ),
+            (
+                isinstance(terms, Agreement) and terms.label_units not in self.label_units,
+                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would tell the "
+                "labels' level beside their differences"
+                if isinstance(terms, Agreement)
+                else "",
+            ),
+            (
+                isinstance(terms, Additive) and terms.targets not in self.targets,
+                f"targets={terms.targets!r} is not in targets={list(self.targets)}"
+                if isinstance(terms, Additive)
+                else "",
+            ),
+        ]
+
+    def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
+        """The plan's numbers here. No figure of this site's rows may stand in a text: it leaves the site."""
+        here = scaled(terms, data)
+        bandwidth, ridge = f"bandwidth={terms.bandwidth!r}", f"ridge={terms.ridge!r}"
+        distance = "times the median distance of this site's labelled rows"
+        return [
+            (
+                here.bandwidth is not None and here.bandwidth < self.bandwidth_min,
+                f"{bandwidth} is below bandwidth_min={self.bandwidth_min:g} {distance}: an answer would be one label wherever "
+                "an instance is like a labelled row, and the other sites' parts of a sum there would be nothing",
+            ),
+            (
+                here.bandwidth is not None and here.bandwidth > self.bandwidth_max,
+                f"{bandwidth} is above bandwidth_max={self.bandwidth_max:g} {distance}: the kernel would be a straight line in "
+                "the distance, and answers the distances of the shared rows",
+            ),
+            (
+                here.ridge is not None and here.ridge < self.ridge_min,
+                f"{ridge} is below ridge_min={self.ridge_min:g} times the kernel's mean over this site's labelled rows: its "
+                "model would pass through the labels, so that an answer is one wherever an instance is like a labelled row",
+            ),
+            (
+                here.of_all is not None and here.of_all > self.ridge_max,
+                f"{ridge} is above ridge_max={self.ridge_max:g} times the kernel's sum over this site's labelled rows: no label "
+                "would be learnt from, and answers would be the Gram matrix of the shared rows",
             ),
         ]
 

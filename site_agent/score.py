@@ -14,8 +14,10 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import ToSite
 from coreg_wire.release import release
 from site_agent.connection import Watcher
+from site_agent.data.drift import look
 from site_agent.data.prepare import site_salt
 from site_agent.data.shared_set import ids_digest, keyed, load_batch
+from site_agent.data.sources import Source
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.jobs.scoring import Batch
@@ -41,7 +43,7 @@ class Scored:
 
 
 def batch_of(
-    model: SiteModel, data: Path, id_column: str, salt: bytes
+    model: SiteModel, data: Source, id_column: str, salt: bytes
 ) -> tuple[Batch, tuple[str, ...], tuple[str, ...]]:
     """What this site's model says of each instance, the instances' ids, and what its operator should read.
 
@@ -53,7 +55,7 @@ def batch_of(
         the table cannot be used, or lacks a column of the model; the model keeps no part.
     """
     table, ids = load_batch(data, id_column)
-    names = [column.name for column in model.preprocessing.columns]
+    names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     lacking = np.asarray(
         table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_
@@ -63,7 +65,8 @@ def batch_of(
     notes = table.notes
     if len(known):
         part[known] = model.part(table.rows(known))
-        notes = (*notes, *model.preprocessing.notes_on(table.rows(known)))
+        own = table.rows(known)
+        notes = (*notes, *model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond)
     if lacking.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(lacking)[:5])
         notes = (
@@ -115,7 +118,7 @@ def score(
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
     ledger = Ledger(settings.ledger_path)
-    terms = terms_of(policy, ledger.path, None if identity is None else run_keys(identity, policy.peers))
+    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers))
     written: list[Path] = []
 
     def deliver(result: SiteResult) -> None:

@@ -135,7 +135,7 @@ def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]
 
 def _dial(settings: ServiceSettings, identity: Identity | None) -> Dial:
     if identity is None:
-        return Dial(settings.coordinator, None, settings.seconds)
+        return Dial(settings.coordinator, None, settings.seconds, least_bandwidth=settings.least_bandwidth)
     credentials: grpc.ChannelCredentials = client_credentials(
         identity.key_pem, identity.certificate_pem, identity.ca_pem
     )
@@ -149,7 +149,13 @@ def _dial(settings: ServiceSettings, identity: Identity | None) -> Dial:
                 raise Unreachable(str(error)) from None
             raise
 
-    return Dial(settings.coordinator, credentials, settings.seconds, diagnose=diagnose)
+    return Dial(
+        settings.coordinator,
+        credentials,
+        settings.seconds,
+        least_bandwidth=settings.least_bandwidth,
+        diagnose=diagnose,
+    )
 
 
 def _reload(given: Given, service: Service, log: Log) -> None:

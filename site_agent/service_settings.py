@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator
 
 from coreg_core.errors import UsageError
 from coreg_wire.names import check_study_name
+from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 from site_agent.data.prepare import Inputs
+from site_agent.data.sources import Query, at
+from site_agent.settings import a_source
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Word = Annotated[str, Field(min_length=1)]
@@ -24,20 +27,29 @@ class DataSet(BaseModel):
 
     model_config = _CONFIG
 
-    table: Path
+    table: Annotated[Path | Query, PlainValidator(a_source)]
     target: Word
     id: Word
-    unlabelled: Path | None = None
+    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
     categorical: Words = ()
+    dates: Words = ()
     drop: Words = ()
     scale: bool = True
     labels: bool = True
 
     def inputs(self, base: Path) -> Inputs:
         """What of it says which rows and columns are used."""
-        unlabelled = None if self.unlabelled is None else base / self.unlabelled
+        unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return Inputs(
-            base / self.table, self.target, self.id, unlabelled, self.categorical, self.drop, self.scale, self.labels
+            at(self.table, base),
+            self.target,
+            self.id,
+            unlabelled,
+            self.categorical,
+            self.drop,
+            self.scale,
+            self.labels,
+            self.dates,
         )
 
 
@@ -54,6 +66,7 @@ class ServiceSettings(BaseModel):
     ledger: Path | None = None
     approval: Literal["policy", "ask"] = "policy"
     patience: Annotated[Literal["unlimited"] | Annotated[float, Field(ge=1)], Field()] = "unlimited"
+    least_bandwidth: Annotated[float, Field(ge=1000)] = LEAST_BANDWIDTH
     keep: Annotated[int, Field(ge=1)] | None = None
     data: dict[str, DataSet] = Field(min_length=1)
 

@@ -344,7 +344,8 @@ class Service:
         under.prepared, data = prepared, prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        under.site = Site(self.name, data, terms_of(self.policy, self._ledger.path, self._keys), release())
+        terms = terms_of(self.policy, self._ledger, self._keys, data)
+        under.site = Site(self.name, data, terms, release())
         return None
 
     async def _asked(self, session: _Session, under: _UnderWay, ask: Ask | Inquiry) -> None:

@@ -114,10 +114,11 @@ def allowed(schema: dict[str, Any]) -> str:
         case "string":
             return "path" if schema.get("format") == "path" else "text"
         case kind:
-            if schema.get("maximum", UNLIMITED) < UNLIMITED:
+            if schema.get("maximum", UNLIMITED) < UNLIMITED and "minimum" in schema:
                 return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
-            limits = {"exclusiveMinimum": ">", "minimum": "≥"}
-            return " ".join([kind, *(f"{sign} {schema[key]:g}" for key, sign in limits.items() if key in schema)])
+            limits = {"exclusiveMinimum": ">", "minimum": "≥", "maximum": "≤"}
+            said = [f"{sign} {schema[k]:g}" for k, sign in limits.items() if schema.get(k, UNLIMITED) < UNLIMITED]
+            return " ".join([kind, *said])
 
 
 def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -> list[str]:
@@ -161,7 +162,7 @@ def agent() -> str:
     for key, field in Settings.model_fields.items():
         if key in NOT_IN_FILE:
             continue
-        option = f"--no-{key}" if key in ("scale", "labels") else f"--{key}"
+        option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
         default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")

@@ -4,7 +4,11 @@ Handlers of a `Reaction`; the table that calls them is in machine.py. The end is
 the run is closed only when everybody has it, or has not come for it in time: killed in between, it goes on delivering.
 """
 
+from collections.abc import Mapping
+
 from coordinator import notices
+from coordinator.events import Flow
+from coordinator.jobs import links
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
 from coordinator.records import Closed, Delivered, Ended
@@ -94,8 +98,10 @@ def left(reaction: Reaction, site: str, reason: str, *, lost: bool) -> None:
             not_waited_for(reaction, site)
 
 
-def out_of_time(reaction: Reaction) -> None:
-    """Who has not come for its model can fetch it later, as long as the store has it."""
+def out_of_time(reaction: Reaction, flows: Mapping[str, Flow]) -> None:
+    """Who has not come for its model, and is not being sent it, can fetch it later, as long as the store has it."""
+    if links.waits(reaction, flows):
+        return
     reaction.notify(notices.NotFetched(reaction.run.name, reaction.run.awaited))
     _close(reaction)
 

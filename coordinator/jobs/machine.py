@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Any, TypeAlias, assert_never
 
 from coordinator import notices
-from coordinator.events import Action
-from coordinator.jobs import delivery, membership, training
+from coordinator.events import Action, Flow
+from coordinator.jobs import delivery, links, membership, training
 from coordinator.jobs.delivery import fetched
 from coordinator.jobs.membership import accepted, enrol, invite, refused
 from coordinator.jobs.phases import Clocks, Phase, Turn
@@ -106,7 +106,7 @@ def _breached(reaction: Reaction, site: str, reason: str) -> None:
         membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site} broke the protocol: {reason}")
 
 
-def _not_joined(reaction: Reaction) -> None:
+def _not_joined(reaction: Reaction, _flows: Mapping[str, Flow]) -> None:
     run, missing = reaction.run, reaction.run.awaited
     if len(reaction.live.here) >= run.plan.membership.min_sites:
         reaction.notify(notices.GoingOnWithout(run.name, missing, "join in time"))
@@ -116,7 +116,7 @@ def _not_joined(reaction: Reaction) -> None:
         delivery.end(reaction, Outcome.TOO_FEW_SITES, f"{names} did not join within {run.clocks.join:g} s")
 
 
-def _not_planned(reaction: Reaction) -> None:
+def _not_planned(reaction: Reaction, _flows: Mapping[str, Flow]) -> None:
     run, missing, ready = reaction.run, reaction.run.awaited, membership.counted_on(reaction)
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
@@ -127,7 +127,9 @@ def _not_planned(reaction: Reaction) -> None:
         delivery.end(reaction, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
 
 
-def _not_back(reaction: Reaction) -> None:
+def _not_back(reaction: Reaction, flows: Mapping[str, Flow]) -> None:
+    if links.waits(reaction, flows):
+        return
     names = ", ".join(reaction.run.awaited) or "enough sites"
     reason = f"{names} did not come back within {reaction.run.clocks.stall:g} s"
     delivery.end(reaction, Outcome.STALLED, reason)

@@ -87,12 +87,16 @@ def next_phase(phase: Phase, turn: Turn) -> Phase:
 
 @dataclass(frozen=True)
 class Clocks:
-    """The coordinator's four clocks, in seconds; keepalive, the fifth, belongs to the transport."""
+    """The coordinator's four clocks, in seconds; keepalive, the fifth, belongs to the transport.
+
+    ``least_bandwidth`` is in bytes a second: what is on its way is waited for beyond ``round`` (jobs/links.py).
+    """
 
     join: float = 600.0
     plan: float = 600.0
     round: float = 60.0
     stall: float = 600.0
+    least_bandwidth: float = 20_000.0
 
 
 def state_diagram(transitions: Mapping[Phase, Mapping[Turn, Phase]] = TRANSITIONS) -> str:

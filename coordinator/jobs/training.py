@@ -4,10 +4,13 @@ Handlers of a `Reaction`; the table that calls them is in machine.py. Sums are t
 arrival. What questions and answers mean is the computation's business.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from coordinator import notices
-from coordinator.jobs import asking, delivery, membership
+from coordinator.events import Flow
+from coordinator.jobs import asking, delivery, links, membership
 from coordinator.jobs.phases import Phase, Turn
 from coordinator.jobs.run import Reaction
 from coordinator.jobs.summing import Answer
@@ -144,8 +147,10 @@ def _step(reaction: Reaction) -> None:
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-def out_of_time(reaction: Reaction) -> None:
-    """Not everybody answered within the round's time: go on without, or wait."""
+def out_of_time(reaction: Reaction, flows: Mapping[str, Flow]) -> None:
+    """Not everybody answered within the round's time, and nothing of theirs is on its way: go on without, or wait."""
+    if links.waits(reaction, flows):
+        return
     terms, here = reaction.plan.membership, _not_awaited(reaction)
     if terms.on_lost == "continue" and len(here) >= terms.min_sites:
         membership.drop(reaction, here)

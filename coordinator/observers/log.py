@@ -12,7 +12,15 @@ from coreg_wire.logs import Log
 from coreg_wire.values import snake
 
 # What an operator should look at.
-_WARNINGS = (n.SiteDismissed, n.SessionRejected, n.SessionTurnedAway, n.GoingOnWithout, n.Stalled, n.NotFetched)
+_WARNINGS = (
+    n.SiteDismissed,
+    n.SessionRejected,
+    n.SessionTurnedAway,
+    n.GoingOnWithout,
+    n.Stalled,
+    n.SlowLink,
+    n.NotFetched,
+)
 
 
 class LogLines:

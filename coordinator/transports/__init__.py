@@ -4,11 +4,11 @@ One contract suite (tests/contract) runs on every transport. Each delivers a sit
 were sent, emits `SiteJoined` before anything else of a site, and never emits an event of a session that was replaced.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from coordinator.events import Event
+from coordinator.events import Event, Flow
 from coreg_core.messages import ToSite
 
 Emit: TypeAlias = Callable[[Event], None]
@@ -45,6 +45,10 @@ class Transport(Protocol):
 
     def forget(self, run: str) -> None:
         """The run is over: no vector of it is taken any more."""
+        ...
+
+    def flows(self, run: str) -> Mapping[str, Flow]:
+        """The latest vector of that run on each link, as far as it has come; only of sites that are here."""
         ...
 
     async def close(self) -> None:

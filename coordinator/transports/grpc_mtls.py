@@ -7,20 +7,21 @@ checked by the codec; whoever breaks the protocol is told why and loses its sess
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
 
-from coordinator.events import Breached, Received, Revoked, SiteJoined, SiteLost, TurnedAway
+from coordinator.events import Breached, Flow, Received, Revoked, SiteJoined, SiteLost, TurnedAway
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.messages import Dismissed, Finished, Hello, Leaving, PlanAccepted, Rejected, ToSite
+from coreg_core.messages import Ask, Dismissed, Finished, Hello, Inquiry, Leaving, PlanAccepted, Rejected, ToSite
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.names import load_certificates
-from coreg_wire.service import JOIN, SERVICE, channel_options
+from coreg_wire.service import JOIN, LEAST_BANDWIDTH, SERVICE, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 
@@ -36,6 +37,16 @@ REPLACED = (
 )
 
 
+@dataclass
+class _Way:
+    """A vector to a site: bytes that went out, bytes in all, and since when; of one that is whole, since its last byte."""
+
+    message: ToSite | None  # None once it is whole
+    moved: int
+    of: int
+    since: float
+
+
 @dataclass(eq=False)
 class _Session:
     """One open stream. The writer takes messages from the outbox; None ends it."""
@@ -46,6 +57,20 @@ class _Session:
     outbox: asyncio.Queue[ToSite | None] = field(default_factory=asyncio.Queue)
     closed_by_us: bool = False
     spoke: bool = False  # since the last word to it: it has read that
+    ways: dict[str, _Way] = field(default_factory=dict)  # the latest vector to it, by run
+    begun: dict[str, float] = field(default_factory=dict)  # since when a vector from it is on its way, by run
+
+    def flow(self, run: str) -> Flow | None:
+        """The latest vector of that run, to the site or from it."""
+        now = time.monotonic()
+        if (coming := self.assembler.progress(run)) is not None:
+            return Flow(False, *coming, now - self.begun.get(run, now))
+        way = self.ways.get(run)
+        return None if way is None else Flow(True, way.moved, way.of, now - way.since)
+
+    def way(self, message: ToSite) -> _Way | None:
+        """Of this very message, where it has a vector."""
+        return next((way for way in self.ways.values() if way.message is message), None)
 
     def close(self, last_word: ToSite | None = None) -> None:
         self.closed_by_us = True
@@ -66,7 +91,9 @@ class GrpcServer:
     authorise
         raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
     keepalive
-        seconds between pings; a silent loss is found within twice this.
+        seconds between pings.
+    least_bandwidth
+        bytes a second that every link carries at least; a silent loss is found within `silence_seconds` of both.
     """
 
     def __init__(
@@ -76,12 +103,13 @@ class GrpcServer:
         authorise: Callable[[str, bytes], None],
         *,
         keepalive: float = 5.0,
+        least_bandwidth: float = LEAST_BANDWIDTH,
     ):
         if credentials is None and not is_loopback(listen):
             raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
         self.traffic, self.port = Traffic(), 0
         self._listen, self._credentials, self._authorise = listen, credentials, authorise
-        self._keepalive = keepalive
+        self._keepalive, self._least_bandwidth = keepalive, least_bandwidth
         self._expected: dict[str, tuple[int, int]] = {}
         self._sessions: dict[str, _Session] = {}
         self._streams: set[asyncio.Task[None]] = set()
@@ -98,7 +126,7 @@ class GrpcServer:
             the address cannot be listened on.
         """
         self._emit = emit
-        self._server = grpc.aio.server(options=channel_options(self._keepalive))
+        self._server = grpc.aio.server(options=channel_options(self._keepalive, self._least_bandwidth))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
         )
@@ -115,6 +143,9 @@ class GrpcServer:
     async def send(self, site: str, message: ToSite) -> None:
         """Into the session's outbox."""
         if (session := self._sessions.get(site)) is not None:
+            if (carried := _vector(message)) is not None:
+                run, size = carried
+                session.ways[run] = _Way(message, 0, size, time.monotonic())
             session.outbox.put_nowait(message)
 
     async def reject(self, site: str, reason: str) -> None:
@@ -133,6 +164,12 @@ class GrpcServer:
         self._expected.pop(run, None)
         for session in self._sessions.values():
             session.assembler.forget(run)
+            session.ways.pop(run, None)
+
+    def flows(self, run: str) -> Mapping[str, Flow]:
+        """Of every open session that has carried a vector of the run."""
+        found = {site: session.flow(run) for site, session in self._sessions.items()}
+        return {site: flow for site, flow in found.items() if flow is not None}
 
     def check_again(self) -> None:
         """Ask of every open session whether it may still be: a certificate that was revoked is told so, and its session ends."""
@@ -189,7 +226,7 @@ class GrpcServer:
         try:
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False
-                await self._write(context, message)
+                await self._write(context, message, session)
             if isinstance(message, Finished | Dismissed | Rejected) and not session.spoke:
                 await _ends(reader)
         finally:
@@ -197,7 +234,7 @@ class GrpcServer:
             if self._sessions.get(session.site) is session:
                 del self._sessions[session.site]
                 if not session.closed_by_us:
-                    self._emit(SiteLost(session.site, "its stream ended"))
+                    self._emit(SiteLost(session.site, f"its stream ended{self._on_the_way(session)}"))
 
     def _authenticated(self, context: "grpc.aio.ServicerContext[bytes, bytes]") -> tuple[str | None, bytes]:
         if self._credentials is None:
@@ -221,6 +258,8 @@ class GrpcServer:
             async for data in frames:
                 message = assembler.feed_site(self._parse(data))
                 session.spoke = True
+                begun = session.begun
+                session.begun = {run: begun.get(run, time.monotonic()) for run in assembler.under_way}
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
                 if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
@@ -245,13 +284,44 @@ class GrpcServer:
         except Exception as error:  # noqa: BLE001 - protobuf raises several kinds, all of which mean this
             raise ProtocolError(f"a frame that is no protobuf message ({type(error).__name__}).") from None
 
-    async def _write(self, context: "grpc.aio.ServicerContext[bytes, bytes]", message: ToSite) -> None:
+    def _on_the_way(self, session: _Session) -> str:
+        """What was under way when the stream ended, if for so long that the link may be the reason."""
+        for run in self._expected:
+            flow = session.flow(run)
+            if flow is not None and not flow.whole and flow.seconds > self._keepalive:
+                told = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were through after {flow.seconds:.0f} s"
+                least = f"{self._least_bandwidth / 1e3:g} kB/s"
+                return f" when {told}: if its link is slower than {least}, lower [timeouts] least_bandwidth here, and there"
+        return ""
+
+    async def _write(
+        self,
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
+        message: ToSite,
+        session: _Session | None = None,
+    ) -> None:
         # The same question goes to every site: it is encoded once.
         if self._encoded is None or self._encoded[0] is not message:
             self._encoded = (message, [f.SerializeToString() for f in coordinator_message_to_frames(message)])
+        way = None if session is None else session.way(message)
         for data in self._encoded[1]:
             self.traffic.sent += len(data)
             await context.write(data)
+            if way is not None:
+                way.moved = min(
+                    way.moved + len(data), way.of - 1
+                )  # heads count too: it is whole when all of it went out
+        if way is not None:
+            way.message, way.moved, way.since = None, way.of, time.monotonic()
+
+
+def _vector(message: ToSite) -> tuple[str, int] | None:
+    """The run and the bytes of a message that carries a vector."""
+    match message:
+        case Ask(run=run, targets=targets) | Inquiry(run=run, targets=targets) | Finished(run=run, targets=targets):
+            return None if targets is None else (run, targets.values.nbytes)
+        case _:
+            return None
 
 
 async def _drain(frames: AsyncIterator[bytes]) -> None:

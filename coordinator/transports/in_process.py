@@ -7,7 +7,7 @@ as one. Knows nothing of how a site computes: a site is whatever has `hello` and
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from coordinator.events import Received, SiteJoined
+from coordinator.events import Flow, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
 from coreg_core.messages import (
     Ask,
@@ -88,6 +88,10 @@ class InProcess:
 
     def forget(self, run: str) -> None:
         """Nothing was kept of it."""
+
+    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
+        """Nothing is ever on its way."""
+        return {}
 
     async def close(self) -> None:
         """Nothing is queued."""

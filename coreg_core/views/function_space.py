@@ -7,11 +7,11 @@ from collections import OrderedDict
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.blas import dtrsv
 
-from coreg_core.arrays import Arr, block_rows
+from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.errors import SingularSystem
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, entry_rounding
 from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
@@ -232,6 +232,17 @@ class FunctionSpaceView:
         )
         G = solve_triangular(self._factor_X[0], back[:, 1:].T, lower=True, trans="T", check_finite=False)
         return self._ridge * back[:, 0], self._ridge * G
+
+    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+        """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are theirs."""
+        if rows is None:
+            half = self.solve_B(weight, np.ascontiguousarray(self._H.T))
+        else:
+            chosen = np.zeros((self.n_unlabelled, len(rows)))
+            chosen[rows, np.arange(len(rows))] = 1.0
+            half = self.solve_B(weight, chosen).T @ self._H.T
+        out: Arr = solve_triangular(self._factor_X[0], half.T, lower=True, trans="T", check_finite=False).T
+        return out
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = L⁻ᵀ(L⁻¹y − H c_Z): never through K⁻¹."""

@@ -6,11 +6,11 @@ Knows one site's arrays and its basis; nothing of other sites, of rounds, of mes
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dtrsm
 
-from coreg_core.arrays import Arr, block_rows
+from coreg_core.arrays import Arr, Ints, block_rows
 from coreg_core.bases import Basis
 from coreg_core.double_double import DD_EPS, matmul
 from coreg_core.errors import SingularSystem
@@ -217,6 +217,12 @@ class SpectralView:
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
         E = self._features_X @ self._R_inverse_V
         return self._y - E @ a, np.eye(len(E)) - (E / (1.0 + weight * self._s2)) @ E.T
+
+    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+        """C diag(1/(1 + μ s²)) Eᵀ with E = Φ_X R⁻¹ V, since β = Eᵀ y."""
+        C = self._C if rows is None else self._C[rows]
+        out: Arr = (C / (1.0 + weight * self._s2)) @ (self._features_X @ self._R_inverse_V).T
+        return out
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """W R⁻¹ V a are the coefficients on the basis points; w = R⁻¹ V a is orthonormal, so ‖f‖² = ‖w‖²."""

@@ -8,9 +8,9 @@ Knows one site's arrays; nothing of other sites, of rounds, of messages or of fi
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
-from coreg_core.arrays import Arr
+from coreg_core.arrays import Arr, Ints
 from coreg_core.kernels import Kernel, expand
 from coreg_core.precise_kernels import expand_precisely
 
@@ -114,6 +114,10 @@ class View(Protocol):
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """The function behind respond(target, weight)."""
+        ...
+
+    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+        """H = ∂ respond(t, μ)/∂y, the same at every target: what each label is of the answer at these instances, or at all."""
         ...
 
     def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.events import Interrupted, Received, SiteJoined, SiteLost
+from coordinator.events import Flow, Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import vector_bytes
 from coreg_core.additive.memory import SiteMemory
@@ -123,6 +123,10 @@ class RayActors:
 
     def forget(self, run: str) -> None:
         """Nothing was kept of it."""
+
+    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
+        """One machine's memory is no link."""
+        return {}
 
     async def close(self) -> None:
         """Deliver what is queued, within a moment, and end the actors."""

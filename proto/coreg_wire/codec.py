@@ -1,12 +1,12 @@
 r"""Messages to protobuf frames and back, in pairs, with every check that can be made before a message is used.
 
 Knows coreg_core.messages and the generated code; no machine, no socket. A vector travels as raw little-endian doubles,
-1 MiB at a time: the first piece inside its message, the rest in Chunk frames, each with its run, so that the runs of one
-stream do not wait for each other. What comes from a peer is checked for size, shape, order and finiteness, and the size is
-checked *before* memory is taken: nothing is taken for a run that was not expected.
+128 KiB at a time, so that one that comes slowly is seen to come: the first piece inside its message, the rest in Chunk frames,
+each with its run, so that the runs of one stream do not wait for each other. What comes from a peer is checked for size, shape,
+order and finiteness, and the size is checked *before* memory is taken: nothing is taken for a run that was not expected.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
@@ -17,9 +17,9 @@ from coreg_core.messages import MOST_SCALARS, FromSite, ToSite, Vector, Words
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError, fill, read, snake, text
 
-CHUNK_BYTES = 1 << 20
-# A frame is one chunk and a head: anything larger is refused by gRPC before it is parsed.
-MAX_FRAME_BYTES = CHUNK_BYTES + (1 << 18)
+CHUNK_BYTES = 1 << 17
+# A frame is a chunk, or a message of many names (a plan, a roster): anything larger is refused by gRPC before it is parsed.
+MAX_FRAME_BYTES = 5 << 18
 
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
@@ -101,6 +101,11 @@ class _Assembly:
         self._filled = end
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that are here, and bytes in all."""
+        return self._filled, len(self._bytes)
+
+    @property
     def complete(self) -> bool:
         return self._filled == len(self._bytes)
 
@@ -128,6 +133,16 @@ class Assembler:
         """The run is over; no vector of it is taken any more."""
         self._room.pop(run, None)
         self._under_way.pop(run, None)
+
+    @property
+    def under_way(self) -> Iterable[str]:
+        """The runs of which a vector is on its way."""
+        return self._under_way.keys()
+
+    def progress(self, run: str) -> tuple[int, int] | None:
+        """Bytes of the vector of that run that is on its way, and its length; None when none is."""
+        assembly = self._under_way.get(run)
+        return None if assembly is None else assembly.progress
 
     def feed_site(self, frame: pb.SiteFrame) -> FromSite | None:
         """A frame from a site; the message, when one is whole."""

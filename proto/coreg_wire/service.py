@@ -3,24 +3,46 @@
 Client and server keepalive are set together: a server's default kills a stream whose client pings every few seconds.
 """
 
-from coreg_wire.codec import MAX_FRAME_BYTES
+from coreg_wire.codec import CHUNK_BYTES, MAX_FRAME_BYTES
 
 SERVICE = "coreg.v1.Federation"
 JOIN = "Join"
 JOIN_PATH = f"/{SERVICE}/{JOIN}"
 
 
-def channel_options(keepalive_seconds: float) -> list[tuple[str, int]]:
-    """For both ends: frame limits, and a keepalive that finds a silent loss within two intervals.
+# Bytes a second that every link carries at least, unless an operator says otherwise.
+LEAST_BANDWIDTH = 20_000.0
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 1 << 16, 1 << 24
 
-    gRPC's keepalive timeout counts from the ping's write; that of a ping that was written and is not acknowledged is
-    ``grpc.http2.ping_timeout_ms``, a minute by default: a frozen peer, or a middlebox that swallows, would last that long.
+
+def window_bytes(keepalive_seconds: float, least_bandwidth: float = LEAST_BANDWIDTH) -> int:
+    """HTTP/2's flow-control window: what the slowest link carries in one keepalive, between 64 KiB and 16 MiB."""
+    return int(min(max(keepalive_seconds * least_bandwidth, _SMALLEST_WINDOW), _LARGEST_WINDOW))
+
+
+def silence_seconds(keepalive_seconds: float, least_bandwidth: float = LEAST_BANDWIDTH) -> float:
+    """Within how long a silent loss is found: a keepalive until the ping, and the time until its answer is overdue.
+
+    A ping stands behind what was sent before it: the window and the piece under way, at `least_bandwidth`.
     """
-    every = max(1000, int(keepalive_seconds * 1000))
-    answer = max(1000, every * 4 // 5)
+    return (_every(keepalive_seconds) + _answer(keepalive_seconds, least_bandwidth)) / 1000
+
+
+def channel_options(keepalive_seconds: float, least_bandwidth: float = LEAST_BANDWIDTH) -> list[tuple[str, int]]:
+    """For both ends: frame limits, and a keepalive that finds a silent loss within `silence_seconds`.
+
+    gRPC's keepalive timeout counts from the ping's write, to the socket's buffer, and any byte that comes ends it; that of a ping
+    that was written and is not acknowledged is ``grpc.http2.ping_timeout_ms``, a minute by default: a frozen peer, or a middlebox
+    that swallows, would last that long. Both have to outlast what stands before the ping in the one TCP connection, or a large
+    vector on a slow link ends its own session. gRPC's bandwidth probe is off, since it opens the window to whatever buffers
+    take, and pings of its own are overdue by the same rule.
+    """
+    every, answer = _every(keepalive_seconds), _answer(keepalive_seconds, least_bandwidth)
     return [
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
         ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", window_bytes(keepalive_seconds, least_bandwidth)),
         ("grpc.keepalive_time_ms", every),
         ("grpc.keepalive_timeout_ms", answer),
         ("grpc.http2.ping_timeout_ms", answer),
@@ -31,3 +53,12 @@ def channel_options(keepalive_seconds: float) -> list[tuple[str, int]]:
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
     ]
+
+
+def _every(keepalive_seconds: float) -> int:
+    return max(1000, int(keepalive_seconds * 1000))
+
+
+def _answer(keepalive_seconds: float, least_bandwidth: float) -> int:
+    before = window_bytes(keepalive_seconds, least_bandwidth) + CHUNK_BYTES
+    return max(1000, _every(keepalive_seconds) * 4 // 5) + int(1000 * before / least_bandwidth)

@@ -12,20 +12,22 @@ from site_agent.data.faults import Faults
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.private import PrivateData, row_keys
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
+from site_agent.data.sources import Source
 
 
 @dataclass(frozen=True)
 class Inputs:
     """What the operator named."""
 
-    data: Path
+    data: Source
     target: str
     id_column: str
-    unlabelled: Path | None = None
+    unlabelled: Source | None = None
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     scale: bool = True
     labels: bool = True
+    dates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         found=found,
     )
     with found.caught():
-        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, scale=inputs.scale)
+        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale)
     found.raise_any()
     data = PrivateData(
         X=preprocessing.transform(table.labelled),

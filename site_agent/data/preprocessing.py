@@ -17,7 +17,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
 from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
 from site_agent.data.tables import Table
 
@@ -54,14 +56,40 @@ class Preprocessing:
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
+    dates: tuple[DateColumn, ...] = ()
+    ranges: Ranges | None = None
 
     @property
     def feature_names(self) -> list[str]:
         """The columns of the matrix."""
         return [name for column in self.columns for name in column.feature_names]
 
+    @property
+    def sources(self) -> list[str]:
+        """The columns that a table has to have, in the order in which they were found."""
+        made = {date.called(part): date.name for date in self.dates for part in date.parts}
+        return list(dict.fromkeys(made.get(column.name, column.name) for column in self.columns))
+
+    def expanded(self, table: Table) -> Table:
+        """The table with what its dates come to, as it is encoded.
+
+        Raises
+        ------
+        BadTable
+            a column that is not there, by name; a cell that is no date.
+        """
+        table.require(self.sources, "a feature of this model")
+        return expanded(table, self.dates) if self.dates else table
+
     @classmethod
-    def fit(cls, table: SiteTable, *, categorical: Sequence[str] = (), scale: bool = True) -> "Preprocessing":
+    def fit(
+        cls,
+        table: SiteTable,
+        *,
+        categorical: Sequence[str] = (),
+        dates: Sequence[str] = (),
+        scale: bool = True,
+    ) -> "Preprocessing":
         """Decide every column's kind from all rows, and its numbers from the labelled ones (without any, the shared).
 
         Raises
@@ -69,15 +97,21 @@ class Preprocessing:
         BadTable
             every numeric column with a cell that is no number, every one of too many levels or without any value.
         UsageError
-            ``categorical`` names a column that is not there.
+            ``categorical`` or ``dates`` names a column that is not there.
         """
         if len(table.labelled) == 0:
-            return cls.fit_columns(table.unlabelled, categorical=categorical, scale=scale)
-        return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, scale=scale)
+            return cls.fit_columns(table.unlabelled, categorical=categorical, dates=dates, scale=scale)
+        return cls.fit_columns(table.labelled, table.unlabelled, categorical=categorical, dates=dates, scale=scale)
 
     @classmethod
     def fit_columns(
-        cls, labelled: Table, unlabelled: Table | None = None, *, categorical: Sequence[str] = (), scale: bool = True
+        cls,
+        labelled: Table,
+        unlabelled: Table | None = None,
+        *,
+        categorical: Sequence[str] = (),
+        dates: Sequence[str] = (),
+        scale: bool = True,
     ) -> "Preprocessing":
         """The same from the two tables; ``unlabelled`` may be absent."""
         if unknown := [name for name in categorical if name not in labelled.columns]:
@@ -85,15 +119,30 @@ class Preprocessing:
                 f"--categorical {', '.join(unknown)}: no such feature column; there are {', '.join(labelled.columns)}."
             )
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
-        found, columns = Faults(), list[Column]()
-        for name in labelled.columns:
+        found, columns, of_dates = Faults(), list[Column](), list[DateColumn]()
+        for date in asked(dates, labelled.columns):
+            with found.caught():
+                tables, known = _with_dates(tables, date)
+                of_dates.append(known)
+        unusable = {date.name for date in asked(dates, labelled.columns)} - {date.name for date in of_dates}
+        for name in tables[0].columns:
+            if name in unusable:
+                continue
             with found.caught():
                 having = [t for t in tables if name in t.columns]  # that a table lacks one has been said
                 columns.append(_fit_column(name, having, name in categorical, scale))
         found.raise_any()
-        constant = [c.name for c in columns if c.kind != "text" and _constant(labelled, c)]
-        notes = (f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}",) if constant else ()
-        return cls(tuple(columns), notes)
+        constant = [c.name for c in columns if c.kind != "text" and _constant(tables[0], c)]
+        notes = [f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}"] if constant else []
+        texts = [c.name for c in columns if c.kind == "text" and c.name not in categorical]
+        if forgotten := [name for name in texts if holds_dates(tables[0].frame[name].drop_nulls())]:
+            notes.append(
+                f"dates that are taken as texts: {', '.join(forgotten)}; --dates {forgotten[0]} makes numbers of them"
+            )
+        ranges = Ranges.of(
+            {c.name: [_numbers(t, c.name, c.kind) for t in tables] for c in columns if c.kind == "numeric"}
+        )
+        return cls(tuple(columns), tuple(notes), tuple(of_dates), ranges)
 
     def transform(self, table: Table) -> Arr:
         """The matrix (n, d), C-contiguous float64.
@@ -103,7 +152,7 @@ class Preprocessing:
         BadTable
             every column that is not there, by name; every cell that is no number, by file, line and column.
         """
-        table.require([c.name for c in self.columns], "a feature of this model")
+        table = self.expanded(table)
         X = np.empty((len(table), len(self.feature_names)))
         at, found = 0, Faults()
         for column in self.columns:
@@ -122,7 +171,7 @@ class Preprocessing:
         BadTable
             a column that is not there, by name.
         """
-        table.require([c.name for c in self.columns], "a feature of this model")
+        table = self.expanded(table)
         notes = []
         for column in self.columns:
             text = table.frame[column.name]
@@ -142,16 +191,34 @@ class Preprocessing:
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"columns": [asdict(column) for column in self.columns]}
+        """Plain values; a release that knows no dates and no ranges reads the columns alone."""
+        plain: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        if self.dates:
+            plain["dates"] = [asdict(date) for date in self.dates]
+        if self.ranges is not None:
+            plain["ranges"] = asdict(self.ranges)
+        return plain
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
         """The inverse of `to_json`."""
-        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"]))
+        columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
+        dates = tuple(DateColumn(**{**date, "parts": tuple(date["parts"])}) for date in plain.get("dates", ()))
+        return cls(columns, (), dates, Ranges.from_json(plain["ranges"]) if "ranges" in plain else None)
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
+
+
+def _with_dates(tables: list[Table], date: DateColumn) -> tuple[list[Table], DateColumn]:
+    """The tables with one column of dates made features, and how it is written."""
+    known = settle(date, [t for t in tables if date.name in t.columns])
+    found, out = Faults(), list[Table]()
+    for table in tables:
+        with found.caught():
+            out.append(expanded(table, [known]) if date.name in table.columns else table)
+    found.raise_any()
+    return out, known
 
 
 def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) -> Column:
@@ -211,7 +278,8 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
     if len(values) > MOST_LEVELS:
         what = f"{len(values)} different texts; at most {MOST_LEVELS} are one-hot encoded."
-        todo = f"Group them, or leave the column out with --drop {name}."
+        forgotten = holds_dates(values)
+        todo = f"{f'Dates: --dates {name}' if forgotten else 'Group them'}, or leave the column out with --drop {name}."
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     encoder = OneHotEncoder(sparse_output=False).fit(values.to_numpy().reshape(-1, 1)) if len(values) else None
     return () if encoder is None else tuple(str(level) for level in encoder.categories_[0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coreg_core.arrays import Arr
-from coreg_core.errors import BadData, CoregError
+from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Prediction, Vector
 from coreg_core.objective import stays, sweep_weight
 from coreg_core.outcomes import Outcome
@@ -22,6 +22,7 @@ from coreg_core.rounds.schedule import column_norms
 from coreg_core.views import Part, Solution, View
 from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
+from site_agent.jobs.exposure import share_of_one_label
 from site_agent.jobs.factoring import FACTOR_MEMORY, data_digest, factor, units
 from site_agent.jobs.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
 from site_agent.jobs.remembered import Remembered, SiteResult, Verified
@@ -82,8 +83,9 @@ def begin(
     most: int,
     factor_memory: float = FACTOR_MEMORY,
     offer: Offer = NO_KEYS,
+    label_share_max: float = 1.0,
 ) -> Training:
-    """Factor the site's data under the plan.
+    """Factor the site's data under the plan, and see that no sum would be one label.
 
     Raises
     ------
@@ -103,10 +105,13 @@ def begin(
             view = factor(objective, data, y, factor_memory)
             bound, norm = view.bound(plan.privacy.bound), float(y @ y)
             alone = view.respond(np.zeros((m, 1)), np.zeros(1))
-            # Of relative couplings as if every site had as many labels; the coordinator, who hears of all, scales it.
-            largest = max(objective.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(m, 1)))
-            strongest = weight_of("consensus", largest, len(plan.sites))
+            strongest = weight_of("consensus", max(_couplings(plan, data)), len(plan.sites))
             rounding = view.response_error(strongest)
+            if plan.masked and label_share_max < 1.0:
+                weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in _couplings(plan, data)]
+                share = share_of_one_label(view, data, weights, plan.membership.min_sites)
+                if share > label_share_max:
+                    raise Refused(too_much_of_one_label(label_share_max))
     except MemoryError:
         raise BadData(f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances.") from None
     except CoregError:
@@ -134,6 +139,22 @@ def begin(
         offer.identity,
     )
     return Training(plan, data, view, accepted, shift, divisor, most, remembered, (bound, norm, rounding**2))
+
+
+def _couplings(plan: Plan, data: PrivateData) -> tuple[float, ...]:
+    """λ; relative ones as if every site had as many labels; the coordinator, who hears of all, scales them."""
+    assert isinstance(plan.objective, Agreement)
+    return plan.objective.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(len(data.Z), 1))
+
+
+def too_much_of_one_label(most: float) -> str:
+    """Without the figure, which is of this site's rows."""
+    return (
+        f"against this site's policy: at some shared instance the sum of all sites' answers would be one label of this site by "
+        f"more than label_share_max={most:g} of its variance, and no mask hides that. A smaller coupling, a wider kernel or a "
+        "larger ridge make it less; so does a list of shared instances without this site's labelled ones. Or its operator "
+        "consents by that key of policy.toml."
+    )
 
 
 def _reach(plan: Plan, alone: Arr, bound: float, norm: float) -> int:

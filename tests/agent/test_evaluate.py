@@ -98,6 +98,8 @@ def test_predict_says_that_it_could_evaluate(folder):
         folder / "new.csv",
         "--output",
         folder / "p.csv",
+        "--id",
+        "id",
         "--json",
     )
     assert json.loads(told.stdout)["notes"] == []

@@ -77,5 +77,23 @@ def test_the_sum_tells_a_site_s_labels_no_better_than_their_mean_does() -> None:
     assert found["sums"]["error over deviation"] > 0.9
 
 
+def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
+    found = attack("chosen_plan")
+    for answers in ("clear", "sums"):  # masks hide nothing where nobody else has anything to say
+        assert found[answers]["narrow"]["off"] < 1e-9
+        assert found[answers]["strong"]["off"] < 0.01
+        refused = found[answers]["narrow, policy"]["refused"]
+        assert all(key in refused for key in ("bandwidth_min=0.5", "ridge_min=0.01", "label_units"))
+        assert found[answers]["flat"]["off"] < 1e-3
+        assert "ridge_max=1" in found[answers]["flat, policy"]["refused"]
+        assert found[answers]["flat, border"]["off"] > 0.5
+    assert "label_share_max=0.95" in found["sums"]["strong, policy"]["refused"]
+    assert found["sums"]["border"]["off"] > 0.2
+    assert found["sums"]["honest"]["off"] > 0.5 > 0.2 > found["clear"]["honest"]["off"]
+    assert (
+        found["clear"]["border"]["off"] < 0.01
+    )  # in the clear a label among the shared rows is told, whatever a policy says
+
+
 def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
     assert attack("membership_of_an_id") == {"plain": True, "keyed": False}

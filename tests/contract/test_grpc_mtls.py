@@ -27,7 +27,7 @@ from coreg_core.rounds.columns import Column
 from coreg_wire.codec import CHUNK_BYTES, Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
-MIB = CHUNK_BYTES // 8
+PIECE = CHUNK_BYTES // 8
 
 
 def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
@@ -266,7 +266,7 @@ def test_a_session_that_ends_before_hello_is_turned_away(home: Home) -> None:
 
 # --- a session that breaks the protocol ---------------------------------------------------------------------------
 
-ONE_MIB = b"\0" * CHUNK_BYTES
+WHOLE_PIECE = b"\0" * CHUNK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,14 @@ ONE_MIB = b"\0" * CHUNK_BYTES
         (3, [head(3, struct.pack("<3d", 1, 2, 3)), chunk(b"12345678")], "belongs to no vector"),
         (3, [b"\x0a\xff"], "no protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
-        (2 * MIB, [head(2 * MIB, ONE_MIB), head(2 * MIB, ONE_MIB)], "before its last one's vector was complete"),
-        (2 * MIB, [head(2 * MIB, ONE_MIB), chunk(ONE_MIB[:-8])], "a piece of 1048568 bytes at 1048576"),
-        (2 * MIB, [head(2 * MIB, ONE_MIB[:-8])], "a piece of 1048568 bytes at 0"),
-        (2 * MIB, [head(2 * MIB, b"")], "a piece of 0 bytes at 0"),
+        (
+            2 * PIECE,
+            [head(2 * PIECE, WHOLE_PIECE), head(2 * PIECE, WHOLE_PIECE)],
+            "before its last one's vector was complete",
+        ),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
+        (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
         (3, [head(3, struct.pack("<3d", 1, 2, 3), run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
         (
             3,

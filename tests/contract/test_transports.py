@@ -42,9 +42,10 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import Progress
+from coreg_wire.codec import CHUNK_BYTES
 
 T = TypeVar("T")
-MIB = (1 << 20) // 8  # numbers in a chunk
+PIECE = CHUNK_BYTES // 8  # numbers in a chunk
 
 
 def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -102,7 +103,7 @@ def test_sites_join_before_anything_else_and_in_the_order_in_which_they_come(wir
     within(30, main())
 
 
-@pytest.mark.parametrize("rows", [1, MIB - 1, MIB, MIB + 1, 2 * MIB, 5 * MIB])
+@pytest.mark.parametrize("rows", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 5 * PIECE])
 def test_what_is_sent_arrives_and_comes_back_to_the_bit(wire: Wire, rows: int) -> None:
     async def main() -> None:
         site = EchoSite("a")
@@ -143,7 +144,7 @@ def test_vectors_of_two_runs_share_a_session(wire: Wire) -> None:
         transport, events = wire({"a": site}), Events()
         await transport.start(events.emit)
         await events.next()
-        rooms = {RUN: numbers(2 * MIB + 5), "run-2": numbers(7, 3)}
+        rooms = {RUN: numbers(2 * PIECE + 5), "run-2": numbers(7, 3)}
         for run, vector in rooms.items():
             transport.expect(run, *vector.shape)
         questions = [ask(rooms[run], number, run) for number in range(3) for run in rooms]
@@ -250,7 +251,7 @@ def test_close_delivers_what_is_queued_in_process_and_on_the_wire(wire: Wire) ->
         transport, events = wire(sites), Events()
         await transport.start(events.emit)
         await events.take(3)
-        end = Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(2 * MIB))
+        end = Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(2 * PIECE))
         for name in SITES:
             await transport.send(name, end)
         await transport.close()

@@ -44,6 +44,7 @@ plan = 30
 round = {round}
 stall = {stall}
 keepalive = 1
+least_bandwidth = 1e8
 """
 
 

@@ -1,8 +1,9 @@
-"""An HTTP proxy that knows CONNECT and nothing else, as many an organisation has between its machines and the world."""
+"""What stands between an organisation and the world: an HTTP proxy that knows CONNECT and nothing else, and a slow link."""
 
 import contextlib
 import socket
 import threading
+import time
 
 
 class Proxy:
@@ -44,12 +45,61 @@ class Proxy:
                 back.join(5)
 
 
-def _pump(source, sink):
+class Link:
+    """A TCP connection to a loopback port that carries so many bytes a second each way, with a router's small buffers."""
+
+    BUFFER = 1 << 15
+
+    def __init__(self, port, rate):
+        self._port, self._rate = port, rate
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.BUFFER)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        with client, socket.socket() as server, contextlib.suppress(OSError):
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.BUFFER)
+            server.connect(("127.0.0.1", self._port))
+            for end in (client, server):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.BUFFER)
+            back = threading.Thread(target=_pump, args=(server, client, self._rate), daemon=True)
+            back.start()
+            _pump(client, server, self._rate)
+            back.join(5)
+
+
+def _pump(source, sink, rate=None):
+    free = time.monotonic()
     with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
+        while data := source.recv(1 << 16 if rate is None else max(256, int(rate / 50))):
+            if rate is not None:
+                free = max(free, time.monotonic()) + len(data) / rate
+                time.sleep(max(0.0, free - time.monotonic()))
             sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def slow_link(port, rate):
+    """A port that leads to this one, at so many bytes a second."""
+    link = Link(port, rate)
+    try:
+        yield link.port
+    finally:
+        link.close()
 
 
 @contextlib.contextmanager

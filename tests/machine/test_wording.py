@@ -36,6 +36,13 @@ SAID: dict[n.Notice, str] = {
     ): "b came back with new keys: everybody answers the open question again, under other masks",
     n.Stalled(RUN, ("b",), 600.0): "stalled: waiting for b, 600 s at most",
     n.Stalled(RUN, (), 4.0): "stalled: waiting for enough sites, 4 s at most",
+    n.SlowLink(RUN, "b", False, 400_000, 800_000, 20.0, 60.0): (
+        "b: 0.4 of 0.8 MB of its answer arrived in 20 s: 20 kB/s; its link is slow, and the rest is waited for, 60 s at most"
+    ),
+    n.SlowLink(RUN, "b", True, 400_000, 800_000, 80.0, 0.0): (
+        "b: 0.4 of 0.8 MB of what was sent to it went out in 80 s: 5 kB/s; slower than [timeouts] least_bandwidth allows, and "
+        "not waited for any longer"
+    ),
     n.QuestionAnswered(RUN, 0, 0, 3, None): "",
     n.NotFetched(RUN, ("a", "b")): "a, b did not fetch the run's end in time; ",
     n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): "stalled: b did not come back within 4 s. ",

@@ -69,7 +69,7 @@ from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import MAX_TEXT, ProtocolError, fill, read, snake
 
 REPOSITORY = Path(__file__).parents[2]
-MIB = CHUNK_BYTES // 8
+PIECE = CHUNK_BYTES // 8
 Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
@@ -348,7 +348,7 @@ def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -
     assert plan.digest != replace(plan, federation=plan.federation + "!").digest
 
 
-@pytest.mark.parametrize("rows", [1, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1])
+@pytest.mark.parametrize("rows", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
 def test_vectors_are_cut_at_a_mebibyte(rows: int) -> None:
     vector = Vector(np.random.default_rng(rows).normal(size=(rows, 1)))
     frames = of_site(Prediction("r", 0, 0, vector))
@@ -400,11 +400,11 @@ def test_a_vector_that_is_too_large_is_refused_before_memory_is_taken(rows: int,
 
 
 def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
-    vector = Vector(np.ones((8 * MIB, 1)))
+    vector = Vector(np.ones((8 * PIECE, 1)))
     frames = of_site(Prediction("r", 0, 0, vector))
     tracemalloc.start()
     try:
-        [back] = from_site_frames(frames, max_rows=8 * MIB)
+        [back] = from_site_frames(frames, max_rows=8 * PIECE)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -412,7 +412,7 @@ def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
     assert peak < 8 * CHUNK_BYTES + 4 * CHUNK_BYTES, "the vector, a frame or two, and nothing of its size beside it"
 
 
-ONE_MIB = b"\0" * CHUNK_BYTES
+WHOLE_PIECE = b"\0" * CHUNK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -424,12 +424,15 @@ ONE_MIB = b"\0" * CHUNK_BYTES
         ([prediction(3, b"")], "a piece of 0 bytes"),
         ([prediction(3, b"\0" * 24), chunk(b"\0" * 8)], "belongs to no vector"),
         ([chunk(b"\0" * 8)], "belongs to no vector"),
-        ([prediction(2 * MIB, ONE_MIB), chunk(b"")], "a piece of 0 bytes at 1048576"),
-        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB + b"\0" * 8)], "a piece of 1048584 bytes"),
-        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB), chunk(b"\0" * 8)], "belongs to no vector"),
-        ([prediction(2 * MIB, ONE_MIB), prediction(1, b"\0" * 8)], "before its last one's vector was complete"),
-        ([prediction(2 * MIB, ONE_MIB), *of_site(Fault("r", 0, 0, ""))], "before its last one's vector was complete"),
-        ([prediction(2 * MIB, ONE_MIB), chunk(ONE_MIB, "run-2")], "belongs to no vector"),
+        ([prediction(2 * PIECE, WHOLE_PIECE), chunk(b"")], "a piece of 0 bytes at 131072"),
+        ([prediction(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE + b"\0" * 8)], "a piece of 131080 bytes"),
+        ([prediction(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE), chunk(b"\0" * 8)], "belongs to no vector"),
+        ([prediction(2 * PIECE, WHOLE_PIECE), prediction(1, b"\0" * 8)], "before its last one's vector was complete"),
+        (
+            [prediction(2 * PIECE, WHOLE_PIECE), *of_site(Fault("r", 0, 0, ""))],
+            "before its last one's vector was complete",
+        ),
+        ([prediction(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE, "run-2")], "belongs to no vector"),
         ([prediction(3, b"\0" * 24, run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
         ([prediction(3, b"\0" * 24, run="")], "run '', whose plan nobody has accepted here"),
         ([prediction(3, struct.pack("<3d", 0, float("nan"), 0))], "holds NaN or infinity"),
@@ -445,12 +448,12 @@ ONE_MIB = b"\0" * CHUNK_BYTES
 )
 def test_malformed_vectors_and_frames_are_refused(frames: list[bytes], words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        from_site_frames(frames, max_rows=2 * MIB)
+        from_site_frames(frames, max_rows=2 * PIECE)
 
 
 def test_a_vector_that_never_ends_makes_no_message() -> None:
-    frames = of_site(Prediction("r", 0, 0, Vector(np.ones((2 * MIB + 1, 1)))))
-    assert from_site_frames(frames[:-1], max_rows=3 * MIB) == []
+    frames = of_site(Prediction("r", 0, 0, Vector(np.ones((2 * PIECE + 1, 1)))))
+    assert from_site_frames(frames[:-1], max_rows=3 * PIECE) == []
 
 
 # --- runs that share a stream --------------------------------------------------------------------------------------
@@ -464,17 +467,17 @@ def test_vectors_of_different_runs_may_interleave_in_any_way(data: st.DataObject
     frames: list[bytes] = []
     while any(under_way):
         frames.append(data.draw(st.sampled_from([pieces for pieces in under_way if pieces])).pop(0))
-    got = from_site_frames(frames, max_rows=3 * MIB)
+    got = from_site_frames(frames, max_rows=3 * PIECE)
     assert sorted(got, key=lambda m: m.question) == sent  # type: ignore[union-attr]
 
 
-SHARED = (("r", 2 * MIB + 3), ("run-2", 1), ("another run", 2 * MIB))
+SHARED = (("r", 2 * PIECE + 3), ("run-2", 1), ("another run", 2 * PIECE))
 
 
 def test_a_sessions_own_messages_do_not_wait_for_a_vector() -> None:
-    message = Prediction("r", 0, 0, Vector(np.ones((MIB + 1, 1))))
+    message = Prediction("r", 0, 0, Vector(np.ones((PIECE + 1, 1))))
     first, last = of_site(message)
-    assert from_site_frames([first, *of_site(Leaving("over")), last], max_rows=2 * MIB) == [Leaving("over"), message]
+    assert from_site_frames([first, *of_site(Leaving("over")), last], max_rows=2 * PIECE) == [Leaving("over"), message]
 
 
 def test_each_run_has_the_room_that_its_plan_gives_it() -> None:
@@ -487,10 +490,10 @@ def test_each_run_has_the_room_that_its_plan_gives_it() -> None:
 
 
 def test_nothing_is_taken_for_a_run_that_is_over() -> None:
-    assembler = expecting(2 * MIB, 1)
-    assembler.feed_site(pb.SiteFrame.FromString(prediction(2 * MIB, ONE_MIB)))
+    assembler = expecting(2 * PIECE, 1)
+    assembler.feed_site(pb.SiteFrame.FromString(prediction(2 * PIECE, WHOLE_PIECE)))
     assembler.forget("r")
-    for frame in (chunk(ONE_MIB), prediction(1, bytes(8))):
+    for frame in (chunk(WHOLE_PIECE), prediction(1, bytes(8))):
         with pytest.raises(ProtocolError):
             assembler.feed_site(pb.SiteFrame.FromString(frame))
 

@@ -1,0 +1,184 @@
+"""Columns of dates to columns of features, on request: days since 1970-01-01, the year, the month, the day of the week.
+
+YYYY-MM-DD is read wherever it stands, and D.M.YYYY too. Of 3/4/2024 the rows have to tell which is the day, and what they told
+when the model was made is kept in it. A time of day is not used. Knows tables; nothing of encoding.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Literal, TypeAlias, get_args
+
+import polars as pl
+
+from coreg_core.errors import UsageError
+from site_agent.data.dialect import DATE
+from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.tables import Table
+
+Part: TypeAlias = Literal["days", "year", "month", "weekday"]
+PARTS: tuple[Part, ...] = get_args(Part)
+Order: TypeAlias = Literal["", "dmy", "mdy"]
+EPOCH = date(1970, 1, 1).toordinal()
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+_TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?"
+_ISO = re.compile(rf"(\d{{4}})-(\d{{1,2}})-(\d{{1,2}}){_TIME}")
+_DOTS = re.compile(rf"(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_TIME}")
+_SLASHES = re.compile(rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}){_TIME}")
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """A column of dates, what is made of it, and in which order 3/4/2024 stands there, where any cell is written so."""
+
+    name: str
+    parts: tuple[Part, ...] = ("days",)
+    order: Order = ""
+
+    def called(self, part: Part) -> str:
+        """The name of the column that comes of it."""
+        return f"{self.name} ({part})"
+
+
+def asked(texts: Sequence[str], columns: Sequence[str]) -> tuple[DateColumn, ...]:
+    """What --dates says: NAME, or NAME:PART+PART.
+
+    Raises
+    ------
+    UsageError
+        no such column, or no such part.
+    """
+    found = []
+    for text in texts:
+        name, colon, said = text.rpartition(":")
+        if text in columns or not colon:
+            name, said = text, "days"
+        parts = tuple(said.split("+"))
+        if name not in columns:
+            raise UsageError(f"--dates {text}: no such feature column; there are {', '.join(columns)}.")
+        known = tuple(part for part in PARTS if part in parts)
+        if len(known) != len(parts):
+            raise UsageError(f"--dates {text}: what comes of a date is days, year, month or weekday, joined by +.")
+        found.append(DateColumn(name, known))
+    if len({column.name for column in found}) < len(found):
+        raise UsageError("--dates names a column twice; join what is to come of it by +, as in admitted:year+month.")
+    return tuple(found)
+
+
+def settle(column: DateColumn, tables: Sequence[Table]) -> DateColumn:
+    """The column with the order that its cells tell.
+
+    Raises
+    ------
+    BadTable
+        cells like 3/4/2024 tell of both orders, or of neither.
+    """
+    told: dict[Order, list[tuple[Table, int]]] = {"dmy": [], "mdy": [], "": []}
+    for table in tables:
+        for row, cell in enumerate(table.frame[column.name].to_list()):
+            if cell is not None and (slashed := _SLASHES.fullmatch(cell)):
+                first, second = int(slashed[1]), int(slashed[2])
+                order: Order = "dmy" if first > 12 >= second else "mdy" if second > 12 >= first else ""
+                told[order].append((table, row))
+    if not any(told.values()):
+        return column
+    if bool(told["dmy"]) != bool(told["mdy"]):
+        return replace(column, order="dmy" if told["dmy"] else "mdy")
+    if told["dmy"]:
+        places = [told["dmy"][0], told["mdy"][0]]
+        what = "has the day first here, and the month first there"
+    else:
+        places, what = told[""][:1], "may have the day or the month first, and no cell of the column tells"
+    table, row = places[0]
+    raise BadTable(
+        Fault(
+            table.source,
+            f"{table.frame[column.name][row]!r} {what}.",
+            "Write dates as YYYY-MM-DD.",
+            "date of two readings",
+            column.name,
+            tuple(int(t.lines[r]) for t, r in places if t is table),
+        )
+    )
+
+
+def expanded(table: Table, columns: Sequence[DateColumn]) -> Table:
+    """The table with what comes of each date in that date's place.
+
+    Raises
+    ------
+    BadTable
+        every cell that is no date, and a column that has the name of one that is made.
+    """
+    found, made = Faults(), dict[str, list[pl.Series]]()
+    for column in columns:
+        with found.caught():
+            made[column.name] = _made(column, table)
+    found.raise_any()
+    series = [new for name in table.columns for new in made.get(name, [table.frame[name]])]
+    return replace(table, frame=pl.DataFrame(series))
+
+
+def _made(column: DateColumn, table: Table) -> list[pl.Series]:
+    if clash := [column.called(part) for part in column.parts if column.called(part) in table.columns]:
+        what = f"is there, and is what comes of the dates in {column.name!r}."
+        raise BadTable(Fault(table.source, what, "Rename one of the two.", "header", clash[0]))
+    cells = table.frame[column.name].to_list()
+    known = {cell: _date(cell, column.order) for cell in set(cells) if cell is not None}
+    if bad := [row for row, cell in enumerate(cells) if cell is not None and known[cell] is None]:
+        raise BadTable(_no_date(column, table, bad))
+    days = [None if cell is None else known[cell] for cell in cells]
+    return [
+        pl.Series(column.called(part), [None if day is None else _part(day, part) for day in days], dtype=pl.String)
+        for part in column.parts
+    ]
+
+
+def _no_date(column: DateColumn, table: Table, bad: Sequence[int]) -> Fault:
+    first = table.frame[column.name][bad[0]]
+    slashes = _SLASHES.fullmatch(first) and not column.order
+    told = " as the dates were written when the model was made" if slashes else ""
+    return Fault(
+        table.source,
+        f"{first!r} is no date{told}.",
+        "Write dates as YYYY-MM-DD, without a time zone (missing is an empty cell or NA).",
+        "date" if re.search(DATE, first) else "text",
+        column.name,
+        tuple(int(table.lines[row]) for row in bad),
+    )
+
+
+def _date(cell: str, order: Order) -> date | None:
+    if found := _ISO.fullmatch(cell):
+        year, month, day = found.groups()
+    elif found := _DOTS.fullmatch(cell):
+        day, month, year = found.groups()
+    elif order and (found := _SLASHES.fullmatch(cell)):
+        day, month, year = found.groups() if order == "dmy" else (found[2], found[1], found[3])
+    else:
+        return None
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:  # the 30th of February
+        return None
+
+
+def _part(day: date, part: Part) -> str:
+    """As text, like any cell; a month and a day of the week are words, and become a column each."""
+    match part:
+        case "days":
+            return str(day.toordinal() - EPOCH)
+        case "year":
+            return str(day.year)
+        case "month":
+            return MONTHS[day.month - 1]
+        case "weekday":
+            return WEEKDAYS[day.weekday()]
+
+
+def holds_dates(cells: pl.Series) -> bool:
+    """Whether all of these texts look like dates: then somebody may have forgotten to say so."""
+    return len(cells) > 0 and bool(cells.str.contains(DATE).all())
