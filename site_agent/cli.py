@@ -16,6 +16,7 @@ from coreg_wire import command_line
 from coreg_wire.output import print_json
 from site_agent import commands, offline
 from site_agent.identity import check_identity, enrol, install
+from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
@@ -260,31 +261,7 @@ def score_command(
     raise typer.Exit(exit_code(outcome))
 
 
-@app.command("ledger")
-def ledger_command(
-    path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show what left this machine, and check the chain of its lines.
-
-    A line that was changed, removed or put in is found by the one after it. Nothing comes after the last line: that it was
-    changed, or that lines were cut off at the end, does not show.
-    """
-    from site_agent.ledger import read_ledger
-
-    count = 0
-    for entry in read_ledger(path):
-        count += 1
-        if as_json:
-            print_json(entry)
-        else:
-            if entry["kind"] == "torn":
-                typer.echo(f"line {entry['line']}: TORN ({entry['text']}); the chain goes on from it", err=True)
-                continue
-            detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
-            typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
-    if not as_json:
-        typer.echo(f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show)")
+app.command()(ledger)
 
 
 def main() -> None:
