@@ -39,7 +39,9 @@ def soak(folder, runs, kills):
     samples, killed = [], 0
     with standing(folder) as fed:
         # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
-        (folder / "policy.toml").write_text("most_questions = 1000000\n")
+        (folder / "policy.toml").write_text(
+            "most_questions = 1000000\nruns_a_day = 1000000\nquestions_a_day = 100000000\n"
+        )
         policy = 'policy = "policy.toml"'
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site, policy) for site in SITES}}
         for number in range(STUDIES):

@@ -96,6 +96,8 @@ class Terms:
         GiB of factors that a path of couplings may keep in the exact form.
     label_share_max
         how much of a sum at one instance may be one label of this site (jobs/exposure.py).
+    rationed
+        why no question of any run is answered for now, or None.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -109,6 +111,7 @@ class Terms:
     summed_with: Callable[[str], frozenset[SummedWith]] = lambda ids_digest: frozenset()  # noqa: ARG005
     membership_changes: bool = False
     label_share_max: float = 1.0
+    rationed: Callable[[], str | None] = lambda: None
 
 
 class Site:
@@ -263,6 +266,8 @@ class Site:
         if ask.run not in self._in_session or ask.run not in self.runs:
             self.breach = f"asked for run {ask.run}, whose plan was not accepted in this session."
             return Fault(ask.run, ask.question, ask.attempt, "no plan of this run is accepted, so nothing is answered.")
+        if (reason := self._terms.rationed()) is not None:
+            return Fault(ask.run, ask.question, ask.attempt, f"against this site's policy: {reason}")
         self.runs[ask.run], answered = self.runs[ask.run].answer(ask)
         if isinstance(answered, Masked):
             plan, sites = self.runs[ask.run].plan, frozenset(self.runs[ask.run].remembered.participants)

@@ -126,7 +126,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
     ledger = Ledger(settings.ledger_path)
     keys = None if identity is None else run_keys(identity, policy.peers)
-    site = Site(name, d, terms_of(policy, ledger.path, keys, d), release())
+    site = Site(name, d, terms_of(policy, ledger, keys, d), release())
 
     def deliver(result: SiteResult) -> None:
         written.extend(models.write(result, note))

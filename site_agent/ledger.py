@@ -42,12 +42,12 @@ from coreg_core.plan import Additive, Plan
 from coreg_core.rounds.columns import Column
 from coreg_wire.files import is_locked
 from site_agent import disclosures
+from site_agent.day import ANSWERS, Day, day_of
 from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered, Verified
 from site_agent.jobs.training import digest_of
 
 GENESIS = "0" * 64
-_ANSWERS = ("Prediction", "Share", "Masked")
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Ledger:
         self._turn = threading.Lock()  # several runs answer at once, and the chain is one
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors in which labels are
+        self._day: Day | None = None
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self._file = os.fdopen(descriptor, "ab", buffering=0)
@@ -105,7 +106,8 @@ class Ledger:
             self._record(message, ask, remembered)
 
     def _record(self, message: FromSite, ask: Ask | Inquiry | None, remembered: Remembered | None) -> None:
-        entry = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **_describe(message, ask)}
+        at = dt.datetime.now(dt.UTC)
+        entry = {"at": at.isoformat(timespec="milliseconds"), **_describe(message, ask)}
         if isinstance(message, Share | Masked) and isinstance(ask, Inquiry):
             residuals: Residuals = "smoothed" if remembered is None else remembered.residuals
             entry |= {"what": disclosures.words(ask, residuals), "labels": disclosures.labels_in(ask)}
@@ -125,12 +127,33 @@ class Ledger:
             ) from None
         self._previous = hashlib.sha256(line).hexdigest()
         kind = type(message).__name__
+        if self._day is not None:
+            self._day.note(kind, str(entry.get("run")), at)
         before = self.sent.get(kind, Disclosed(0, 0))
         numbers = int(entry.get("numbers", 0))
         self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
         if entry.get("labels") == "in the vectors" or (isinstance(ask, Ask) and entry.get("part") == "affine"):
             before = self.label_bearing
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
+
+    def objection(self, run: str | None, most: int) -> str | None:
+        """Why not another run, or (None) not another answer, where so many a day are allowed; counted over restarts.
+
+        Raises
+        ------
+        StorageError
+            the file cannot be read.
+        """
+        with self._turn:
+            now = dt.datetime.now(dt.UTC)
+            if self._day is None:
+                try:
+                    with self.path.open("rb") as lines:
+                        self._day = day_of(lines, now)
+                except OSError as error:
+                    raise StorageError(f"{self.path}: cannot be read ({error.strerror}).") from None
+            day = self._day
+            return day.answer_objection(most, now) if run is None else day.run_objection(run, most, now)
 
     def close(self) -> None:
         """No more entries."""
@@ -214,7 +237,7 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
             plans[str(run)] = (entry.get("plan"), entry.get("ids_digest"))
             if plans[str(run)] == (plan.digest, ids_digest):
                 matching.add(json.dumps(str(run))[1:-1].encode())
-        elif kind not in _ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
+        elif kind not in ANSWERS or plans.get(str(run)) != (plan.digest, ids_digest):
             continue
         elif run != plan.run:
             found = replace(found, answered=found.answered + 1)

@@ -65,6 +65,9 @@ class Policy(BaseModel):
     ridge_max: float = Field(default=1.0, gt=0)
     # Of the variance of a sum at one shared instance, one label of this site (site_agent/jobs/exposure.py); 1: as it comes.
     label_share_max: float = Field(default=0.95, gt=0, le=1)
+    # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
+    runs_a_day: int = Field(default=100, ge=1)
+    questions_a_day: int = Field(default=100_000, ge=1)
     # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.

@@ -344,7 +344,7 @@ class Service:
         under.prepared, data = prepared, prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        terms = terms_of(self.policy, self._ledger.path, self._keys, data)
+        terms = terms_of(self.policy, self._ledger, self._keys, data)
         under.site = Site(self.name, data, terms, release())
         return None
 

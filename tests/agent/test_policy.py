@@ -47,7 +47,8 @@ def test_every_key_has_a_border_here():
     # test_forecast.py
     additive = {"objectives", "common_rows", "grouped_at_least", "open_residuals", "scoring", "disclose_forecast"}
     sums = {"answers", "peers", "membership_changes", "ids_secret"}
-    below = {"most_questions", "factor_memory", "label_share_max", "targets"}
+    below = {"runs_a_day", "questions_a_day"}  # tests/agent/test_day.py
+    below |= {"most_questions", "factor_memory", "label_share_max", "targets"}
     assert set(BORDERS) | below | additive | sums == set(Policy.model_fields)
 
 
