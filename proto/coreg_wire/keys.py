@@ -1,7 +1,7 @@
 """Private keys in files: PEM, in the clear at mode 0600 or encrypted with a passphrase.
 
-PKCS#8 with `BestAvailableEncryption` of the cryptography library. The passphrase comes from a file, the environment or a person, and
-is asked for only where a key is encrypted. Knows files and the environment; not whose key it is, nor any certificate.
+PKCS#8 with `BestAvailableEncryption` of the cryptography library. The passphrase comes from a file, the environment or a person,
+and is asked for only where a key is encrypted. Knows files and the environment; not whose key it is, nor any certificate.
 """
 
 import getpass
