@@ -18,6 +18,7 @@ import site_agent.cli
 from coreg_core.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels import Gaussian
 from coreg_core.views import make_view
+from coreg_wire import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "operators-guide.md"
