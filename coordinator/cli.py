@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
-from coordinator.commands import keeping, standing
+from coordinator.commands import authority, keeping, standing
 from coordinator.commands.options import (
+    EncryptOption,
     FederationArgument,
     IdentityOption,
     InsecureOption,
@@ -22,6 +23,7 @@ from coordinator.commands.options import (
     open_queue,
 )
 from coreg_wire import command_line, output
+from coreg_wire.keys import ask_twice
 
 if TYPE_CHECKING:
     from coordinator.store import RunStore
@@ -36,7 +38,7 @@ app = typer.Typer(
     help="Run a federation: an authority for its sites, the rounds, and the memory of runs.",
 )
 
-for _command in (*standing.COMMANDS, *keeping.COMMANDS):
+for _command in (*authority.COMMANDS, *standing.COMMANDS, *keeping.COMMANDS):
     app.command()(_command)
 
 
@@ -54,6 +56,7 @@ def init(
             help="Only sign the server's certificate anew; keys stay, and so do its names unless --host is given.",
         ),
     ] = False,
+    encrypt: EncryptOption = False,
 ) -> None:
     """Make a certificate authority, the coordinator's certificate, and a sample federation.toml."""
     if renew_server:
@@ -63,7 +66,8 @@ def init(
         return
     from coordinator.sample import SAMPLE
 
-    mark = create_authority(directory, host or [])
+    secret = ask_twice(f"the keys in {directory}") if encrypt else None
+    mark = create_authority(directory, host or [], secret=secret)
     sample = directory / "federation.toml"
     if not sample.exists():
         sample.write_text(SAMPLE, encoding="utf-8")

@@ -13,6 +13,7 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
+from coreg_wire.keys import ask_twice
 from coreg_wire.output import print_json
 from site_agent import commands, offline
 from site_agent.identity import check_identity, enrol, install
@@ -159,6 +160,13 @@ def enroll(
     install_bundle: Annotated[
         Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
     ] = None,
+    encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--encrypt-keys",
+            help="Encrypt the key, an old one too: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal.",
+        ),
+    ] = False,
 ) -> None:
     """Make this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
@@ -172,7 +180,7 @@ def enroll(
             typer.echo(f"{found.name}: enrolled in {identity}, valid until {found.not_after:%Y-%m-%d}")
             return
         raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
-    made = enrol(identity, name)
+    made = enrol(identity, name, secret=ask_twice(f"{identity / 'site.key'}") if encrypt else None)
     typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
     typer.echo(f"  key fingerprint {made.key_fingerprint}")
     typer.echo(
