@@ -147,17 +147,30 @@ class Ledger:
         with self._turn:
             now = dt.datetime.now(dt.UTC)
             if self._day is None:
-                try:
-                    with self.path.open("rb") as lines:
-                        self._day = day_of(lines, now)
-                except OSError as error:
-                    raise StorageError(f"{self.path}: cannot be read ({error.strerror}).") from None
+                self._day = day_of_file(self.path, now)
             day = self._day
             return day.answer_objection(most, now) if run is None else day.run_objection(run, most, now)
 
     def close(self) -> None:
         """No more entries."""
         self._file.close()
+
+
+def day_of_file(path: Path, now: dt.datetime) -> Day:
+    """The last 24 hours of a ledger; of one that is not there, nothing.
+
+    Raises
+    ------
+    StorageError
+        the file cannot be read.
+    """
+    try:
+        with path.open("rb") as lines:
+            return day_of(lines, now)
+    except FileNotFoundError:
+        return Day()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def is_written(path: Path) -> bool:
