@@ -14,6 +14,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.judgement.bootstrap import Compared, paired_bootstrap
 from site_agent.data.drift import look
 from site_agent.data.faults import some
+from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 from site_agent.drawing import draw_errors
 from site_agent.model_file import load_model
@@ -45,7 +46,7 @@ def labelled_rows(table: Table, target: str) -> Ints:
     return rows
 
 
-def evaluate(models: Sequence[Path], data: Path) -> Evaluated:
+def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     """Errors of every model on the rows of ``data`` that have a label, with intervals of a paired bootstrap.
 
     Raises

@@ -3,6 +3,7 @@
 Parses, calls a room, and prints; polars and scikit-learn are imported when a command runs.
 """
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line
 
 def predict(
     model: Annotated[Path, typer.Option("--model", help="The model file.")],
-    data: Annotated[Path, typer.Option("--data", help="New records: CSV or Parquet, with the model's columns.")],
+    data: Annotated[
+        str,
+        typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
+    ],
     output: Annotated[
         Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
     ] = Path("predictions.csv"),
@@ -43,11 +47,12 @@ def predict(
     are columns that it does not use. --json has it by column.
     """
     from site_agent.data.drift import look
+    from site_agent.data.sources import source_of
     from site_agent.data.tables import read_table
     from site_agent.model_file import load_model, write_predictions
 
     loaded = load_model(model)
-    table = read_table(data)
+    table = read_table(source_of(data))
     predictions = loaded.predict(table)
     ids = None if id_column is None else table.ids(id_column)
     ends: dict[str, Any] = {}
@@ -57,8 +62,11 @@ def predict(
     seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
     notes = (*table.notes, *loaded.preprocessing.notes_on(table), *seen.notes)
     if loaded.target in table.columns:
-        could = f"coreg-agent evaluate --model {model} --data {data}"
-        notes = (*notes, f"{data} has a column {loaded.target!r}: `{could}` says how far predictions are from it")
+        could = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
+        notes = (
+            *notes,
+            f"{table.source} has a column {loaded.target!r}: `{could}` says how far predictions are from it",
+        )
     if as_json:
         told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
         print_json({**told, **seen.fields()})
@@ -72,7 +80,12 @@ def evaluate(
     model: Annotated[
         list[Path], typer.Option("--model", help="A model file; repeatable, the first is the one compared with.")
     ],
-    data: Annotated[Path, typer.Option("--data", help="Labelled records that no model has seen: CSV or Parquet.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", help="Labelled records that no model has seen: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
+        ),
+    ],
     plot: Annotated[
         Path | None, typer.Option("--plot", help="The errors and their intervals as a picture (SVG).")
     ] = None,
@@ -82,9 +95,10 @@ def evaluate(
 
     Intervals hold 95 of 100, from drawing rows again, the same for every model, so that small differences of two models show.
     """
+    from site_agent.data.sources import source_of
     from site_agent.evaluate import evaluate, lines, picture
 
-    found = evaluate(model, data)
+    found = evaluate(model, source_of(data))
     if plot is not None:
         picture(found, plot)
     if as_json:

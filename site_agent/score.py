@@ -17,6 +17,7 @@ from site_agent.connection import Watcher
 from site_agent.data.drift import look
 from site_agent.data.prepare import site_salt
 from site_agent.data.shared_set import ids_digest, keyed, load_batch
+from site_agent.data.sources import Source
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.jobs.scoring import Batch
@@ -42,7 +43,7 @@ class Scored:
 
 
 def batch_of(
-    model: SiteModel, data: Path, id_column: str, salt: bytes
+    model: SiteModel, data: Source, id_column: str, salt: bytes
 ) -> tuple[Batch, tuple[str, ...], tuple[str, ...]]:
     """What this site's model says of each instance, the instances' ids, and what its operator should read.
 

@@ -7,13 +7,15 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator
 
 from coreg_core.errors import UsageError
 from coreg_wire.names import check_study_name
 from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 from site_agent.data.prepare import Inputs
+from site_agent.data.sources import Query, at
+from site_agent.settings import a_source
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Word = Annotated[str, Field(min_length=1)]
@@ -25,10 +27,10 @@ class DataSet(BaseModel):
 
     model_config = _CONFIG
 
-    table: Path
+    table: Annotated[Path | Query, PlainValidator(a_source)]
     target: Word
     id: Word
-    unlabelled: Path | None = None
+    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = None
     categorical: Words = ()
     dates: Words = ()
     drop: Words = ()
@@ -37,9 +39,9 @@ class DataSet(BaseModel):
 
     def inputs(self, base: Path) -> Inputs:
         """What of it says which rows and columns are used."""
-        unlabelled = None if self.unlabelled is None else base / self.unlabelled
+        unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return Inputs(
-            base / self.table,
+            at(self.table, base),
             self.target,
             self.id,
             unlabelled,

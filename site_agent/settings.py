@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 
 from coreg_core.errors import UsageError
 from coreg_wire import toml_file
 from coreg_wire.names import check_site_name
 from coreg_wire.service import LEAST_BANDWIDTH
+from site_agent.data.sources import Query, Source, source_of
 
 Words = tuple[Annotated[str, Field(min_length=1)], ...]
 Text = Annotated[str, Field(min_length=1)]
@@ -25,19 +26,28 @@ WITHOUT_ENVIRONMENT = frozenset(
 )
 
 
+def a_source(value: object) -> Source | None:
+    """A file or a query, from its text where it is not one already."""
+    if value is None or isinstance(value, Path | Query):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("a path or a query, in quotes")
+    return source_of(value)
+
+
 class Settings(BaseModel):
     """See the module's docstring."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    data: Annotated[Path | None, Field(strict=False)] = Field(
+    data: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         None,
-        description="The site's table, CSV or Parquet. Rows whose target is empty are the shared unlabelled set, "
-        "unless --unlabelled names it.",
+        description="The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows whose target is empty are the shared "
+        "unlabelled set, unless --unlabelled names it.",
     )
     target: Text | None = Field(None, description="The column to predict.")
     id: Text | None = Field(None, description="The column that names the instances.")
-    unlabelled: Annotated[Path | None, Field(strict=False)] = Field(
+    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         None, description="A table of the shared unlabelled set."
     )
     coordinator: Text | None = Field(None, description="HOST:PORT.")
@@ -120,7 +130,7 @@ def _from_file(config: Path | None) -> dict[str, Any]:
         if _is_path(key):
             if not isinstance(value, str) or not value:
                 raise UsageError(f"{config}: {key} = {value!r} is not a path in quotes.")
-            found[key] = config.parent / value
+            found[key] = source_of(value, config.parent) if _is_source(key) else config.parent / value
             continue
         kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         try:
@@ -133,6 +143,10 @@ def _from_file(config: Path | None) -> dict[str, Any]:
 
 def _is_path(key: str) -> bool:
     return "Path" in str(Settings.model_fields[key].annotation)
+
+
+def _is_source(key: str) -> bool:
+    return "Query" in str(Settings.model_fields[key].annotation)
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
@@ -172,6 +186,8 @@ def _option(key: str) -> dict[str, Any]:
     kind: Any
     if switches_off or field.annotation is bool:
         kind = bool
+    elif _is_source(key):
+        kind = str | None
     elif _is_path(key):
         kind = Path | None
     elif "tuple" in str(field.annotation):

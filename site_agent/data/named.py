@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.data.prepare import Inputs, Prepared, prepare
+from site_agent.data.sources import files_of
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -75,7 +76,9 @@ class DataSets:
 
 
 def _stamp(inputs: Inputs) -> Stamp:
-    return tuple(_of(path) for path in (inputs.data, inputs.unlabelled) if path is not None)
+    return tuple(
+        _of(path) for source in (inputs.data, inputs.unlabelled) if source is not None for path in files_of(source)
+    )
 
 
 def _of(path: Path) -> tuple[int, int, int]:

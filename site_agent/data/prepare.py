@@ -12,16 +12,17 @@ from site_agent.data.faults import Faults
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.private import PrivateData, row_keys
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
+from site_agent.data.sources import Source
 
 
 @dataclass(frozen=True)
 class Inputs:
     """What the operator named."""
 
-    data: Path
+    data: Source
     target: str
     id_column: str
-    unlabelled: Path | None = None
+    unlabelled: Source | None = None
     categorical: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     scale: bool = True

@@ -8,13 +8,13 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coreg_core.arrays import Arr, Ints
 from site_agent.data.faults import BadTable, Fault, Faults, some
+from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 
 
@@ -40,11 +40,11 @@ class SiteTable:
 
 
 def load_site_tables(
-    data: Path,
+    data: Source,
     target: str,
     id_column: str,
     *,
-    unlabelled: Path | None = None,
+    unlabelled: Source | None = None,
     drop: Sequence[str] = (),
     labels: bool = True,
     found: Faults | None = None,
@@ -160,7 +160,7 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
     return found
 
 
-def load_batch(path: Path, id_column: str) -> tuple[Table, tuple[str, ...]]:
+def load_batch(path: Source, id_column: str) -> tuple[Table, tuple[str, ...]]:
     """A table of instances to be scored together, and their ids, both in the order that every site has them in.
 
     Raises

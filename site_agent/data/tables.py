@@ -19,6 +19,8 @@ from coreg_core.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
 from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.sources import Source
+from site_agent.data.sqlite_rows import ask
 
 MISSING = ("", "NA")
 PLAIN = Dialect()
@@ -122,8 +124,8 @@ class Table:
         return found
 
 
-def read_table(path: Path, found: Faults | None = None) -> Table:
-    """A CSV or Parquet file as text columns.
+def read_table(path: Source, found: Faults | None = None) -> Table:
+    """A CSV or Parquet file, or the rows of a query, as text columns.
 
     Parameters
     ----------
@@ -137,17 +139,8 @@ def read_table(path: Path, found: Faults | None = None) -> Table:
     """
     source = str(path)
     here = Faults()
-    separator: str | None = None
     try:
-        match path.suffix.lower():
-            case ".csv":
-                frame, lines, separator = read_csv(path, here)
-            case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
-                frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
-                lines = np.arange(2, frame.height + 2)
-            case suffix:
-                what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet."
-                raise BadTable(Fault(source, what, kind="file"))
+        frame, lines, separator = _read(path, source, here)
     except FileNotFoundError:
         raise BadTable(Fault(source, "no such file.", kind="file")) from None
     except (PolarsError, OSError, UnicodeDecodeError) as error:
@@ -163,6 +156,22 @@ def read_table(path: Path, found: Faults | None = None) -> Table:
     text = pl.all().str.strip_chars()
     frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
     return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
+
+
+def _read(path: Source, source: str, found: Faults) -> tuple[pl.DataFrame, Ints, str | None]:
+    """The rows, the line of each, and what stands between columns, where anything does."""
+    if not isinstance(path, Path):
+        frame = ask(path)
+        return frame, np.arange(2, frame.height + 2), None
+    match path.suffix.lower():
+        case ".csv":
+            return read_csv(path, found)
+        case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
+            frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
+            return frame, np.arange(2, frame.height + 2), None
+        case suffix:
+            what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet."
+            raise BadTable(Fault(source, what, kind="file"))
 
 
 def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
