@@ -21,6 +21,7 @@ from coordinator.records import (
     Closed,
     Delivered,
     Ended,
+    HeadSigned,
     MembershipChanged,
     Record,
     SiteExcluded,
@@ -140,6 +141,11 @@ class RunStore:
                         self._db.execute("insert or replace into models values (?, ?)", (run, models))
                     self._db.execute("delete from sums where run = ?", (run,))
                     self._db.execute("delete from states where run = ?", (run,))
+                case HeadSigned():
+                    plain, lines = asdict(record), record.receipt.head.lines
+                    self._db.execute(
+                        "insert or replace into heads values (?, ?, ?, ?)", (run, record.site, lines, seal_json(plain))
+                    )
                 case Delivered():
                     self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
                 case Closed():
@@ -272,6 +278,15 @@ class RunStore:
 
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
+
+    def heads(self, *, run: str | None = None, site: str | None = None) -> list[dict[str, Any]]:
+        """Where sites' ledgers stood at the ends of runs, signed by both sides, in the order in which they came."""
+        with self._reading():
+            rows = self._db.execute(
+                "select head from heads where (?1 is null or run = ?1) and (?2 is null or site = ?2) order by rowid",
+                (run, site),
+            )
+            return [unseal_json(row["head"]) for row in rows.fetchall()]
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""

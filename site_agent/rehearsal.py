@@ -16,7 +16,7 @@ from site_agent.data.private import PrivateData
 from site_agent.jobs import training
 from site_agent.jobs.exposure import share_of_one_label
 from site_agent.jobs.remembered import Remembered
-from site_agent.ledger import day_of_file
+from site_agent.ledger import day_of_files
 from site_agent.policy import Policy
 from site_agent.scale import scaled
 
@@ -40,7 +40,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     reasons = [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
     now = dt.datetime.now(dt.UTC)
-    if (rationed := day_of_file(ledger, now).run_objection(plan.run, policy.runs_a_day, now)) is not None:
+    if (rationed := day_of_files(ledger, now).run_objection(plan.run, policy.runs_a_day, now)) is not None:
         reasons.append(rationed)
     told: list[str] = []
     if not isinstance(plan.objective, Scoring):

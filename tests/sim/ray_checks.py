@@ -218,6 +218,19 @@ def every_schedule_ends_on_the_bits_of_one_process(cluster):
         same(simulate(problem, plan, carry=OverRay(cluster, 3)), here)
 
 
+def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
+    problem = generated(5, 10, 40, 2, seed=1)
+    terms = Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(tolerance=1e-12)
+    clear = simulate(problem, plan_for(problem, *terms))
+    killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 2)
+    masked = plan_for(problem, *terms, answers="sums")
+    over = simulate(problem, masked, killing, lambda data: killing.carry(OverRay(cluster, 3), data))
+    assert killing.killed
+    assert killing.taken[0].attempt == 0 < killing.taken[-1].attempt
+    assert over.numbers_sent > clear.numbers_sent
+    same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
+
+
 def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed(cluster):
     problem = generated(64, 10, 300, 3, seed=2)
     plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.05,)), Iteration(tolerance=1e-14))
@@ -332,6 +345,7 @@ CHECKS = (
     the_contract,
     nobody_at_all,
     every_schedule_ends_on_the_bits_of_one_process,
+    masks_change_no_bit_and_an_actor_that_died_has_new_keys,
     sixty_four_sites_come_to_the_closed_form_with_an_actor_killed,
     the_additive_objective_ends_on_the_bits_of_one_process,
     the_closed_forms_have_the_bits_of_one_process,
