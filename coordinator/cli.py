@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
-from coordinator.commands import keeping, standing
+from coordinator.commands import authority, keeping, standing
 from coordinator.commands.options import (
+    EncryptOption,
     FederationArgument,
     IdentityOption,
     InsecureOption,
@@ -22,6 +23,7 @@ from coordinator.commands.options import (
     open_queue,
 )
 from coreg_wire import command_line, output
+from coreg_wire.keys import ask_twice
 
 if TYPE_CHECKING:
     from coordinator.store import RunStore
@@ -36,7 +38,7 @@ app = typer.Typer(
     help="Run a federation: an authority for its sites, the rounds, and the memory of runs.",
 )
 
-for _command in (*standing.COMMANDS, *keeping.COMMANDS):
+for _command in (*authority.COMMANDS, *standing.COMMANDS, *keeping.COMMANDS):
     app.command()(_command)
 
 
@@ -54,6 +56,7 @@ def init(
             help="Only sign the server's certificate anew; keys stay, and so do its names unless --host is given.",
         ),
     ] = False,
+    encrypt: EncryptOption = False,
 ) -> None:
     """Make a certificate authority, the coordinator's certificate, and a sample federation.toml."""
     if renew_server:
@@ -63,7 +66,8 @@ def init(
         return
     from coordinator.sample import SAMPLE
 
-    mark = create_authority(directory, host or [])
+    secret = ask_twice(f"the keys in {directory}") if encrypt else None
+    mark = create_authority(directory, host or [], secret=secret)
     sample = directory / "federation.toml"
     if not sample.exists():
         sample.write_text(SAMPLE, encoding="utf-8")
@@ -184,11 +188,14 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell one run again: its plan, its rounds, its certificates, its end."""
+    from coordinator.listing import head_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
 
-    summary, rounds = _open(store).show(run)
+    opened = _open(store)
+    summary, rounds = opened.show(run)
+    heads = opened.heads(run=summary.run)
     if as_json:
-        output.print_json({**dataclasses.asdict(summary), "rounds": rounds})
+        output.print_json({**dataclasses.asdict(summary), "rounds": rounds, "heads": heads})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
@@ -205,6 +212,8 @@ def show(
         typer.echo(PLAIN.format(*cells(values)))
     for line in phases.lines():
         typer.echo(line)
+    for told in heads:
+        typer.echo(head_line(told))
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 

@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from coordinator import notices
-from coordinator.authority.authorised import ALLOW_LIST, Authorised
-from coordinator.authority.pki import expiry_warnings, load_server
+from coordinator.authority.authorised import ALLOW_LIST
+from coordinator.authority.pki import expiry_warnings
 from coordinator.config import Configuration, read_configuration
+from coordinator.door import Door
 from coordinator.driver import Lap, Observer, drive, utc_now
 from coordinator.events import Cancelled, Draining, Event, Finish, Interrupted, Relisted, Submitted
 from coordinator.federation import Federation
@@ -34,7 +33,6 @@ from coreg_core.errors import CoregError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
 from coreg_core.threads import pin_threads
-from coreg_wire.credentials import server_credentials
 from coreg_wire.logs import Log
 from coreg_wire.release import release
 
@@ -78,25 +76,14 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    credentials: grpc.ServerCredentials | None = None
-    authorise: Callable[[str, bytes], None] = _anybody
-    if not standing.insecure:
-        files = load_server(service.identity)
-        credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
-        authorise = Authorised(service.identity).check
-        for warning in expiry_warnings(service.identity):
-            log.warning("certificate", text=warning)
+    door = Door.of(service.identity, insecure=standing.insecure)
+    for warning in () if standing.insecure else expiry_warnings(service.identity):
+        log.warning("certificate", text=warning)
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
         try:
-            transport = GrpcServer(
-                service.listen,
-                credentials,
-                authorise,
-                keepalive=configuration.timeouts.keepalive,
-                least_bandwidth=configuration.timeouts.least_bandwidth,
-            )
+            transport = door.transport(service.listen, configuration.timeouts)
             keeper = _Keeper(path, configuration, standing, log, transport, queue, books)
             observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
@@ -373,7 +360,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns
-
-
-def _anybody(_name: str, _certificate_pem: bytes) -> None:
-    """--insecure: on loopback, every name is believed."""

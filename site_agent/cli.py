@@ -13,9 +13,11 @@ from coreg_core.errors import UsageError
 from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
+from coreg_wire.keys import ask_twice
 from coreg_wire.output import print_json
 from site_agent import commands, offline
 from site_agent.identity import check_identity, enrol, install
+from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
@@ -134,8 +136,18 @@ def root(
 
 @app.command("check")
 @with_settings(without=frozenset({"alone", "ledger", "patience"}))
-def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check_command(
+    given: dict[str, Any],
+    config: ConfigOption = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="A plan to hold policy and table to, as `coreg-coordinator plan` prints it."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
+
+    With --plan also everything for which this site would refuse that plan, and what its numbers are in units of these rows.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
     (what was found there, never the cell itself) and do.
@@ -148,7 +160,7 @@ def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
-    raise typer.Exit(check(read_settings(config, given, NEEDED), show))
+    raise typer.Exit(check(read_settings(config, given, NEEDED), show, plan))
 
 
 @app.command()
@@ -158,6 +170,13 @@ def enroll(
     install_bundle: Annotated[
         Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
     ] = None,
+    encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--encrypt-keys",
+            help="Encrypt the key, an old one too: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal.",
+        ),
+    ] = False,
 ) -> None:
     """Make this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
@@ -171,7 +190,7 @@ def enroll(
             typer.echo(f"{found.name}: enrolled in {identity}, valid until {found.not_after:%Y-%m-%d}")
             return
         raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
-    made = enrol(identity, name)
+    made = enrol(identity, name, secret=ask_twice(f"{identity / 'site.key'}") if encrypt else None)
     typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
     typer.echo(f"  key fingerprint {made.key_fingerprint}")
     typer.echo(
@@ -260,31 +279,7 @@ def score_command(
     raise typer.Exit(exit_code(outcome))
 
 
-@app.command("ledger")
-def ledger_command(
-    path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show what left this machine, and check the chain of its lines.
-
-    A line that was changed, removed or put in is found by the one after it. Nothing comes after the last line: that it was
-    changed, or that lines were cut off at the end, does not show.
-    """
-    from site_agent.ledger import read_ledger
-
-    count = 0
-    for entry in read_ledger(path):
-        count += 1
-        if as_json:
-            print_json(entry)
-        else:
-            if entry["kind"] == "torn":
-                typer.echo(f"line {entry['line']}: TORN ({entry['text']}); the chain goes on from it", err=True)
-                continue
-            detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
-            typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
-    if not as_json:
-        typer.echo(f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show)")
+app.command()(ledger)
 
 
 def main() -> None:

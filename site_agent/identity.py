@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
 from coreg_wire.files import write_whole
+from coreg_wire.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.names import (
     certificate_name,
     check_site_name,
@@ -56,6 +57,7 @@ class Identity:
     ca_pem: bytes
     not_after: datetime
     directory: Path
+    secret: bytes | None = None  # the passphrase of site.key, where that has one
 
     def __repr__(self) -> str:
         """Without the key: an identity may end in a log."""
@@ -73,8 +75,8 @@ class Identity:
         return f"{self.directory / CERTIFICATE} runs out in {days:.0f} days. {_SIGN_AGAIN}"
 
 
-def enrol(directory: Path | str, name: str) -> EnrolResult:
-    """Make the site's key, unless it has one, and a request for a certificate in `name`.
+def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> EnrolResult:
+    """Make the site's key, unless it has one, and a request for a certificate in `name`; a passphrase encrypts the key.
 
     Raises
     ------
@@ -90,8 +92,10 @@ def enrol(directory: Path | str, name: str) -> EnrolResult:
     _make_directory(directory)
     reused = path.exists()
     if not reused:
-        _create_private(path, _new_key_pem())
-    key = _load_key(path)
+        _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
+    key, known = _load_key(path, ask if reused or secret is None else lambda _what: secret)
+    if secret is not None and known != secret:
+        write_whole(path, key_pem(key, secret), mode=0o600)
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
@@ -126,7 +130,8 @@ def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | N
         )
     certificate, ca = bundle
     where = f"{bundle_path}: the site's certificate", f"{bundle_path}: the authority's certificate"
-    _check_chain(certificate, ca, _load_key(directory / KEY), *where, now)
+    key, secret = _load_key(directory / KEY)
+    _check_chain(certificate, ca, key, *where, now)
     trusted = directory / AUTHORITY
     if trusted.exists() and (old := load_certificates(_read(trusted), str(trusted))[0]) != ca:
         raise Refused(
@@ -136,10 +141,10 @@ def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | N
         )
     _write_public(trusted, ca.public_bytes(keys.Encoding.PEM))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
-    return check_identity(directory, now=now)
+    return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
 
 
-def check_identity(directory: Path | str, *, now: datetime | None = None) -> Identity:
+def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> Identity:
     """Read the identity and make sure that it will be believed, as far as can be told without the coordinator.
 
     Raises
@@ -153,14 +158,15 @@ def check_identity(directory: Path | str, *, now: datetime | None = None) -> Ide
         valid today, is not a client's, or names no site.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
-    key = _load_key(directory / KEY)
+    key, secret = _load_key(directory / KEY, passphrase)
     certificate, ca = (
         load_certificates(_read(directory / name), str(directory / name))[0] for name in (CERTIFICATE, AUTHORITY)
     )
     name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY), now)
     return Identity(
         name=name,
-        key_pem=key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption()),
+        key_pem=key_pem(key),
+        secret=secret,
         certificate_pem=certificate.public_bytes(keys.Encoding.PEM),
         ca_pem=ca.public_bytes(keys.Encoding.PEM),
         not_after=min(certificate.not_valid_after_utc, ca.not_valid_after_utc),
@@ -232,7 +238,7 @@ def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
     return repr(name.rfc4514_string().removeprefix("CN="))
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
     data = _read(path)
     mode = path.stat().st_mode & 0o777
     if mode & ~0o600:
@@ -241,19 +247,9 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"`chmod 600 {path}`; if someone may have read it, delete it and enrol again."
         )
     try:
-        key = keys.load_pem_private_key(data, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadData(
-            f"{path} is no unencrypted private key in PEM ({error}). Restore it, or delete it and enrol again."
-        ) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadData(f"{path} is not an elliptic-curve key. Delete it and run `coreg-agent enroll` again.")
-    return key
-
-
-def _new_key_pem() -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption())
+        return load_key(data, path, passphrase)
+    except BadData as error:
+        raise BadData(f"{error} Restore it, or delete it and run `coreg-agent enroll` again.") from error
 
 
 def _read(path: Path, next_step: str = _STEPS) -> bytes:

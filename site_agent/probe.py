@@ -73,7 +73,9 @@ def _context(identity: Identity) -> ssl.SSLContext:
     context = _client()
     context.load_verify_locations(cadata=identity.ca_pem.decode("ascii"))
     try:
-        context.load_cert_chain(identity.directory / CERTIFICATE, identity.directory / KEY, password="")
+        context.load_cert_chain(
+            identity.directory / CERTIFICATE, identity.directory / KEY, password=identity.secret or b""
+        )
     except OSError as error:
         raise StorageError(f"{identity.directory} changed since it was checked ({error}): check it again.") from error
     return context

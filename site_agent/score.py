@@ -22,7 +22,7 @@ from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.jobs.scoring import Batch
 from site_agent.join import end_of, host_and_port, who_am_i
-from site_agent.ledger import Disclosed, Ledger
+from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.model_file import SiteModel, check_predictions, load_model, write_predictions
 from site_agent.policy import read_policy
@@ -117,7 +117,7 @@ def score(
     for text in notes:
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
-    ledger = Ledger(settings.ledger_path)
+    ledger = Ledger(settings.ledger_path, None if identity is None else HeadSigner(identity))
     terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers))
     written: list[Path] = []
 

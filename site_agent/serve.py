@@ -24,7 +24,7 @@ from site_agent.data.prepare import site_salt
 from site_agent.desk import Desk
 from site_agent.identity import Identity, check_identity
 from site_agent.join import host_and_port
-from site_agent.ledger import Ledger
+from site_agent.ledger import HeadSigner, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.policy import Policy, read_policy
 from site_agent.probe import probe_server
@@ -64,7 +64,8 @@ def serve(given: Given, log: Log) -> int:
     policy = read_policy(settings.policy)
     desk = Desk(settings.state_path)
     desk.open()
-    ledger = Ledger(settings.ledger_path)
+    signer = None if identity is None else HeadSigner(identity)
+    ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
     try:
         return asyncio.run(_stay(given, settings, name, identity, log, desk, ledger, policy))
     finally:

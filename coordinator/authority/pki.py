@@ -10,7 +10,7 @@ Must not know gRPC, the federation's plan, or any site's private key.
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
 from coordinator.authority.certificates import authority_certificate, served_names, server_certificate, site_certificate
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire import files
+from coreg_wire.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "SignedSite",
     "create_authority",
     "days_left",
+    "encrypt_keys",
     "expiry_warnings",
     "load_server",
     "reissue_server",
@@ -55,11 +58,12 @@ class SignedSite:
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """PEM texts for `coreg_wire.credentials.server_credentials`, in the order of its parameters."""
+    """PEM texts for `coreg_wire.credentials.server_credentials`, in the order of its parameters, and the key's passphrase."""
 
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
     certificate_pem: bytes
     ca_pem: bytes
+    secret: bytes | None = field(default=None, repr=False)
 
 
 def create_authority(
@@ -68,6 +72,7 @@ def create_authority(
     days: int = 3650,
     *,
     server_days: int = 730,
+    secret: bytes | None = None,
     now: datetime | None = None,
 ) -> str:
     """Make the authority and the coordinator's server certificate; the authority's fingerprint, for the sites.
@@ -80,6 +85,8 @@ def create_authority(
         Names and addresses that sites will dial; localhost, 127.0.0.1 and ::1 are always added.
     days, server_days : int
         How long the authority and the server's certificate are valid; `reissue_server` renews the latter.
+    secret : bytes, optional
+        The passphrase with which both keys are encrypted.
 
     Raises
     ------
@@ -99,9 +106,9 @@ def create_authority(
             "Choose another directory, or move these files away to begin a new federation."
         )
     _create_all(
-        (directory / "ca.key", _key_pem(key), 0o600),
+        (directory / "ca.key", key_pem(key, secret), 0o600),
         (directory / "ca.pem", _pem(ca), 0o644),
-        (directory / "coordinator.key", _key_pem(server_key), 0o600),
+        (directory / "coordinator.key", key_pem(server_key, secret), 0o600),
         (directory / "coordinator.pem", _pem(server), 0o644),
         (directory / ALLOW_LIST, HEADER.encode(), 0o644),
     )
@@ -117,11 +124,26 @@ def reissue_server(
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     ca, ca_key = _authority(directory, now)
-    server_key = _load_key(directory / "coordinator.key")
+    server_key, _ = _load_key(directory / "coordinator.key")
     served = served_names(server_names(directory) if hostnames is None else hostnames)
     server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
     write_whole(directory / "coordinator.pem", _pem(server))
     return server.not_valid_after_utc
+
+
+def encrypt_keys(directory: Path | str, secret: bytes) -> list[Path]:
+    """Write the authority's key and the server's anew, encrypted with this passphrase; the files.
+
+    Raises
+    ------
+    UsageError, BadData, StorageError, Refused
+        One of them is not there, is no key, cannot be written, or is encrypted already and its passphrase was not given.
+    """
+    paths = [Path(directory) / name for name in _FILES if name.endswith(".key")]
+    loaded = [_load_key(path)[0] for path in paths]  # both, before either is written
+    for path, key in zip(paths, loaded, strict=True):
+        files.write_whole(path, key_pem(key, secret), mode=0o600)
+    return paths
 
 
 def server_names(directory: Path | str) -> list[str]:
@@ -142,7 +164,7 @@ def server_names(directory: Path | str) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def load_server(directory: Path | str, *, now: datetime | None = None) -> ServerFiles:
+def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> ServerFiles:
     """What the coordinator serves with, checked: the three belong together and are valid today.
 
     Raises
@@ -154,7 +176,7 @@ def load_server(directory: Path | str, *, now: datetime | None = None) -> Server
         run out.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
-    key = _load_key(directory / "coordinator.key")
+    key, secret = _load_key(directory / "coordinator.key", passphrase)
     ca, server = (_load_certificate(directory / name) for name in ("ca.pem", "coordinator.pem"))
     if server.public_key() != key.public_key():
         raise Refused(
@@ -166,7 +188,7 @@ def load_server(directory: Path | str, *, now: datetime | None = None) -> Server
         raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.") from error
     for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
         _check_period(certificate, path, now)
-    return ServerFiles(_key_pem(key), _pem(server), _pem(ca))
+    return ServerFiles(key_pem(key), _pem(server), _pem(ca), secret)
 
 
 def sign_request(
@@ -258,7 +280,7 @@ def _renew(directory: Path) -> str:
 
 def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """The authority, able to sign today."""
-    key, ca = _load_key(directory / "ca.key"), _load_certificate(directory / "ca.pem")
+    (key, _), ca = _load_key(directory / "ca.key"), _load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
         raise Refused(f"{directory}: ca.key and ca.pem do not belong together. Restore both from one backup.")
     _check_period(ca, directory / "ca.pem", now)
@@ -301,17 +323,14 @@ def _load_certificate(path: Path) -> x509.Certificate:
     return load_certificates(_read(path), str(path))[0]
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
     data = _read(path)
     if path.stat().st_mode & 0o177:
         raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
     try:
-        key = keys.load_pem_private_key(data, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{path} is no unencrypted private key in PEM ({error}). Restore it from a backup.") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadData(f"{path} is not an elliptic-curve key as `coreg-coordinator init` makes. Restore it.")
-    return key
+        return load_key(data, path, passphrase)
+    except BadData as error:
+        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup.") from error
 
 
 def _read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
@@ -325,10 +344,6 @@ def _read(path: Path, next_step: str = "Make an authority first: `coreg-coordina
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(keys.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, keys.NoEncryption())
 
 
 def _create_all(*files: tuple[Path, bytes, int]) -> None:

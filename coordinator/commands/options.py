@@ -16,6 +16,12 @@ StoreOption = Annotated[
 ]
 FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")]
 IdentityOption = Annotated[Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")]
+EncryptOption = Annotated[
+    bool,
+    typer.Option(
+        "--encrypt-keys", help="Encrypt keys: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal."
+    ),
+]
 # Of the commands that serve: instead of what federation.toml has.
 ListenOption = Annotated[
     str | None,

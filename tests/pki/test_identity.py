@@ -159,7 +159,7 @@ def test_an_encrypted_or_foreign_key_is_said_so(home: Path) -> None:
     path = home / "a" / "site.key"
     key = load_pem_private_key(path.read_bytes(), None)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")))
-    with pytest.raises(BadData, match="no unencrypted private key"):
+    with pytest.raises(UsageError, match="needs a passphrase, and none is given"):
         check_identity(home / "a")
     other = rsa.generate_private_key(65537, 2048)
     path.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
