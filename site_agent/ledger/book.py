@@ -247,12 +247,7 @@ class Ledger:
         with self._turn:
             now = dt.datetime.now(dt.UTC)
             if self._day is None:
-                try:
-                    with contextlib.ExitStack() as ends:
-                        lines = chain.from_iterable(file for _, file in opened(self.path, ends))
-                        self._day = day_of(lines, now)
-                except OSError as error:
-                    raise StorageError(f"{self.path}: cannot be read ({error.strerror}).") from None
+                self._day = day_of_files(self.path, now)
             day = self._day
             return day.answer_objection(most, now) if run is None else day.run_objection(run, most, now)
 
@@ -265,6 +260,23 @@ class Ledger:
     def close(self) -> None:
         """No more entries."""
         self._file.close()
+
+
+def day_of_files(path: Path, now: dt.datetime) -> Day:
+    """The 24 hours before, from all files of a ledger; of one that is not there, nothing.
+
+    Raises
+    ------
+    StorageError
+        a file cannot be read.
+    """
+    try:
+        with contextlib.ExitStack() as ends:
+            return day_of(chain.from_iterable(file for _, file in opened(path, ends)), now)
+    except FileNotFoundError:
+        return Day()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def is_written(path: Path) -> bool:
