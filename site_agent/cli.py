@@ -222,6 +222,11 @@ def peers(
     from site_agent.masking.peers import peer_of, pins, words
     from site_agent.policy import read_policy
 
+    if not (identity / "site.pem").exists():
+        raise UsageError(
+            f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
+            f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
+        )
     pinned = read_policy(policy).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
