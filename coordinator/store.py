@@ -31,12 +31,11 @@ from coordinator.records import (
 )
 from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
 from coordinator.seals import row_seal, seal, seal_json, unseal, unseal_json
-from coordinator.studies import plan_from_dict
 from coreg_core.arrays import Arr
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import PlanAccepted, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, plan_from_dict
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
 

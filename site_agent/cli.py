@@ -136,8 +136,18 @@ def root(
 
 @app.command("check")
 @with_settings(without=frozenset({"alone", "ledger", "patience"}))
-def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check_command(
+    given: dict[str, Any],
+    config: ConfigOption = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="A plan to hold policy and table to, as `coreg-coordinator plan` prints it."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
+
+    With --plan also everything for which this site would refuse that plan, and what its numbers are in units of these rows.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
     (what was found there, never the cell itself) and do.
@@ -150,7 +160,7 @@ def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
-    raise typer.Exit(check(read_settings(config, given, NEEDED), show))
+    raise typer.Exit(check(read_settings(config, given, NEEDED), show, plan))
 
 
 @app.command()
@@ -212,6 +222,11 @@ def peers(
     from site_agent.masking.peers import peer_of, pins, words
     from site_agent.policy import read_policy
 
+    if not (identity / "site.pem").exists():
+        raise UsageError(
+            f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
+            f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
+        )
     pinned = read_policy(policy).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}

@@ -16,7 +16,7 @@ from coreg_wire.release import release
 from site_agent.connection import Watcher
 from site_agent.data.drift import look
 from site_agent.data.prepare import site_salt
-from site_agent.data.shared_set import ids_digest, keyed, load_batch
+from site_agent.data.shared_set import ids_digest, keyed, load_batch, names_of
 from site_agent.data.sources import Source
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
@@ -83,6 +83,7 @@ def batch_of(
         sites=tuple(model.plan["membership"]["sites"]) if "membership" in model.plan else tuple(model.plan["sites"]),
         ids_digest=ids_digest(ids),
         salt=salt,
+        instances=names_of(ids_digest(ids), salt),
     )
     return batch, ids, notes
 
@@ -118,7 +119,7 @@ def score(
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
     ledger = Ledger(settings.ledger_path, None if identity is None else HeadSigner(identity))
-    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers))
+    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers), batch)
     written: list[Path] = []
 
     def deliver(result: SiteResult) -> None:

@@ -241,6 +241,11 @@ def sign_request(
     taken = [*(directory / file for file in (*_FILES, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
         raise UsageError(f"{out_path} must keep what it holds: give the certificate another path.")
+    if out_path.is_symlink():  # it may have been laid there, in a folder that others write to
+        raise UsageError(
+            f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
+            "certificate another path (--output)."
+        )
     # The answer first: a site that is listed but never got its certificate would lose the one it has.
     write_whole(out_path, _pem(certificate) + _pem(ca))
     mark = fingerprint(certificate)

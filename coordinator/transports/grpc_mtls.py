@@ -32,6 +32,7 @@ from coreg_core.messages import (
     Rejected,
     ToSite,
 )
+from coreg_wire.addresses import check_free
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.names import load_certificates
@@ -143,6 +144,7 @@ class GrpcServer:
             the address cannot be listened on.
         """
         self._emit = emit
+        check_free(self._listen)
         self._server = grpc.aio.server(options=channel_options(self._keepalive, self._least_bandwidth))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None

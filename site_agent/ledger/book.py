@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coreg_core.errors import StorageError
-from coreg_core.messages import Ask, Countersigned, Fetched, FromSite, Head, Inquiry
+from coreg_core.messages import Ask, Countersigned, Fetched, FromSite, Head, Inquiry, PlanAccepted
 from coreg_core.plan import Plan
 from coreg_wire.files import is_locked
 from site_agent.day import Day, day_of
@@ -26,7 +26,7 @@ from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for
 from site_agent.ledger.files import CONTINUED, GENESIS, archive_of, archives, ends_whole, last_line, lines_since, opened
-from site_agent.ledger.memory import Memory, recalled, remember
+from site_agent.ledger.memory import KnownAs, Memory, recalled, remember
 from site_agent.ledger.signing import HeadSigner
 
 MOST_BYTES = 1 << 26  # of one file
@@ -58,6 +58,7 @@ class Ledger:
         self._most_bytes = most_bytes
         self._memory: Memory | None = None
         self._day: Day | None = None
+        self._known_as: dict[str, KnownAs] = {}
         self._signed: dict[str, Fetched] = {}  # heads that left, until they are countersigned, by run
         try:
             self._file = self._opened()
@@ -126,6 +127,8 @@ class Ledger:
                 message = replace(message, head=head, signature=self.signer.sign(message.run, head))
                 beside = {"certificate": self.signer.certificate}
                 self._signed[message.run] = message
+            elif isinstance(message, PlanAccepted) and message.ids_digest in self._known_as:
+                beside = {"instances": self._known_as[message.ids_digest][0]}
             entry, at = entry_for(message, ask, remembered) | beside, dt.datetime.now(dt.UTC)
             self._write(entry, at)
             if self._day is not None:
@@ -223,7 +226,7 @@ class Ledger:
             a file cannot be read.
         """
         with self._turn:
-            return recalled(self._remembered(), self.path, plan, ids_digest)
+            return recalled(self._remembered(), self.path, plan, self._names(ids_digest))
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites whose sum an answer on these instances went into, in any run of any plan.
@@ -234,7 +237,18 @@ class Ledger:
             a file cannot be read.
         """
         with self._turn:
-            return self._remembered().summed_with(ids_digest)
+            return self._remembered().summed_with(self._names(ids_digest))
+
+    def know_as(self, ids_digest: str, names: KnownAs) -> None:
+        """The instances whose digest goes out have these names here, the first for good: another digest of theirs is no news.
+
+        Which digest goes out depends on the sites' `ids_secret`; what was told of the instances does not.
+        """
+        with self._turn:
+            self._known_as[ids_digest] = names
+
+    def _names(self, ids_digest: str) -> KnownAs:
+        return (*self._known_as.get(ids_digest, ()), ids_digest)
 
     def objection(self, run: str | None, most: int) -> str | None:
         """Why not another run, or (None) not another answer, where so many a day are allowed; counted over restarts.
@@ -247,12 +261,7 @@ class Ledger:
         with self._turn:
             now = dt.datetime.now(dt.UTC)
             if self._day is None:
-                try:
-                    with contextlib.ExitStack() as ends:
-                        lines = chain.from_iterable(file for _, file in opened(self.path, ends))
-                        self._day = day_of(lines, now)
-                except OSError as error:
-                    raise StorageError(f"{self.path}: cannot be read ({error.strerror}).") from None
+                self._day = day_of_files(self.path, now)
             day = self._day
             return day.answer_objection(most, now) if run is None else day.run_objection(run, most, now)
 
@@ -265,6 +274,23 @@ class Ledger:
     def close(self) -> None:
         """No more entries."""
         self._file.close()
+
+
+def day_of_files(path: Path, now: dt.datetime) -> Day:
+    """The 24 hours before, from all files of a ledger; of one that is not there, nothing.
+
+    Raises
+    ------
+    StorageError
+        a file cannot be read.
+    """
+    try:
+        with contextlib.ExitStack() as ends:
+            return day_of(chain.from_iterable(file for _, file in opened(path, ends)), now)
+    except FileNotFoundError:
+        return Day()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
 def is_written(path: Path) -> bool:

@@ -24,7 +24,7 @@ from site_agent.jobs.remembered import Number, Remembered, Verified
 from site_agent.jobs.training import digest_of
 from site_agent.ledger.files import CONTINUED, archives, entry_of, opened
 
-_VERSION = 1  # of what a first line carries
+_VERSION = 2  # of what a first line carries
 # Of so many runs, those with the latest lines, every question is known without looking; and of so many whether there were any.
 KNOWN_WHOLE, KNOWN = 16, 4096
 
@@ -70,13 +70,15 @@ class _Run:
         return run
 
 
-Terms = tuple[str, str]  # digests of a plan, and of the ids of its instances
+KnownAs = tuple[str, ...]  # digests under which a site's instances went out, and its own name of them
+Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
 class Memory:
     """See the module's docstring."""
 
     def __init__(self) -> None:
+        self._named: dict[str, str] = {}  # this site's own name of the instances of a digest that went out
         self._terms: dict[str, Terms] = {}  # of each run, as it was accepted last; the latest at the end
         self._runs: dict[tuple[str, Terms], _Run] = {}  # the latest at the end
         self._answered: dict[Terms, int] = {}
@@ -88,8 +90,11 @@ class Memory:
         kind, run = entry.get("kind"), str(entry.get("run"))
         self._groups.update(tuple(group) for group in entry.get("groups", ()))
         if kind == "PlanAccepted":
+            digest = str(entry.get("ids_digest"))
+            if "instances" in entry:
+                self._unite(digest, str(entry["instances"]))
             self._terms.pop(run, None)
-            self._terms[run] = (str(entry.get("plan")), str(entry.get("ids_digest")))
+            self._terms[run] = (str(entry.get("plan")), self._name(digest))
             _shorten(self._terms, KNOWN)
         elif kind in ANSWERS and (terms := self._terms.get(run)) is not None:
             self._answered[terms] = self._answered.get(terms, 0) + 1
@@ -101,17 +106,42 @@ class Memory:
                 summed = SummedWith(frozenset(entry.get("participants", ())), bool(entry.get("may_change")))
                 self._summed.setdefault(terms[1], set()).add(summed)
 
-    def has_whole(self, plan: Plan, ids_digest: str) -> bool:
-        """Whether all is known here of the questions of this run; otherwise they stand in the files alone."""
-        return plan.run not in self._terms or (plan.run, (plan.digest, ids_digest)) in self._runs
+    def _name(self, digest: str) -> str:
+        return self._named.get(digest, digest)
 
-    def recall(self, plan: Plan, ids_digest: str) -> Remembered:
-        """What is known of this plan on the instances of that digest, and of this run of it."""
-        terms = (plan.digest, ids_digest)
-        run = self._runs.get((plan.run, terms)) or _Run()
+    def _unite(self, digest: str, name: str) -> None:
+        """From now on these instances have that name, and what was known of them under another one is known under this."""
+        before = self._name(digest)
+        if before == name:
+            return
+        self._named = {known: name if now == before else now for known, now in self._named.items()} | {digest: name}
+
+        def renamed(terms: Terms) -> Terms:
+            return (terms[0], name) if terms[1] == before else terms
+
+        self._terms = {run: renamed(terms) for run, terms in self._terms.items()}
+        self._runs = {(run, renamed(terms)): known for (run, terms), known in self._runs.items()}
+        answered, self._answered = self._answered, {}
+        for terms, count in answered.items():
+            self._answered[renamed(terms)] = self._answered.get(renamed(terms), 0) + count
+        if before in self._summed:
+            self._summed.setdefault(name, set()).update(self._summed.pop(before))
+
+    def _names(self, known_as: KnownAs) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._name(digest) for digest in known_as))
+
+    def has_whole(self, plan: Plan, known_as: KnownAs) -> bool:
+        """Whether all is known here of the questions of this run; otherwise they stand in the files alone."""
+        found = (self._runs.get((plan.run, (plan.digest, name))) for name in self._names(known_as))
+        return plan.run not in self._terms or any(found)
+
+    def recall(self, plan: Plan, known_as: KnownAs) -> Remembered:
+        """What is known of this plan on these instances, under any of these names, and of this run of it."""
+        terms = [(plan.digest, name) for name in self._names(known_as)]
+        run = next((known for each in terms if (known := self._runs.get((plan.run, each)))), None) or _Run()
         mine: Residuals = plan.objective.residuals if isinstance(plan.objective, Additive) else "smoothed"
         return Remembered(
-            answered=self._answered.get(terms, 0),
+            answered=sum(self._answered.get(each, 0) for each in terms),
             asked=dict(run.asked),
             verified=run.verified,
             kept=None if run.kept is None else SiteMemory.from_json(run.kept),
@@ -120,15 +150,16 @@ class Memory:
             participants=run.participants,
         )
 
-    def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
+    def summed_with(self, known_as: KnownAs) -> frozenset[SummedWith]:
         """Every set of sites whose sum an answer on these instances went into, in any run of any plan."""
-        return frozenset(self._summed.get(ids_digest, ()))
+        return frozenset[SummedWith]().union(*(self._summed.get(name, ()) for name in self._names(known_as)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same lines."""
         summed = [[ids, sorted(s.sites), s.may_change] for ids, sets in self._summed.items() for s in sets]
         return {
             "version": _VERSION,
+            "named": sorted(self._named.items()),
             "runs": [[run, *terms] for run, terms in self._terms.items()],
             "answers": [[run, *terms, known.to_json()] for (run, terms), known in self._runs.items()],
             "answered": [[*terms, count] for terms, count in self._answered.items()],
@@ -142,6 +173,7 @@ class Memory:
         if plain.get("version") != _VERSION:
             return None
         memory = cls()
+        memory._named = dict(plain["named"])
         memory._terms = {run: (digest, ids) for run, digest, ids in plain["runs"]}
         memory._runs = {(run, (digest, ids)): _Run.from_json(known) for run, digest, ids, known in plain["answers"]}
         memory._answered = {(digest, ids): count for digest, ids, count in plain["answered"]}
@@ -187,7 +219,7 @@ def _remember_all(path: Path) -> Memory:
     return memory
 
 
-def look_up(path: Path, plan: Plan, ids_digest: str) -> Remembered:
+def look_up(path: Path, plan: Plan, known_as: KnownAs) -> Remembered:
     """What stands in all files of one run that `remember` does not know whole; of other runs nothing.
 
     Raises
@@ -199,7 +231,7 @@ def look_up(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     for entry in _entries(path, naming=json.dumps(plan.run).encode()):
         if entry.get("run") == plan.run:
             memory.add(entry)
-    return memory.recall(plan, ids_digest)
+    return memory.recall(plan, known_as)
 
 
 def _entries(path: Path, *, last_alone: bool = False, naming: bytes = b"") -> Iterator[dict[str, Any]]:
@@ -224,15 +256,15 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
     StorageError
         a file cannot be read.
     """
-    return recalled(remember(path), path, plan, ids_digest)
+    return recalled(remember(path), path, plan, (ids_digest,))
 
 
-def recalled(memory: Memory, path: Path, plan: Plan, ids_digest: str) -> Remembered:
+def recalled(memory: Memory, path: Path, plan: Plan, known_as: KnownAs) -> Remembered:
     """The same, by what is remembered already; the files are read where that does not have every question of the run."""
-    found = memory.recall(plan, ids_digest)
-    if memory.has_whole(plan, ids_digest):
+    found = memory.recall(plan, known_as)
+    if memory.has_whole(plan, known_as):
         return found
-    run = look_up(path, plan, ids_digest)
+    run = look_up(path, plan, known_as)
     return Remembered(
         found.answered, run.asked, run.verified, run.kept, found.groups, found.residuals, participants=run.participants
     )
@@ -246,4 +278,4 @@ def summed_with(path: Path, ids_digest: str) -> frozenset[SummedWith]:
     StorageError
         a file cannot be read.
     """
-    return remember(path).summed_with(ids_digest)
+    return remember(path).summed_with((ids_digest,))

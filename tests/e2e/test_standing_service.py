@@ -12,7 +12,7 @@ from federation import SITES, ends, run, until, well
 from proxy import proxied
 from standing import in_process_twin, shifted, standing, twin
 
-from coordinator.studies import plan_from_dict
+from coreg_core.plan import plan_from_dict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
