@@ -21,7 +21,7 @@ from site_agent.jobs.remembered import Remembered
 from site_agent.ledger import GENESIS, Ledger, is_written, read_ledger, recall, summed_with
 from site_agent.ledger import files as ledger_files
 from site_agent.ledger.files import CONTINUED, archives
-from site_agent.ledger.memory import KNOWN_WHOLE, remember
+from site_agent.ledger.memory import KNOWN_WHOLE
 
 SITES = ("a", "b", "c", "d")
 PLANS = tuple(dataclasses.replace(Plan("r", "clinics", Membership(SITES, 3)), study=study) for study in ("one", "two"))
@@ -329,4 +329,4 @@ def test_reading_beside_an_agent_that_puts_files_aside_is_reading_one_chain(tmp_
     monkeypatch.undo()
     ledger.close()
     assert next(read_ledger(path))["previous"] == GENESIS
-    assert remember(path).summed_with("ids")
+    assert summed_with(path, "ids")
