@@ -19,7 +19,7 @@ import grpc
 
 from coordinator import notices
 from coordinator.authority.authorised import ALLOW_LIST, Authorised
-from coordinator.authority.pki import expiry_warnings, load_server
+from coordinator.certificates import Certificates
 from coordinator.config import Configuration, read_configuration
 from coordinator.driver import Lap, Observer, drive, utc_now
 from coordinator.events import Cancelled, Draining, Event, Finish, Interrupted, Relisted, Submitted
@@ -34,7 +34,6 @@ from coreg_core.errors import CoregError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
 from coreg_core.threads import pin_threads
-from coreg_wire.credentials import server_credentials
 from coreg_wire.logs import Log
 from coreg_wire.release import release
 
@@ -78,14 +77,12 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         of every kind; see the operator's guide.
     """
     service = configuration.service
+    certificates: Certificates | None = None
     credentials: grpc.ServerCredentials | None = None
     authorise: Callable[[str, bytes], None] = _anybody
     if not standing.insecure:
-        files = load_server(service.identity)
-        credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
-        authorise = Authorised(service.identity).check
-        for warning in expiry_warnings(service.identity):
-            log.warning("certificate", text=warning)
+        certificates = Certificates(service.identity, log)
+        credentials, authorise = certificates.credentials, Authorised(service.identity).check
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
@@ -97,7 +94,7 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
                 keepalive=configuration.timeouts.keepalive,
                 least_bandwidth=configuration.timeouts.least_bandwidth,
             )
-            keeper = _Keeper(path, configuration, standing, log, transport, queue, books)
+            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, certificates)
             observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
             with _shown(standing, keeper.metrics, service.store, log):
@@ -121,10 +118,11 @@ class _Keeper:
         transport: GrpcServer,
         queue: Queue,
         books: RunStore,
+        certificates: Certificates | None,
     ):
         self._path, self._configuration, self._standing = path, configuration, standing
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
-        self.metrics = Metrics()
+        self.metrics, self._certificates = Metrics(), certificates
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
         self._left: list[Plan] = []  # what an earlier process left unfinished, in order
@@ -205,6 +203,8 @@ class _Keeper:
                 await self._look()
                 if time.monotonic() - told >= TELL:
                     told = time.monotonic()
+                    if self._certificates is not None:
+                        await asyncio.to_thread(self._certificates.look)
                     await asyncio.to_thread(self._say, "draining" if self._draining else "ready")
                 await asyncio.sleep(LOOK)
         except Exception as error:  # noqa: BLE001 - the store is gone, or a defect of ours: nothing can be promised any more
@@ -301,6 +301,7 @@ class _Keeper:
             "release": release(),
             "runs": sorted(self._under_way),
             "parked": sorted(self._parked),
+            "certificates": [] if self._certificates is None else self._certificates.warnings,
             "awaited": {name: list(run.awaited) for name, run in self._federation.runs.items()},
         }
         self._queue.say(told, utc_now())
@@ -335,9 +336,11 @@ class _Keeper:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Read who takes part again, and how many runs may overlap; where to listen and the clocks stay until the next start."""
+        """Read certificates, who takes part, how many runs overlap; where to listen and the clocks stay until the next start."""
         try:
             read = read_configuration(self._path)
+            if self._certificates is not None:
+                self._certificates.reload()
         except CoregError as error:
             self._log.error("not_reloaded", text=str(error))
             return

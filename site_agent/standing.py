@@ -113,7 +113,8 @@ class Service:
         self._runs: dict[str, _UnderWay] = {}
         self._troubles: dict[str, str] = {}
         self._begun = 0
-        self._keys = keys
+        self.keys = keys
+        self.certificate_until: str | None = None
 
     # --- one session ----------------------------------------------------------------------------------------------
 
@@ -344,7 +345,7 @@ class Service:
         under.prepared, data = prepared, prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        terms = terms_of(self.policy, self._ledger, self._keys, data)
+        terms = terms_of(self.policy, self._ledger, self.keys, data)
         under.site = Site(self.name, data, terms, release())
         return None
 
@@ -424,6 +425,7 @@ class Service:
                 "release": release(),
                 "connected_since": self.connected_since,
                 "waiting": self.waiting,
+                "certificate_until": self.certificate_until,
                 "runs": {
                     run: {"study": u.plan.study, "data": u.plan.data, "doing": u.doing} for run, u in self._runs.items()
                 },
