@@ -6,10 +6,13 @@ Knows the authority's folder, TLS and a log; no run and no session.
 import time
 from pathlib import Path
 
-import grpc
-
+from coordinator.authority.authorised import Authorised
+from coordinator.authority.notary import Notary
 from coordinator.authority.pki import expiry_warnings, load_server
+from coordinator.door import Door
+from coordinator.records import HeadSigned
 from coreg_core.errors import CoregError
+from coreg_core.messages import Fetched
 from coreg_wire.credentials import RenewableServer
 from coreg_wire.logs import Log
 
@@ -30,13 +33,17 @@ class Certificates:
         files = load_server(identity)
         self._secret = files.secret
         self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
+        self._notary = Notary(files)
         self._looked = -DAY
         self.warnings: list[str] = []
 
     @property
-    def credentials(self) -> grpc.ServerCredentials:
-        """For the transport."""
-        return self._server.credentials
+    def door(self) -> Door:
+        """Who is let in, and what heads are countersigned with: by what the files said last."""
+        return Door(self._server.credentials, Authorised(self._identity).check, self._attest)
+
+    def _attest(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
+        return self._notary.attest(site, certificate_pem, fetched)
 
     def reload(self) -> None:
         """From the next connection on what the files say now.
@@ -48,6 +55,7 @@ class Certificates:
         """
         files = load_server(self._identity, passphrase=lambda _what: self._secret or b"")
         self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
+        self._notary = Notary(files)
         self._looked = -DAY
 
     def look(self) -> None:

@@ -201,11 +201,14 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell one run again: its plan, its rounds, its certificates, its end."""
+    from coordinator.listing import head_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
 
-    summary, rounds = _open(store).show(run)
+    opened = _open(store)
+    summary, rounds = opened.show(run)
+    heads = opened.heads(run=summary.run)
     if as_json:
-        output.print_json({**dataclasses.asdict(summary), "rounds": rounds})
+        output.print_json({**dataclasses.asdict(summary), "rounds": rounds, "heads": heads})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
@@ -222,6 +225,8 @@ def show(
         typer.echo(PLAIN.format(*cells(values)))
     for line in phases.lines():
         typer.echo(line)
+    for told in heads:
+        typer.echo(head_line(told))
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 

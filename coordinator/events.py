@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.notices import Notice
-from coordinator.records import Record
+from coordinator.records import HeadSigned, Record
 from coreg_core.messages import FromSite, Hello, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
@@ -31,10 +31,14 @@ class SiteJoined:
 
 @dataclass(frozen=True)
 class Received:
-    """A message from an open session, already checked for form by the transport."""
+    """A message from an open session, already checked for form by the transport.
+
+    ``signed``: the head that came with it, countersigned by whoever has the key; the machine has none.
+    """
 
     site: str
     message: FromSite
+    signed: HeadSigned | None = None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from coordinator.jobs.machine import Happening
 from coordinator.jobs.phases import Clocks, Phase
 from coordinator.jobs.recorded import Recorded, resume
 from coordinator.jobs.run import Run
-from coreg_core.messages import PROTOCOL_VERSION, FromSite, Hello, Leaving
+from coreg_core.messages import PROTOCOL_VERSION, Hello, Leaving
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Act
     match event:
         case SiteJoined(hello, until):
             return _joined(federation, hello, until)
-        case Received(site, message):
-            return _received(federation, site, message) if site in federation.sessions else (federation, [])
+        case Received(site):
+            return _received(federation, event) if site in federation.sessions else (federation, [])
         case SiteLost(site, reason):
             return _ended(federation, site, Happening.LOST, reason)
         case Breached(site, reason):
@@ -152,21 +152,22 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
     return None
 
 
-def _received(federation: Federation, site: str, message: FromSite) -> tuple[Federation, list[Action]]:
-    match message:
+def _received(federation: Federation, received: Received) -> tuple[Federation, list[Action]]:
+    site = received.site
+    match received.message:
         case Leaving(reason):
             return _ended(federation, site, Happening.LEFT, reason)
         case Hello():
             told = f"{site} said hello twice in one session."
             federation, actions = _ended(federation, site, Happening.BREACHED, told)
             return federation, [Reject(site, told), *actions]
-        case _:
+        case message:
             happening = machine.happened(message)
             assert happening is not None
             mine = [message.run] if message.run in _runs_of(federation, site) else []
             # A run that dismissed a site, or never heard of its session, does not listen to it either.
             heard = [name for name in mine if site in federation.runs[name].live.here]
-            details = (site,) if happening is Happening.FETCHED else (site, message)
+            details = (site, received.signed) if happening is Happening.FETCHED else (site, message)
             return _tell(federation, heard, happening, *details)
 
 

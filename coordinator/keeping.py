@@ -19,7 +19,7 @@ from coordinator.seals import Damaged, row_seal, unseal, unseal_json
 from coreg_core.errors import StorageError
 
 _BLOBS = (("states", "state"), ("sums", "total"), ("models", "models"))
-_TEXTS = (("memberships", "membership"), ("queue", "plan"))
+_TEXTS = (("memberships", "membership"), ("queue", "plan"), ("heads", "head"))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A run as a line of `runs`: what it was of, how it ended, what it took. Knows plans and summaries; prints nothing."""
+"""A run as a line of `runs`, and a site's signed head as a line of `heads`. Knows plans and summaries; prints nothing."""
 
 from typing import Any
 
@@ -27,3 +27,13 @@ def _of(plan: dict[str, Any]) -> str:
         said = "additive" if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
         words.append(f"({said}; {len(plan['membership']['sites'])} sites)")
     return " ".join(words)
+
+
+def head_line(told: dict[str, Any]) -> str:
+    """A line for where a site's ledger stood, as `RunStore.heads` tells it."""
+    receipt, site = told["receipt"], told["site"]
+    head = receipt["head"]
+    return (
+        f"ledger of {site}: {head['lines']} lines up to {head['last'][:16]}…, signed by {site} {head['at']}, "
+        f"countersigned {receipt['at']}, run {receipt['run']}"
+    )

@@ -183,6 +183,15 @@ class QuestionAnswered:
 
 
 @dataclass(frozen=True)
+class NotCountersigned:
+    """A site has its models, and the head of its ledger could not be countersigned."""
+
+    run: str
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class NotFetched:
     """These sites did not fetch the run's end in time; they can as long as the store has it."""
 
@@ -219,6 +228,7 @@ Notice: TypeAlias = (
     | Stalled
     | SlowLink
     | QuestionAnswered
+    | NotCountersigned
     | NotFetched
     | RunEnded
 )

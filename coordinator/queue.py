@@ -14,9 +14,8 @@ from typing import Any
 
 from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
 from coordinator.seals import seal_json, unseal_json
-from coordinator.studies import plan_from_dict
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, plan_from_dict
 
 
 @dataclass(frozen=True)

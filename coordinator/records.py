@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coreg_core.arrays import Arr
-from coreg_core.messages import PlanAccepted, Vector
+from coreg_core.messages import Countersigned, PlanAccepted, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.rounds.schedule import FinalTargets
 from coreg_core.views import Part
@@ -80,6 +80,19 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class HeadSigned:
+    """Where this site's ledger stood when it fetched: under its own signature, and countersigned. It decides nothing.
+
+    ``certificate`` is the site's (DER, hex), ``receipt`` what it was sent back.
+    """
+
+    site: str
+    signature: str
+    certificate: str
+    receipt: Countersigned
+
+
+@dataclass(frozen=True)
 class Delivered:
     """This site has the run's end, and its models on its disk."""
 
@@ -91,4 +104,4 @@ class Closed:
     """Nobody is waited for any more: the same command begins a new run."""
 
 
-Record: TypeAlias = SiteExcluded | MembershipChanged | StepTaken | Snapshot | Ended | Delivered | Closed
+Record: TypeAlias = SiteExcluded | MembershipChanged | StepTaken | Snapshot | Ended | HeadSigned | Delivered | Closed

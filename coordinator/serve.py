@@ -10,11 +10,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
-
-from coordinator.authority.authorised import Authorised
-from coordinator.authority.pki import expiry_warnings, load_server
+from coordinator.authority.pki import expiry_warnings
 from coordinator.config import Configuration
+from coordinator.door import Door
 from coordinator.driver import Memory, NoMemory, drive, utc_now
 from coordinator.events import Event, Finish, Interrupted
 from coordinator.federation import begin
@@ -23,12 +21,10 @@ from coordinator.observers import AnyObserver
 from coordinator.records import Ended, MembershipChanged
 from coordinator.schema import FORMAT, exclusive
 from coordinator.store import RunStore, RunSummary
-from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
 from coreg_core.plan import Plan, plan_fault
 from coreg_core.threads import pin_threads
-from coreg_wire.credentials import server_credentials
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +109,7 @@ def serve(configuration: Configuration, observer: AnyObserver, serving: Serving)
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    credentials, authorise = _credentials(service.identity, observer, insecure=serving.insecure)
+    door = _door(service.identity, observer, insecure=serving.insecure)
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store = RunStore(service.store)
@@ -123,7 +119,7 @@ def serve(configuration: Configuration, observer: AnyObserver, serving: Serving)
                 recorded = deliver_again(store, plan, serving.deliver)
             else:
                 recorded = choose_run(store, plan, new=serving.new)
-            end = _drive(configuration, observer, serving, store, recorded, credentials, authorise)
+            end = _drive(configuration, observer, serving, store, recorded, door)
             observer.finished(end, show_command(recorded.plan.run, service.store))
             return exit_code(end.outcome)
         finally:
@@ -169,24 +165,20 @@ def score(configuration: Configuration, observer: AnyObserver, serving: Serving,
     plan = configuration.scoring_plan(summary.run, "additive" if objective == "additive" else "agreement", sites)
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(f"[scoring] {fault}")
-    credentials, authorise = _credentials(service.identity, observer, insecure=serving.insecure)
+    door = _door(service.identity, observer, insecure=serving.insecure)
     try:
-        end = _drive(configuration, observer, serving, NoMemory(), Recorded(plan), credentials, authorise)
+        end = _drive(configuration, observer, serving, NoMemory(), Recorded(plan), door)
         observer.finished(end, f"coreg-coordinator show {summary.run}")
         return exit_code(end.outcome)
     finally:
         observer.close()
 
 
-def _credentials(
-    identity: Path, observer: AnyObserver, *, insecure: bool
-) -> tuple[grpc.ServerCredentials | None, Callable[[str, bytes], None]]:
-    if insecure:
-        return None, _anybody
-    files = load_server(identity)
-    for warning in expiry_warnings(identity):
+def _door(identity: Path, observer: AnyObserver, *, insecure: bool) -> Door:
+    door = Door.of(identity, insecure=insecure)
+    for warning in () if insecure else expiry_warnings(identity):
         observer.warning(warning)
-    return server_credentials(files.key_pem, files.certificate_pem, files.ca_pem), Authorised(identity).check
+    return door
 
 
 def _drive(
@@ -195,18 +187,11 @@ def _drive(
     serving: Serving,
     store: Memory,
     recorded: Recorded,
-    credentials: grpc.ServerCredentials | None,
-    authorise: Callable[[str, bytes], None],
+    door: Door,
 ) -> Finish:
     listen, run = configuration.service.listen, recorded.plan.run
     pin_threads(recorded.plan.iteration.threads)
-    transport = GrpcServer(
-        listen,
-        credentials,
-        authorise,
-        keepalive=configuration.timeouts.keepalive,
-        least_bandwidth=configuration.timeouts.least_bandwidth,
-    )
+    transport = door.transport(listen, configuration.timeouts)
 
     def on_listening(emit: Callable[[Event], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -224,7 +209,3 @@ def show_command(run: str, store: Path) -> str:
     """What shows the run again when it is pasted, wherever the store is."""
     where = "" if store == Path("runs.sqlite") else f" --store {shlex.quote(str(store))}"
     return f"coreg-coordinator show {run}{where}"
-
-
-def _anybody(_name: str, _certificate_pem: bytes) -> None:
-    """--insecure: on loopback, every name is believed."""

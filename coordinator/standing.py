@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from coordinator import notices
-from coordinator.authority.authorised import ALLOW_LIST, Authorised
+from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.certificates import Certificates
 from coordinator.config import Configuration, read_configuration
+from coordinator.door import Door
 from coordinator.driver import Lap, Observer, drive, utc_now
 from coordinator.events import Cancelled, Draining, Event, Finish, Interrupted, Relisted, Submitted
 from coordinator.federation import Federation
@@ -77,23 +76,13 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    certificates: Certificates | None = None
-    credentials: grpc.ServerCredentials | None = None
-    authorise: Callable[[str, bytes], None] = _anybody
-    if not standing.insecure:
-        certificates = Certificates(service.identity, log)
-        credentials, authorise = certificates.credentials, Authorised(service.identity).check
+    certificates = None if standing.insecure else Certificates(service.identity, log)
+    door = Door.of(service.identity, insecure=True) if certificates is None else certificates.door
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
         try:
-            transport = GrpcServer(
-                service.listen,
-                credentials,
-                authorise,
-                keepalive=configuration.timeouts.keepalive,
-                least_bandwidth=configuration.timeouts.least_bandwidth,
-            )
+            transport = door.transport(service.listen, configuration.timeouts)
             keeper = _Keeper(path, configuration, standing, log, transport, queue, books, certificates)
             observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
@@ -376,7 +365,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns
-
-
-def _anybody(_name: str, _certificate_pem: bytes) -> None:
-    """--insecure: on loopback, every name is believed."""

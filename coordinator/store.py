@@ -21,6 +21,7 @@ from coordinator.records import (
     Closed,
     Delivered,
     Ended,
+    HeadSigned,
     MembershipChanged,
     Record,
     SiteExcluded,
@@ -30,12 +31,11 @@ from coordinator.records import (
 )
 from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
 from coordinator.seals import row_seal, seal, seal_json, unseal, unseal_json
-from coordinator.studies import plan_from_dict
 from coreg_core.arrays import Arr
 from coreg_core.errors import StorageError, UsageError
 from coreg_core.messages import PlanAccepted, Vector
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.plan import Plan, plan_from_dict
 from coreg_core.rounds.schedule import FinalTargets, Progress
 
 
@@ -141,6 +141,11 @@ class RunStore:
                         self._db.execute("insert or replace into models values (?, ?)", (run, models))
                     self._db.execute("delete from sums where run = ?", (run,))
                     self._db.execute("delete from states where run = ?", (run,))
+                case HeadSigned():
+                    plain, lines = asdict(record), record.receipt.head.lines
+                    self._db.execute(
+                        "insert or replace into heads values (?, ?, ?, ?)", (run, record.site, lines, seal_json(plain))
+                    )
                 case Delivered():
                     self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
                 case Closed():
@@ -273,6 +278,15 @@ class RunStore:
 
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
+
+    def heads(self, *, run: str | None = None, site: str | None = None) -> list[dict[str, Any]]:
+        """Where sites' ledgers stood at the ends of runs, signed by both sides, in the order in which they came."""
+        with self._reading():
+            rows = self._db.execute(
+                "select head from heads where (?1 is null or run = ?1) and (?2 is null or site = ?2) order by rowid",
+                (run, site),
+            )
+            return [unseal_json(row["head"]) for row in rows.fetchall()]
 
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""

@@ -1,17 +1,16 @@
-"""study.toml: what is to be computed, on which data set, by whom; and a plan read back from the store.
+"""study.toml: what is to be computed, on which data set, by whom.
 
 A federation says who, where and in which time; a study says what. Knows pydantic and the plan; no socket, no run.
 """
 
 import uuid
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from coordinator.config import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
-from coreg_core.plan import Additive, Agreement, Iteration, LostPolicy, Membership, Plan, Privacy, Scoring
+from coreg_core.plan import Iteration, LostPolicy, Plan, Privacy
 from coreg_wire.names import check_study_name
 from coreg_wire.toml_file import read_toml
 
@@ -103,30 +102,3 @@ def study_plan(path: Path, configuration: Configuration) -> Plan:
         return read_study(path).plan(configuration.federation)
     except ValidationError as error:  # of the membership, which only both files together make
         raise faults_of(path, error) from None
-
-
-def plan_from_dict(plain: dict[str, Any]) -> Plan:
-    """The inverse of `Plan.to_dict`, through its JSON.
-
-    Raises
-    ------
-    ValueError
-        it is no plan of this release.
-    """
-    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
-    said = {key: value for key, value in plain["objective"].items() if key != "name"}
-    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
-    membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
-    try:
-        return Plan(
-            run=plain["run"],
-            federation=plain["federation"],
-            membership=Membership(**membership),
-            objective=kind(**objective),
-            iteration=Iteration(**plain["iteration"]),
-            privacy=Privacy(**plain["privacy"]),
-            study=plain.get("study", ""),
-            data=plain.get("data", ""),
-        )
-    except TypeError as error:
-        raise ValueError(f"no plan of this release ({error})") from None

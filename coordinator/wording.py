@@ -48,6 +48,8 @@ def worded(notice: n.Notice) -> str:
         case n.Stalled(sites=sites, seconds=seconds):
             for_long = "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long}"
+        case n.NotCountersigned(reason=reason):
+            return f"not countersigned: {reason}"
         case n.SlowLink(site=site, to_site=to_site, moved=moved, of=of, seconds=seconds, more=more):
             what = "of what was sent to it went out" if to_site else "of its answer arrived"
             rate = moved / 1e3 / max(seconds, 1e-9)

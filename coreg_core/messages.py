@@ -212,10 +212,31 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Head:
+    """Where a site's ledger stands: so many lines since it was begun, and the SHA-256 of the last, which pins them all.
+
+    ``at`` is the site's own clock, ISO 8601 in UTC. A ledger of no lines is none.
+    """
+
+    lines: Large = 0
+    last: str = ""
+    at: str = ""
+
+
+NO_HEAD = Head()
+
+
+@dataclass(frozen=True)
 class Fetched:
-    """The run's end has arrived, and the site's models, where there are any, are on its disk."""
+    """The run's end has arrived, and the site's models, where there are any, are on its disk; its ledger's head, signed.
+
+    ``signature`` is that of the site's certificate's key on the head of everything that it wrote down before this message
+    (`coreg_wire.heads`). Without TLS there is no key, and neither.
+    """
 
     run: str
+    head: Head = NO_HEAD
+    signature: str = ""
 
 
 @dataclass(frozen=True)
@@ -351,6 +372,21 @@ class Dismissed:
 
 
 @dataclass(frozen=True)
+class Countersigned:
+    """The coordinator has the head of this site's ledger, and says so under the key of its own certificate.
+
+    ``at`` is the coordinator's clock. No signature: why there is none stands in ``reason``.
+    """
+
+    run: str
+    head: Head
+    at: str
+    signature: str
+    certificate: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Rejected:
     """The coordinator will not have this session, and why; ``final``: an agent that dials again would not mend it."""
 
@@ -358,7 +394,7 @@ class Rejected:
     final: bool = False
 
 
-ToSite: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed | Rejected
+ToSite: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Countersigned | Dismissed | Rejected
 
 
 def _vector(values: Arr) -> Vector | None:

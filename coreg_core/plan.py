@@ -189,6 +189,33 @@ class Plan:
         return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def plan_from_dict(plain: dict[str, Any]) -> Plan:
+    """The inverse of `Plan.to_dict`, through its JSON.
+
+    Raises
+    ------
+    ValueError
+        it is no plan of this release.
+    """
+    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
+    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
+    try:
+        return Plan(
+            run=plain["run"],
+            federation=plain["federation"],
+            membership=Membership(**membership),
+            objective=kind(**objective),
+            iteration=Iteration(**plain["iteration"]),
+            privacy=Privacy(**plain["privacy"]),
+            study=plain.get("study", ""),
+            data=plain.get("data", ""),
+        )
+    except TypeError as error:
+        raise ValueError(f"no plan of this release ({error})") from None
+
+
 def plan_fault(plan: Plan) -> str | None:
     """What no single term shows: sites listed twice, more needed than there are; None where the plan can be carried out."""
     sites, least = plan.sites, plan.membership.min_sites

@@ -4,22 +4,30 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from coreg_core.errors import CoregError
+from coreg_core.errors import BadData, CoregError, Refused
 from coreg_wire.output import human_bytes
+from coreg_wire.plan_file import read_plan
 from coreg_wire.release import release
 from site_agent.data.faults import BadTable
 from site_agent.data.prepare import prepare
+from site_agent.data.private import PrivateData
 from site_agent.join import host_and_port, inputs_of, who_am_i
 from site_agent.models import check_output
 from site_agent.policy import read_policy
 from site_agent.probe import probe_server
+from site_agent.rehearsal import rehearse
 from site_agent.settings import Settings
 
 
-def check(settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], None]) -> int:
+def check(
+    settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], None], plan_file: Path | None = None
+) -> int:
     """Every check, in the order in which joining would need them; the exit code of the first failure.
+
+    ``plan_file``: a plan that the policy and these rows are held to as well.
 
     ``note`` is told a sentence, whether all is well, and fields for a program: the check, and of a table's fault all that
     `Fault.fields` has.
@@ -41,9 +49,12 @@ def check(settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], Non
             return False
         return True
 
+    found: list[PrivateData] = []
+
     def table() -> str:
         prepared = prepare(inputs_of(settings))
         d = prepared.data
+        found.append(d)
         for text in prepared.notes:
             note(text, True, {"check": "table"})
         names = ", ".join(prepared.preprocessing.feature_names)
@@ -67,6 +78,22 @@ def check(settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], Non
         _, checked = who_am_i(settings)
         return "not probed with --insecure" if checked is None else probe_server(host, port, checked)
 
+    def plan(path: Path) -> None:
+        """Each reason for itself: they are told at once, as the policy tells them."""
+        nonlocal code
+        fields, planned = {"check": "plan"}, read_plan(path)
+        if not found:
+            raise BadData("is not judged without a table that can be used.")
+        judged = rehearse(planned, who_am_i(settings)[0], read_policy(settings.policy), found[0], settings.ledger_path)
+        for text in judged.told:
+            note(f"plan: {text}", True, fields)
+        for reason in judged.reasons:
+            note(f"plan: {reason}", False, fields)
+        if judged.reasons:
+            code = code or Refused.exit_code
+        else:
+            note("plan: this site would take part in it", True, fields)
+
     def disk() -> str:
         check_output(settings.output)
         free = shutil.disk_usage(settings.output.resolve().parent).free
@@ -76,6 +103,12 @@ def check(settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], Non
     step("table", table)
     step("policy", lambda: f"accepts {read_policy(settings.policy)}")
     known = step("identity", identity)
+    if plan_file is not None:
+        try:
+            plan(plan_file)
+        except CoregError as error:
+            note(f"plan: {error}", False, {"check": "plan"})
+            code = code or error.exit_code
     step("coordinator", network)
     step("output", disk)
     return code

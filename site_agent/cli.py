@@ -17,6 +17,7 @@ from coreg_wire.keys import ask_twice
 from coreg_wire.output import print_json
 from site_agent import commands, offline
 from site_agent.identity import check_identity, enrol, install, renew
+from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
@@ -135,8 +136,18 @@ def root(
 
 @app.command("check")
 @with_settings(without=frozenset({"alone", "ledger", "patience"}))
-def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check_command(
+    given: dict[str, Any],
+    config: ConfigOption = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="A plan to hold policy and table to, as `coreg-coordinator plan` prints it."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
+
+    With --plan also everything for which this site would refuse that plan, and what its numbers are in units of these rows.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
     (what was found there, never the cell itself) and do.
@@ -149,7 +160,7 @@ def check_command(given: dict[str, Any], config: ConfigOption = None, as_json: J
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
-    raise typer.Exit(check(read_settings(config, given, NEEDED), show))
+    raise typer.Exit(check(read_settings(config, given, NEEDED), show, plan))
 
 
 @app.command()
@@ -238,6 +249,11 @@ def peers(
     from site_agent.masking.peers import peer_of, pins, words
     from site_agent.policy import read_policy
 
+    if not (identity / "site.pem").exists():
+        raise UsageError(
+            f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
+            f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
+        )
     pinned = read_policy(policy).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
@@ -295,31 +311,7 @@ def score_command(
     raise typer.Exit(exit_code(outcome))
 
 
-@app.command("ledger")
-def ledger_command(
-    path: Annotated[Path, typer.Argument(help="The ledger.")] = Path("identity/ledger.jsonl"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show what left this machine, and check the chain of its lines.
-
-    A line that was changed, removed or put in is found by the one after it. Nothing comes after the last line: that it was
-    changed, or that lines were cut off at the end, does not show.
-    """
-    from site_agent.ledger import read_ledger
-
-    count = 0
-    for entry in read_ledger(path):
-        count += 1
-        if as_json:
-            print_json(entry)
-        else:
-            if entry["kind"] == "torn":
-                typer.echo(f"line {entry['line']}: TORN ({entry['text']}); the chain goes on from it", err=True)
-                continue
-            detail = " ".join(f"{k}={v}" for k, v in entry.items() if k not in ("at", "kind", "previous"))
-            typer.echo(f"{entry['at']}  {entry['kind']:<12} {detail}")
-    if not as_json:
-        typer.echo(f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show)")
+app.command()(ledger)
 
 
 def main() -> None:

@@ -11,14 +11,14 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreachable
-from coreg_core.messages import Ask, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
+from coreg_core.messages import Ask, Countersigned, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, LEAST_BANDWIDTH, channel_options
@@ -33,6 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
 MANY_FAILURES = 3  # in a row, after which a site that had been in says again what is in the way
 SILENCE = 30.0  # seconds without a word from the coordinator, after which the operator is told who is waited for
+COUNTERSIGNING = 10.0  # seconds for the coordinator to countersign the ledger's head
 CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last word
 # Each session has a channel of its own, and pauses are ours: gRPC would share a refused connection's back-off, of seconds
 # and then minutes, with the channels that come after it.
@@ -258,8 +259,36 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
         if site.breach is not None:
             raise Refused(f"the coordinator broke the protocol: it {site.breach}")
         if isinstance(message, Finished) and site.result is not None:
-            await leave(call, ledger)
+            reading = None
+            if listened_to and ledger.signer is not None:
+                reading = await _countersigned(call, assembler, ledger, message.run, watcher.note)
+            await leave(call, ledger, reading=reading)
             return site.result
+
+
+async def _countersigned(
+    call: "Call", assembler: Assembler, ledger: Ledger, run: str, note: Callable[[str], None]
+) -> "asyncio.Future[Any] | None":
+    """The coordinator's word for the head that left with `Fetched`; nothing that the site has waits for it.
+
+    The frame that is still being read is given back: to cancel it would cancel the stream.
+    """
+    told: str | None = f"the coordinator did not countersign the head of {ledger.path}"
+    until, reading = time.monotonic() + COUNTERSIGNING, asyncio.ensure_future(call.read())
+    with contextlib.suppress(*WRITE_FAILED, ProtocolError, DecodeError):
+        while (await asyncio.wait({reading}, timeout=max(0.0, until - time.monotonic())))[0]:
+            if not isinstance(data := reading.result(), bytes):  # grpc.aio.EOF
+                break
+            message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
+            if isinstance(message, Countersigned) and message.run == run:
+                told = await asyncio.to_thread(ledger.countersigned, message)
+                break
+            reading = asyncio.ensure_future(call.read())
+    if told is not None:
+        note(
+            f"{told.rstrip('.')}. The next run's head has all lines of this one; its operator may have this one's too."
+        )
+    return None if reading.done() else reading
 
 
 def _dismissal(message: Dismissed) -> CoregError:
@@ -282,16 +311,18 @@ async def read_frame(call: "Call", note: Callable[[str], None]) -> object:
         reading.cancel()
 
 
-async def leave(call: "Call", ledger: Ledger, reason: str = "the run is over") -> None:
-    """The site's last word; then the coordinator ends the stream, having heard it."""
+async def leave(
+    call: "Call", ledger: Ledger, reason: str = "the run is over", reading: "asyncio.Future[Any] | None" = None
+) -> None:
+    """The site's last word; then the coordinator ends the stream, having heard it. ``reading``: a frame that is on its way."""
     leaving = Leaving(reason)
     with contextlib.suppress(*WRITE_FAILED, TimeoutError):
         ledger.record(leaving)
         await write(call, site_message_to_frames(leaving))
         await call.done_writing()
         async with asyncio.timeout(CLOSE_GRACE):
-            while await call.read() is not grpc.aio.EOF:
-                pass
+            while await (reading or call.read()) is not grpc.aio.EOF:
+                reading = None
 
 
 def answers(
@@ -305,8 +336,8 @@ def answers(
     frames: list[pb.SiteFrame] = []
     for answer in said:
         if ledger is not None:
-            ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
-            frames += site_message_to_frames(answer)
+            leaving = ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
+            frames += site_message_to_frames(leaving)
     return frames
 
 

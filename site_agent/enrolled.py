@@ -4,6 +4,7 @@ Knows the identity and a log; what is dialled, and what is summed with whom, is 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeAlias
 
 import grpc
@@ -20,13 +21,14 @@ _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 class Enrolled:
     """See the module's docstring."""
 
-    def __init__(self, identity: Identity, log: Log):
-        self.identity, self._log = identity, log
+    def __init__(self, identity: Identity, log: Log, on_dial: Callable[[Identity], None]):
+        self.identity, self._log, self._on_dial = identity, log, on_dial
         self._stamp = self._now()
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Asked at each dialling: a certificate that was installed meanwhile is shown."""
+        """Asked at each dialling: a certificate that was installed meanwhile is shown, and who signs in the session is told."""
         self.refresh()
+        self._on_dial(self.identity)
         return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
 
     def refresh(self) -> None:

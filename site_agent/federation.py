@@ -16,6 +16,7 @@ from coreg_core.errors import CoregError, Refused
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
+    Countersigned,
     Dismissed,
     Fault,
     Fetched,
@@ -159,7 +160,7 @@ class Site:
                 return [self._asked(message)]
             case Finished():
                 return self._finished(message)
-            case Dismissed() | Rejected():
+            case Countersigned() | Dismissed() | Rejected():
                 return []
 
     def _planned(self, plan: Plan) -> PlanAccepted | PlanRefused:

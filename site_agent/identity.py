@@ -31,6 +31,7 @@ from coreg_wire.renewals import renewal_text
 from site_agent.renewal import authorities_and_links, in_force, issuer_of, trusted_after
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
+EARLIER = "earlier-ca.pem"  # authorities that are trusted no more: what they once signed can still be judged
 NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
     "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
@@ -176,6 +177,10 @@ def install(
     path = directory / AUTHORITY
     trusted = load_certificates(_read(path), str(path)) if path.exists() else []
     kept = trusted_after(bundle[1:], trusted, authority, str(bundle_path), now)
+    if gone := [c for c in trusted if c not in kept]:
+        earlier = directory / EARLIER
+        known = _read(earlier) if earlier.exists() else b""
+        _write_public(earlier, known + b"".join(c.public_bytes(keys.Encoding.PEM) for c in gone))
     _write_public(path, b"".join(c.public_bytes(keys.Encoding.PEM) for c in kept))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
     if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():

@@ -24,7 +24,7 @@ from site_agent.data.shared_set import keyed
 from site_agent.federation import Site
 from site_agent.identity import Identity, check_identity
 from site_agent.jobs.remembered import SiteResult
-from site_agent.ledger import Disclosed, Ledger
+from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.models import Models, check_output
 from site_agent.policy import read_policy
@@ -124,7 +124,7 @@ def join(settings: Settings, note: Callable[[str], None], progress: Callable[[To
         d = replace(d, ids_digest=keyed(d.ids_digest, policy.ids_secret))
     note(f"{name}: {len(d.X)} labelled and {len(d.Z)} shared unlabelled instances, {d.X.shape[1]} features")
     models, written = Models(name, prepared, inputs.target, settings.output, settings.alone), list[Path]()
-    ledger = Ledger(settings.ledger_path)
+    ledger = Ledger(settings.ledger_path, None if identity is None else HeadSigner(identity))
     keys = None if identity is None else run_keys(identity, policy.peers)
     site = Site(name, d, terms_of(policy, ledger, keys, d), release())
 

@@ -31,6 +31,7 @@ from coreg_core.judgement.intervals import conformal_factor
 from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.views import KernelExpansion
 from coreg_wire.files import write_whole
+from site_agent.data.formulas import guarded
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
@@ -333,6 +334,7 @@ def write_predictions(
 ) -> None:
     """A CSV or Parquet table with the predictions under ``column``, after the ids where there are any; more columns ``beside``.
 
+    In a CSV file an id that a spreadsheet would run stands behind an apostrophe (`formulas`); `Table.ids` reads it back.
     They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
 
     Raises
@@ -346,7 +348,8 @@ def write_predictions(
         raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
     if ids is not None and id_column in (column, *(beside or {})):
         raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
-    columns: dict[str, Any] = {} if ids is None else {id_column or "id": list(ids)}
+    told = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": told}
     frame = pl.DataFrame({**columns, column: predictions, **(beside or {})})
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():

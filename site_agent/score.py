@@ -16,13 +16,13 @@ from coreg_wire.release import release
 from site_agent.connection import Watcher
 from site_agent.data.drift import look
 from site_agent.data.prepare import site_salt
-from site_agent.data.shared_set import ids_digest, keyed, load_batch
+from site_agent.data.shared_set import ids_digest, keyed, load_batch, names_of
 from site_agent.data.sources import Source
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.jobs.scoring import Batch
 from site_agent.join import end_of, host_and_port, who_am_i
-from site_agent.ledger import Disclosed, Ledger
+from site_agent.ledger import Disclosed, HeadSigner, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.model_file import SiteModel, check_predictions, load_model, write_predictions
 from site_agent.policy import read_policy
@@ -83,6 +83,7 @@ def batch_of(
         sites=tuple(model.plan["membership"]["sites"]) if "membership" in model.plan else tuple(model.plan["sites"]),
         ids_digest=ids_digest(ids),
         salt=salt,
+        instances=names_of(ids_digest(ids), salt),
     )
     return batch, ids, notes
 
@@ -117,8 +118,8 @@ def score(
     for text in notes:
         note(text)
     note(f"{name}: {len(ids)} instances to be scored together with the models of run {loaded.run}")
-    ledger = Ledger(settings.ledger_path)
-    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers))
+    ledger = Ledger(settings.ledger_path, None if identity is None else HeadSigner(identity))
+    terms = terms_of(policy, ledger, None if identity is None else run_keys(identity, policy.peers), batch)
     written: list[Path] = []
 
     def deliver(result: SiteResult) -> None:

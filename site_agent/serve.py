@@ -8,6 +8,7 @@ import math
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from coreg_core.errors import CoregError, Refused, Unreachable, UsageError
@@ -23,7 +24,7 @@ from site_agent.desk import Desk
 from site_agent.enrolled import Enrolled
 from site_agent.identity import Identity, check_identity
 from site_agent.join import host_and_port
-from site_agent.ledger import Ledger
+from site_agent.ledger import HeadSigner, Ledger
 from site_agent.masking.peers import run_keys
 from site_agent.policy import Policy, read_policy
 from site_agent.probe import probe_server
@@ -61,7 +62,8 @@ def serve(given: Given, log: Log) -> int:
     policy = read_policy(settings.policy)
     desk = Desk(settings.state_path)
     desk.open()
-    ledger = Ledger(settings.ledger_path)
+    signer = None if identity is None else HeadSigner(identity)
+    ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
     try:
         return asyncio.run(_stay(given, settings, name, identity, log, desk, ledger, policy))
     finally:
@@ -95,7 +97,7 @@ async def _stay(
         data=" ".join(sorted(inputs)),
         approval=settings.approval,
     )
-    enrolled = None if identity is None else Enrolled(identity, log)
+    enrolled = None if identity is None else Enrolled(identity, log, partial(_sign_as, ledger))
     work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, enrolled), quiet.note))
     warning = None if enrolled is None else asyncio.create_task(enrolled.warn_daily())
     loop = asyncio.get_running_loop()
@@ -121,6 +123,11 @@ async def _stay(
         service.tell()
         log.info("stopped")
     return 0
+
+
+def _sign_as(ledger: Ledger, identity: Identity) -> None:
+    """Heads are signed with the key of the certificate that the session has shown."""
+    ledger.signer = HeadSigner(identity)
 
 
 def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]:

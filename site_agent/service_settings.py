@@ -64,6 +64,7 @@ class ServiceSettings(BaseModel):
     state: Path | None = None
     policy: Path | None = None
     ledger: Path | None = None
+    ledger_max_bytes: Annotated[int, Field(ge=4096)] = 1 << 26  # of one file; the next one goes on
     approval: Literal["policy", "ask"] = "policy"
     patience: Annotated[Literal["unlimited"] | Annotated[float, Field(ge=1)], Field()] = "unlimited"
     least_bandwidth: Annotated[float, Field(ge=1000)] = LEAST_BANDWIDTH

@@ -20,6 +20,7 @@ from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.messages import (
     PROTOCOL_VERSION,
     Ask,
+    Countersigned,
     Dismissed,
     Fetched,
     Finished,
@@ -165,6 +166,8 @@ class Service:
                 case Rejected(reason, final):
                     told = f"the coordinator refused this session: {reason}"
                     raise Refused(told) if final else TurnedAway(told)
+                case Countersigned():
+                    await self._countersigned(message)
                 case _:
                     self._hand_over(session, message)
 
@@ -201,6 +204,12 @@ class Service:
         self._log.info("connected")
         self.tell()
 
+    async def _countersigned(self, receipt: Countersigned) -> None:
+        if (fault := await asyncio.to_thread(self._ledger.countersigned, receipt)) is not None:
+            self._log.warning("not_countersigned", run=receipt.run, text=fault)
+        else:
+            self._log.info("countersigned", run=receipt.run, lines=receipt.head.lines)
+
     def _hand_over(self, session: _Session, message: OfRun) -> None:
         under = self._runs.get(message.run)
         if under is None:
@@ -228,8 +237,8 @@ class Service:
             session.failed.set_exception(error)
 
     async def _say(self, session: _Session, message: FromSite) -> None:
-        await asyncio.to_thread(self._ledger.record, message)
-        await self._send(session, list(site_message_to_frames(message)))
+        leaving = await asyncio.to_thread(self._ledger.record, message)
+        await self._send(session, list(site_message_to_frames(leaving)))
 
     async def _send(self, session: _Session, frames: list[pb.SiteFrame]) -> None:
         async with session.turn:

@@ -5,16 +5,21 @@ from coreg_core.threads import pin_threads
 from site_agent.data.private import PrivateData
 from site_agent.federation import Terms
 from site_agent.jobs.masks import Keys
-from site_agent.ledger import Ledger, recall, summed_with
+from site_agent.jobs.scoring import Batch
+from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 
 
-def terms_of(policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | None = None) -> Terms:
-    """The terms of a site; without keys it takes part in no sum. ``data``: of one that trains, whose plans have to suit them."""
-    path = ledger.path
+def terms_of(
+    policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | Batch | None = None
+) -> Terms:
+    """The terms of a site; without keys it takes part in no sum. ``data``: what it answers for, which its plans have to suit."""
+    if data is not None and data.instances:
+        ledger.know_as(data.ids_digest, data.instances)
+    rows = data if isinstance(data, PrivateData) else None
 
     def objection(plan: Plan) -> str | None:
-        against, rationed = policy.objection(plan, data), ledger.objection(plan.run, policy.runs_a_day)
+        against, rationed = policy.objection(plan, rows), ledger.objection(plan.run, policy.runs_a_day)
         if rationed is None:
             return against
         return f"against this site's policy: {rationed}" if against is None else f"{against} And {rationed}"
@@ -23,12 +28,12 @@ def terms_of(policy: Policy, ledger: Ledger, keys: Keys | None = None, data: Pri
         objection,
         policy.questions,
         pin_threads,
-        lambda plan, ids_digest: recall(path, plan, ids_digest),
+        ledger.recall,
         policy.residuals,
         policy.disclose_forecast,
         policy.factor_memory,
         keys,
-        lambda ids_digest: summed_with(path, ids_digest),
+        ledger.summed_with,
         policy.membership_changes,
         policy.label_share_max,
         lambda: ledger.objection(None, policy.questions_a_day),

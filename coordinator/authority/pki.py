@@ -267,6 +267,11 @@ def sign_request(
     taken = [*(directory / file for file in (*FILES, PREVIOUS_KEY, LINK, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
         raise UsageError(f"{out_path} must keep what it holds: give the certificate another path.")
+    if out_path.is_symlink():  # it may have been laid there, in a folder that others write to
+        raise UsageError(
+            f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
+            "certificate another path (--output)."
+        )
     # The answer first: a site that is listed but never got its certificate would lose the one it has.
     link = [load_certificate(directory / LINK)] if (directory / LINK).exists() else []
     write_whole(out_path, b"".join(map(pem_of, [certificate, *load_authorities(directory), *link])))

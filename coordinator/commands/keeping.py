@@ -1,4 +1,4 @@
-"""backup, verify, prune: the run store as a thing to keep. Knows the store's file; no run is touched that is under way."""
+"""backup, verify, prune, heads: the run store as a thing to keep. Knows the store's file; no run is touched that is under way."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,4 +47,27 @@ def prune(
     typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune)
+def heads(
+    site: Annotated[str | None, typer.Option("--site", help="Of this site alone.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Of this run, or the one that begins so.")] = None,
+    store: StoreOption = Path("runs.sqlite"),
+    as_json: JsonOption = False,
+) -> None:
+    """Where the sites' ledgers stood at the ends of runs, by their own signatures, countersigned here.
+
+    `coreg-coordinator heads --site NAME --json > heads.json` is what `coreg-agent ledger --verify --heads heads.json` holds that
+    site's ledger to, lines that were cut off its end included.
+    """
+    from coordinator.listing import head_line
+    from coordinator.store import RunStore
+
+    opened = RunStore(existing(store))
+    named = None if run is None else opened.find(run).run
+    for told in opened.heads(run=named, site=site):
+        if as_json:
+            output.print_json(told)
+        else:
+            typer.echo(head_line(told))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune, heads)

@@ -1,4 +1,4 @@
-"""serve, submit, cancel, sites, revoke, status: a federation that stands, and what its operator says to it.
+"""serve, plan, submit, cancel, sites, revoke, status: a federation that stands, and what its operator says to it.
 
 All but `serve` speak through the run store; they work whether or not a coordinator is up, and need nothing but the file.
 """
@@ -101,6 +101,19 @@ def _token(path: Path | None) -> str | None:
     if len(token) < 16:
         raise UsageError(f"{path}: a token has at least 16 characters.")
     return token
+
+
+def plan(
+    federation: FederationArgument,
+    study: Annotated[Path | None, typer.Option("--study", help="study.toml, of a federation that stands.")] = None,
+) -> None:
+    """Print the plan that the sites would be asked to accept, as JSON: for `coreg-agent check --plan` at each of them."""
+    from coordinator.config import read_configuration
+    from coordinator.studies import study_plan
+
+    configuration = read_configuration(federation)
+    planned = configuration.plan() if study is None else study_plan(study, configuration)
+    output.print_json(planned.to_dict())
 
 
 def submit(
@@ -249,4 +262,4 @@ def _is_up(store: Path) -> bool:
     return is_held(store)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (serve, web, submit, cancel, sites, revoke, status)
+COMMANDS: tuple[Callable[..., None], ...] = (serve, web, plan, submit, cancel, sites, revoke, status)

@@ -11,7 +11,7 @@ from coordinator.events import Flow
 from coordinator.jobs import links
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
-from coordinator.records import Closed, Delivered, Ended
+from coordinator.records import Closed, Delivered, Ended, HeadSigned
 from coreg_core.messages import Dismissed, Finished
 from coreg_core.outcomes import Outcome
 
@@ -72,11 +72,18 @@ def send_end(reaction: Reaction, site: str) -> None:
     reaction.send(site, finished)
 
 
-def fetched(reaction: Reaction, site: str) -> None:
-    """A site has the end, and its models on its disk."""
-    if site in reaction.run.awaited:
-        if reaction.recorded.ended is not None:
-            reaction.record(Delivered(site))
+def fetched(reaction: Reaction, site: str, signed: HeadSigned | None = None) -> None:
+    """A site has the end, and its models on its disk; its ledger's head is kept before it hears that it is."""
+    awaited = site in reaction.run.awaited
+    if signed is not None and signed.receipt.signature:
+        reaction.record(signed)
+    if awaited and reaction.recorded.ended is not None:
+        reaction.record(Delivered(site))
+    if signed is not None:
+        if not signed.receipt.signature:
+            reaction.notify(notices.NotCountersigned(reaction.run.name, site, signed.receipt.reason))
+        reaction.send(site, signed.receipt)
+    if awaited:
         not_waited_for(reaction, site)
 
 

@@ -14,6 +14,7 @@ from coordinator.records import (
     Closed,
     Delivered,
     Ended,
+    HeadSigned,
     MembershipChanged,
     Record,
     SiteExcluded,
@@ -94,6 +95,8 @@ def after(recorded: Recorded, record: Record) -> Recorded:
             return replace(recorded, state=state, question=record.question, affine=record.affine)
         case Ended():
             return replace(recorded, ended=record)
+        case HeadSigned():
+            return recorded  # for whoever looks later; the run takes no turn by it
         case Delivered(site=site):
             return replace(recorded, fetched=recorded.fetched | {site})
         case Closed():

@@ -18,6 +18,7 @@ _WARNINGS = (
     n.SessionTurnedAway,
     n.GoingOnWithout,
     n.Stalled,
+    n.NotCountersigned,
     n.SlowLink,
     n.NotFetched,
 )

@@ -15,9 +15,24 @@ import grpc
 import grpc.aio
 
 from coordinator.events import Breached, Flow, Received, Revoked, SiteJoined, SiteLost, TurnedAway
+from coordinator.records import HeadSigned
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.messages import Ask, Dismissed, Finished, Hello, Inquiry, Leaving, PlanAccepted, Rejected, ToSite
+from coreg_core.messages import (
+    Ask,
+    Countersigned,
+    Dismissed,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    Inquiry,
+    Leaving,
+    PlanAccepted,
+    Rejected,
+    ToSite,
+)
+from coreg_wire.addresses import check_free
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.names import load_certificates
@@ -28,8 +43,8 @@ from coreg_wire.values import ProtocolError
 # The largest m that a site may announce: 1.6 GB a vector of one column. The others have to equal it (the run says so).
 MAX_UNLABELLED = 200_000_000
 # A stream that is ended, or a socket that is closed, while its peer still writes is reset, and the peer loses what it had
-# not read yet. So after the last word (Finished, Dismissed, Rejected) the peer is the one who ends the stream, and this is how
-# long it gets to do so.
+# not read yet. So after the last word the peer is the one who ends the stream, and this is how long it gets to do so.
+LAST_WORDS = Finished | Countersigned | Dismissed | Rejected
 CLOSE_GRACE = 5.0
 REPLACED = (
     "{site}: another agent has joined under this name and certificate since, and took this one's place. End one of the two: "
@@ -94,6 +109,8 @@ class GrpcServer:
         seconds between pings.
     least_bandwidth
         bytes a second that every link carries at least; a silent loss is found within `silence_seconds` of both.
+    attest
+        countersigns the head of a site's ledger, of its name and the certificate (PEM) that it joined with.
     """
 
     def __init__(
@@ -104,12 +121,13 @@ class GrpcServer:
         *,
         keepalive: float = 5.0,
         least_bandwidth: float = LEAST_BANDWIDTH,
+        attest: Callable[[str, bytes, Fetched], HeadSigned] | None = None,
     ):
         if credentials is None and not is_loopback(listen):
             raise UsageError(f"--insecure is for loopback addresses; {listen} can be reached from elsewhere.")
         self.traffic, self.port = Traffic(), 0
         self._listen, self._credentials, self._authorise = listen, credentials, authorise
-        self._keepalive, self._least_bandwidth = keepalive, least_bandwidth
+        self._keepalive, self._least_bandwidth, self._attest = keepalive, least_bandwidth, attest
         self._expected: dict[str, tuple[int, int]] = {}
         self._sessions: dict[str, _Session] = {}
         self._streams: set[asyncio.Task[None]] = set()
@@ -126,6 +144,7 @@ class GrpcServer:
             the address cannot be listened on.
         """
         self._emit = emit
+        check_free(self._listen)
         self._server = grpc.aio.server(options=channel_options(self._keepalive, self._least_bandwidth))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
             self._join, request_deserializer=None, response_serializer=None
@@ -227,7 +246,7 @@ class GrpcServer:
             while (following := await session.outbox.get()) is not None:
                 message, session.spoke = following, False
                 await self._write(context, message, session)
-            if isinstance(message, Finished | Dismissed | Rejected) and not session.spoke:
+            if isinstance(message, LAST_WORDS) and not session.spoke:
                 await _ends(reader)
         finally:
             reader.cancel()
@@ -264,7 +283,7 @@ class GrpcServer:
                     continue
                 if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
                     raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
-                self._emit(Received(session.site, message))
+                self._emit(Received(session.site, message, self._signed(session, message)))
                 if isinstance(message, Leaving):
                     session.close()
                     break
@@ -276,6 +295,11 @@ class GrpcServer:
         except (grpc.RpcError, asyncio.CancelledError):
             pass  # the stream is gone; below, its writer is told
         session.outbox.put_nowait(None)
+
+    def _signed(self, session: _Session, message: FromSite) -> HeadSigned | None:
+        if self._attest is None or not (isinstance(message, Fetched) and message.signature and session.certificate_pem):
+            return None
+        return self._attest(session.site, session.certificate_pem, message)
 
     def _parse(self, data: bytes) -> pb.SiteFrame:
         self.traffic.received += len(data)

@@ -37,7 +37,7 @@ def run(app: typer.Typer, program: str) -> int:
     """Run a command line and tell its exit code; a user's mistake never ends in a traceback."""
     # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises something that it lets through.
     signal.signal(signal.SIGINT, _interrupt)
-    if sys.argv[1:] == ["--version"]:
+    if sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3:  # beside a command's name too
         sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
         return 0
     try:

@@ -11,7 +11,7 @@ from coreg_core.errors import StorageError
 from site_agent.data.faults import Faults
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.private import PrivateData, row_keys
-from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables
+from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, names_of
 from site_agent.data.sources import Source
 
 
@@ -61,14 +61,16 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     with found.caught():
         preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale)
     found.raise_any()
+    digest = ids_digest(table.unlabelled_ids)
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
         y=table.y,
         Z=preprocessing.transform(table.unlabelled),
-        ids_digest=ids_digest(table.unlabelled_ids),
+        ids_digest=digest,
         salt=salt,
         positions=table.positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
+        instances=names_of(digest, salt),
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

@@ -15,6 +15,7 @@ class PrivateData:
 
     ``positions``: where each labelled row stands among the shared instances, where all of them do (common rows).
     ``row_keys``: a name for each label, by which the site knows it again (`row_keys`); empty where nobody is to remember any.
+    ``instances``: the names of the unlabelled rows in this site's ledger, whatever digest of them goes out.
     """
 
     X: Float64[Arr, "n d"]
@@ -24,6 +25,7 @@ class PrivateData:
     salt: bytes = b""  # a secret of the site, so that its data digest cannot be guessed at
     positions: Int64[Ints, " n"] | None = None
     row_keys: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

@@ -218,6 +218,14 @@ def ids_digest(ids: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def names_of(digest: str, salt: bytes) -> tuple[str, ...]:
+    """What instances of that plain digest are called in this site's ledger: for good, and as before they were.
+
+    The first is keyed by the site's own secret, so that neither `ids_secret` nor a change of it makes them others.
+    """
+    return hmac.new(salt, b"instances " + digest.encode(), hashlib.sha256).hexdigest(), digest
+
+
 def keyed(digest: str, secret: str) -> str:
     """HMAC-SHA256 (hex) of that digest: confirms no guess to whoever does not have the sites' secret."""
     return hmac.new(secret.encode(), digest.encode(), hashlib.sha256).hexdigest()

@@ -19,6 +19,7 @@ from coreg_core.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
 from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.formulas import unguarded
 from site_agent.data.sources import Source
 from site_agent.data.sqlite_rows import ask
 
@@ -85,9 +86,10 @@ class Table:
         return replace(self, frame=self.frame[keep], lines=self.lines[keep])
 
     def ids(self, column: str) -> list[str]:
-        """An id column as normalised text; missing ones are empty."""
+        """An id column as normalised text, as it was before we wrote it for a spreadsheet; missing ones are empty."""
         self.require([column], "the id column")
-        return [unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list()]
+        normal = (unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list())
+        return [unguarded(text) for text in normal]
 
     def is_numeric(self, column: str) -> bool:
         """Whether any cell is a number; or half of them look like it, and then they are not taken for texts in silence."""

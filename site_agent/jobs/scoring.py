@@ -40,7 +40,7 @@ class Batch:
         what every site adds to the sum.
     of_run, trained, sites
         the model's run, its objective, and the sites of its plan.
-    ids_digest, salt
+    ids_digest, salt, instances
         as of `PrivateData`.
     """
 
@@ -53,6 +53,7 @@ class Batch:
     sites: tuple[str, ...]
     ids_digest: str
     salt: bytes = b""
+    instances: tuple[str, ...] = ()
 
     @property
     def Z(self) -> Float64[Arr, " m"]:

@@ -7,12 +7,10 @@ believed only of a key whose fingerprint the site's own policy has, from its pee
 with the process.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, hmac, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -24,15 +22,15 @@ from coreg_core.masking.sums import Fill, Layout, Words, add_mask
 from coreg_core.messages import Participant, Roster
 from coreg_core.plan import Plan
 from coreg_wire.names import key_fingerprint
+from coreg_wire.signatures import is_signed, sign, statement
 from site_agent.jobs.masks import Offer
 
-_ECDSA = ec.ECDSA(hashes.SHA256())
 _ZEROS = memoryview(bytes(1 << 20))
 
 
 def _statement(plan: Plan, site: str, key: str) -> bytes:
     """What a signature is on: a key, of that site, for that run of that plan, and nothing else."""
-    return json.dumps(["coreg masks 1", plan.run, plan.digest, site, key], separators=(",", ":")).encode()
+    return statement("coreg masks 1", plan.run, plan.digest, site, key)
 
 
 class RunKeys:
@@ -61,7 +59,7 @@ class RunKeys:
         if plan.run not in self._offers:
             private = self._keys[plan.run] = X25519PrivateKey.generate()
             key = private.public_key().public_bytes_raw().hex()
-            signature = self._private.sign(_statement(plan, self._name, key), _ECDSA).hex()
+            signature = sign(self._private, _statement(plan, self._name, key))
             identity = self._private.public_key().public_bytes(
                 serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
             )
@@ -106,7 +104,6 @@ class RunKeys:
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
             public = X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key))
-            signature = bytes.fromhex(peer.signature)
         except ValueError:
             raise Refused(f"the roster has no key of {peer.site} that can be read.") from None
         fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
@@ -118,12 +115,8 @@ class RunKeys:
                 f"coordinator, "
                 "or whoever holds its authority, puts itself in that site's place."
             )
-        try:
-            identity.verify(signature, _statement(plan, peer.site, peer.key), _ECDSA)
-        except InvalidSignature:
-            raise Refused(
-                f"the key of {peer.site} for this run is not signed by that site: nothing is masked with it."
-            ) from None
+        if not is_signed(identity, peer.signature, _statement(plan, peer.site, peer.key)):
+            raise Refused(f"the key of {peer.site} for this run is not signed by that site: nothing is masked with it.")
         return fingerprint, public
 
 

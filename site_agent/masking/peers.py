@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.names import certificate_name, key_fingerprint, load_certificates
 from coreg_wire.renewals import read_renewal
+from coreg_wire.signatures import private_key
 from site_agent.identity import Identity
 from site_agent.masking.keys import RunKeys
 
@@ -85,6 +85,4 @@ def pins(peers: list[Peer]) -> str:
 
 def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
     """The keys of an enrolled site, held to the peers of its policy."""
-    private = serialization.load_pem_private_key(identity.key_pem, None)
-    assert isinstance(private, ec.EllipticCurvePrivateKey), "identity.py reads no other"
-    return RunKeys(identity.name, private, pinned.get)
+    return RunKeys(identity.name, private_key(identity.key_pem), pinned.get)

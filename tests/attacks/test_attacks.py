@@ -97,3 +97,17 @@ def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
 
 def test_a_keyed_digest_confirms_no_guess_of_the_ids() -> None:
     assert attack("membership_of_an_id") == {"plain": True, "keyed": False}
+
+
+def test_of_two_sites_each_has_the_other_s_predictions_and_of_three_none() -> None:
+    found = attack("two_sites")
+    assert found["two"] < 1e-8
+    assert found["three"] > 0.3
+
+
+def test_residuals_tell_another_site_what_the_plan_names_and_no_more() -> None:
+    found = attack("additive_residuals")
+    assert found["open"]["labels"] < 1e-8
+    assert found["grouped"]["means"] < 1e-7
+    assert found["grouped"]["labels"] > 0.8 * found["grouped"]["without"]
+    assert found["smoothed"]["labels"] > found["smoothed"]["without"]

@@ -60,6 +60,11 @@ MISTAKES = {
     "a request that is none": (("coreg-coordinator", "sign", "good.csv"), 2, "coreg-coordinator init DIR"),
     "a misspelt key": (("coreg-coordinator", "run", "config.toml"), 2, "schedule.tolerence"),
     "not TOML": (("coreg-coordinator", "run", "broken.toml"), 2, "line 1"),
+    "peers before enrolment": (
+        ("coreg-agent", "peers", "--identity", "none"),
+        2,
+        "coreg-agent enroll --identity none --name",
+    ),
     "no store": (("coreg-coordinator", "runs", "--store", "none.sqlite"), 2, "none.sqlite"),
     "a store that is none": (("coreg-coordinator", "runs", "--store", "good.csv"), 8, "good.csv"),
     "no target for a table": (("coreg-sim", "run", "--data", "good.csv"), 2, "--target"),
@@ -309,10 +314,17 @@ def test_every_program_says_which_release_it_is(program, monkeypatch, capsys):
     app = {"coreg-coordinator": coordinator_app, "coreg-agent": agent_app, "coreg-sim": sim_app}[program]
     assert command_line.run(app, program) == 0
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+    monkeypatch.setattr("sys.argv", [program, "run", "--version"])
+    assert command_line.run(app, program) == 0
+    assert capsys.readouterr().out.startswith(f"{program} ")
 
 
 def test_a_file_that_is_nested_too_deeply_is_a_sentence(tmp_path):
     path = tmp_path / "deep.toml"
-    path.write_text("a = " + "[" * 100_000 + "]" * 100_000)
-    with pytest.raises(UsageError, match="nested too deeply"):
-        read_toml(path)
+    deep = ("a = " + "[" * 100_000 + "]" * 100_000, "a" + ".b" * 5_000 + " = 1", "a = " + "{b = " * 40 + "1" + "}" * 40)
+    for text in deep:
+        path.write_text(text)
+        with pytest.raises(UsageError, match="nested too deeply"):
+            read_toml(path)
+    path.write_text("[a.b.c]\nd = [[{e = 1}]]\n")
+    assert read_toml(path) == {"a": {"b": {"c": {"d": [[{"e": 1}]]}}}}

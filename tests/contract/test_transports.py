@@ -25,9 +25,11 @@ from coreg_core.additive.exchange import Operator
 from coreg_core.additive.terms import Additive
 from coreg_core.messages import (
     Ask,
+    Countersigned,
     Dismissed,
     Fetched,
     Finished,
+    Head,
     Inquiry,
     Leaving,
     Participant,
@@ -176,6 +178,7 @@ def test_every_message_to_a_site_arrives_as_it_was_sent(wire: Wire) -> None:
             Inquiry(RUN, 2, 0, Kind.LABELS, "linear", 0, (), (), None),
             Plan(RUN, "tiny", Membership(("a",), 1), Additive(bandwidth=2.0, rows="common", residuals="grouped")),
             Dismissed("run-9", Outcome.REFUSED, "not this one"),
+            Countersigned("run-9", Head(7, "ab", "2026-01-01"), "2026-01-02", "cd", "ef"),
             Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 0.5),), numbers(3)),
         ]
         assert {type(message) for message in sent} == set(get_args(ToSite)) - {Rejected}, "which has a test of its own"

@@ -69,10 +69,21 @@ def test_three_sites_reach_the_closed_form(tmp_path):
             for x in well("coreg-agent", "ledger", "north/ledger.jsonl", "--json", cwd=tmp_path).splitlines()
         ]
         kinds = [e["kind"] for e in ledger]
-        assert [kind for kind in kinds if kind != "Masked"] == ["Hello", "PlanAccepted", "Fetched", "Leaving"]
+        others = [kind for kind in kinds if kind != "Masked"]
+        assert others == ["Hello", "PlanAccepted", "Fetched", "Countersigned", "Leaving"]
         # Labels leave once: one affine answer, and linear ones from then on.
         parts = [e["part"] for e in ledger if e["kind"] == "Masked"]
         assert parts == ["affine"] + ["linear"] * (len(parts) - 1)
+        # Both sides have signed where the ledger stood, and the coordinator's record fits.
+        heads = well("coreg-coordinator", "heads", "--site", "north", "--json", cwd=tmp_path)
+        (tmp_path / "heads.json").write_text(heads)
+        held = ("--verify", "--heads", "heads.json")
+        told = well("coreg-agent", "ledger", "north/ledger.jsonl", *held, "--json", cwd=tmp_path)
+        assert json.loads(told)["both"]["head"]["lines"] == kinds.index("Fetched")
+        whole = (tmp_path / "north" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "north" / "ledger.jsonl").write_bytes(b"".join(whole[:4]))
+        code, _, why = run("coreg-agent", "ledger", "north/ledger.jsonl", *held, cwd=tmp_path)
+        assert (code, "the end was cut off" in why) == (8, True)
         keys = [*tmp_path.glob("*/site.key"), *tmp_path.glob("co/*.key"), *tmp_path.glob("*.model")]
         assert len(keys) == 3 + 2 + 6
         assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}

@@ -12,7 +12,7 @@ from federation import SITES, ends, run, until, well
 from proxy import proxied
 from standing import in_process_twin, shifted, standing, twin
 
-from coordinator.studies import plan_from_dict
+from coreg_core.plan import plan_from_dict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -100,12 +100,13 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_the
     }  # fmt: skip
     with standing(tmp_path) as fed:
         serving = {"coordinator": fed.serve()}
-        serving |= {site: fed.stays(site) for site in SITES}
+        small = {"west": "ledger_max_bytes = 30000"}  # its ledger is put aside in the middle of runs
+        serving |= {site: fed.stays(site, more=small.get(site, "")) for site in SITES}
 
         def killed(name):
             serving[name].send_signal(signal.SIGKILL)
             ends(serving[name])
-            serving[name] = fed.serve() if name == "coordinator" else fed.stays(name)
+            serving[name] = fed.serve() if name == "coordinator" else fed.stays(name, more=small.get(name, ""))
 
         for name, terms in studies.items():
             fed.study(name, **terms)
@@ -142,8 +143,21 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_bits_of_the
             assert fed.kept(name, run) == in_process_twin(tmp_path, plan_of(fed, run)), name
         told = well("coreg-coordinator", "verify", "--store", "runs.sqlite", cwd=tmp_path)
         assert "whole; 7 runs" in told
+        assert len(list((tmp_path / "west").glob("ledger-*.jsonl"))) > 5
         for site in SITES:
-            well("coreg-agent", "ledger", f"{site}/ledger.jsonl", cwd=tmp_path)
+            heads = well("coreg-coordinator", "heads", "--site", site, "--store", "runs.sqlite", "--json", cwd=tmp_path)
+            (tmp_path / "heads.json").write_text(heads)
+            told = well(
+                "coreg-agent",
+                "ledger",
+                f"{site}/ledger.jsonl",
+                "--verify",
+                "--heads",
+                "heads.json",
+                "--json",
+                cwd=tmp_path,
+            )
+            assert json.loads(told)["both"]["run"] in (runs["left"], runs["right"])
 
 
 def test_what_operators_say_to_a_federation_that_stands(tmp_path):

@@ -35,10 +35,10 @@ def masked_sites(plan: Plan, **terms: Any) -> dict[str, Site]:
 def another_process(site: Site, **terms: Any) -> Site:
     """The agent after a kill: its ledger's memory, and new keys."""
     known = {run: job.remembered for run, job in site.runs.items()}
-    summed = site._sets
+    summed, before = site._sets, site._terms.recall
 
     def recall(plan: Plan, ids_digest: str) -> Remembered:
-        return known.get(plan.run, Remembered())
+        return known[plan.run] if plan.run in known else before(plan, ids_digest)
 
     def summed_with(ids_digest: str) -> frozenset[SummedWith]:
         return summed

@@ -44,6 +44,7 @@ SAID: dict[n.Notice, str] = {
         "not waited for any longer"
     ),
     n.QuestionAnswered(RUN, 0, 0, 3, None): "",
+    n.NotCountersigned(RUN, "a", "a: the head is another's"): "not countersigned: a: the head is another's",
     n.NotFetched(RUN, ("a", "b")): "a, b did not fetch the run's end in time; ",
     n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): "stalled: b did not come back within 4 s. ",
 }

@@ -186,6 +186,19 @@ def test_what_serves_is_checked_first(authority: Path, tmp_path: Path) -> None:
 # --- signing
 
 
+def test_nothing_is_signed_through_a_link(authority: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (authority / "north.pem").symlink_to(victim)
+    (tmp_path / "dangling.pem").symlink_to(tmp_path / "new")
+    for out in (None, tmp_path / "dangling.pem"):
+        with pytest.raises(UsageError, match=r"is a link to .* nothing is written through a link"):
+            sign_request(authority, request(tmp_path, "north"), out)
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "new").exists()
+    assert "north" not in Authorised(authority).sites()
+
+
 def test_a_signed_site_is_a_client_with_one_name_and_no_dns_name(authority: Path, tmp_path: Path) -> None:
     signed = sign_request(authority, request(tmp_path, "north"))
     assert signed.certificate_path == authority / "north.pem"

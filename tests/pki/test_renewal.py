@@ -293,3 +293,15 @@ def test_the_server_is_renewed_by_the_old_authority_while_the_new_one_takes_over
             assert await name_of(port, renewed(home, "b")) == b"b"
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_authorities_that_are_trusted_no_more_stay_for_judging_what_they_signed(home: Path) -> None:
+    [old] = load_certificates((home / "a" / "ca.pem").read_bytes(), "a")
+    renew_authority(home / "ca")
+    renewed(home, "a")
+    assert old in load_certificates((home / "a" / "ca.pem").read_bytes(), "a")
+    assert not (home / "a" / "earlier-ca.pem").exists()
+    finish_authority(home / "ca", force=True)
+    a = renewed(home, "a")
+    assert old not in load_certificates(a.ca_pem, "a")
+    assert load_certificates((home / "a" / "earlier-ca.pem").read_bytes(), "a") == [old]

@@ -21,11 +21,13 @@ from coreg_core.additive.terms import Additive
 from coreg_core.kernels import KernelName
 from coreg_core.messages import (
     Ask,
+    Countersigned,
     Dismissed,
     Fault,
     Fetched,
     Finished,
     FromSite,
+    Head,
     Hello,
     Inquiry,
     Leaving,
@@ -183,6 +185,7 @@ plans = st.builds(
     iterations,
     st.builds(Privacy, st.sampled_from(get_args(Answers)), st.booleans(), st.sampled_from(get_args(BoundRule))),
 )
+heads = st.builds(Head, uint64, texts, texts)
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Hello: made_later(Hello, texts, uint31, texts),
     PlanAccepted: made_later(
@@ -207,7 +210,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
     Masked: made_later(Masked, runs, uint64, uint31, rows_of_words),
     Fault: made_later(Fault, runs, uint64, uint31, texts),
-    Fetched: made_later(Fetched, runs),
+    Fetched: made_later(Fetched, runs, heads, texts),
     Leaving: made_later(Leaving, texts),
 }
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
@@ -235,6 +238,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(Participant, texts, texts, texts, texts), min_size=1, max_size=4).map(tuple),
     ),
     Finished: made_later(Finished, runs, st.sampled_from(Outcome), texts, columns, st.none() | vectors(), scalars),
+    Countersigned: made_later(Countersigned, runs, heads, texts, texts, texts, texts),
     Dismissed: made_later(Dismissed, runs, st.sampled_from(Outcome), texts),
     Rejected: made_later(Rejected, texts),
 }

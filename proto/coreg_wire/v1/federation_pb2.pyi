@@ -155,10 +155,24 @@ class Fault(_message.Message):
     def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Fetched(_message.Message):
-    __slots__ = ("run",)
+    __slots__ = ("run", "head", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: str
-    def __init__(self, run: _Optional[str] = ...) -> None: ...
+    head: Head
+    signature: str
+    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., signature: _Optional[str] = ...) -> None: ...
+
+class Head(_message.Message):
+    __slots__ = ("lines", "last", "at")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    lines: int
+    last: str
+    at: str
+    def __init__(self, lines: _Optional[int] = ..., last: _Optional[str] = ..., at: _Optional[str] = ...) -> None: ...
 
 class Leaving(_message.Message):
     __slots__ = ("reason",)
@@ -175,7 +189,7 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry", "roster")
+    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry", "roster", "countersigned")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +197,7 @@ class ToSite(_message.Message):
     DISMISSED_FIELD_NUMBER: _ClassVar[int]
     INQUIRY_FIELD_NUMBER: _ClassVar[int]
     ROSTER_FIELD_NUMBER: _ClassVar[int]
+    COUNTERSIGNED_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     ask: Ask
     finished: Finished
@@ -190,7 +205,8 @@ class ToSite(_message.Message):
     dismissed: Dismissed
     inquiry: Inquiry
     roster: Roster
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ...) -> None: ...
+    countersigned: Countersigned
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -455,6 +471,22 @@ class Finished(_message.Message):
     targets: Vector
     forecast: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., forecast: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Countersigned(_message.Message):
+    __slots__ = ("run", "head", "at", "signature", "certificate", "reason")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    head: Head
+    at: str
+    signature: str
+    certificate: str
+    reason: str
+    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., at: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Dismissed(_message.Message):
     __slots__ = ("run", "outcome", "reason")

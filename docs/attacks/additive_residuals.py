@@ -1,0 +1,85 @@
+"""What the additive objective's residuals tell another site of labels: everything, group means, or next to nothing, as chosen.
+
+Every site is sent s, q and a. With open residuals y_i = a + s_i + σ² q_i on the shared instances that a site labels, and σ² is
+one number: whoever knows one label has them all, masks or not, since q is a sum over sites that label different instances.
+With grouped residuals the same gives means of groups, up to that number. With smoothed ones q is spread over instances that
+look alike.
+"""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+from federation import SITES, off
+
+from coordinator.driver import NoMemory, drive
+from coordinator.federation import begin
+from coordinator.jobs.phases import Clocks
+from coordinator.jobs.recorded import Recorded
+from coordinator.transports.in_process import InProcess
+from coreg_core.additive.exchange import split
+from coreg_core.additive.grouping import ResidualPolicy
+from coreg_core.additive.terms import Additive
+from coreg_core.plan import Membership, Plan, Privacy
+from coreg_sim.masks import simulated_keys
+from coreg_sim.simulate import Steps
+from site_agent.data.private import PrivateData, row_keys
+from site_agent.federation import Site, Terms
+
+SHARED, LABELLED = 60, 12
+SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 20, "final_tolerance": 1e-10, "targets": "raw"}
+EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
+
+
+def data_of(name: str) -> PrivateData:
+    """Two columns of eight, a label that is a sum over all of them; labelled rows are among the shared ones."""
+    rng, v = np.random.default_rng(11), SITES.index(name)
+    A = rng.normal(size=(SHARED, 2 * len(SITES)))
+    y = np.sin(A).sum(axis=1) + 0.3 * rng.normal(size=len(A))
+    own = LABELLED * v + np.arange(LABELLED)
+    X, Z = (np.ascontiguousarray(A[rows, 2 * v : 2 * v + 2]) for rows in (own, np.arange(SHARED)))
+    keys = row_keys([f"p{i}" for i in own], y[own], name.encode())
+    return PrivateData(X, y[own], Z, "ids", name.encode(), own, keys)
+
+
+def run_of(**terms: Any) -> tuple[PrivateData, Any]:
+    """An honest run under masks: site b's data, and the point x = (s, q, a) that site c was sent."""
+    plan = Plan("run-1", "attacked", Membership(SITES, 3), Additive(**SMALL, **terms), privacy=Privacy("sums"))
+    held = {name: data_of(name) for name in SITES}
+    sites = {n: Site(n, d, Terms(residuals=EVERYTHING, keys=simulated_keys(n))) for n, d in held.items()}
+    asyncio.run(drive(begin(Recorded(plan), Clocks()), InProcess(sites), NoMemory(), Steps()))
+    result = sites["c"].result
+    assert result is not None
+    assert result.point is not None
+    return held["b"], result.point.values
+
+
+def of_labels(**terms: Any) -> dict[str, float]:
+    """Another site, which knows which instances b labels, and one label or one group's mean: how far off it is with the rest.
+
+    ``labels`` and ``means``: relative errors of its guesses; ``without``: of what s alone says of these instances.
+    """
+    data, x = run_of(rows="common", **terms)
+    s, q, a = (part[..., 0] for part in split(x))
+    assert data.positions is not None
+    s, q, y = s[data.positions], q[data.positions], data.y
+    groups = [np.flatnonzero(np.isclose(q, value, rtol=1e-9)) for value in dict.fromkeys(np.round(q, 12))]
+    first = groups[0]
+    noise = (y[first].mean() - a - s[first].mean()) / q[first[0]]
+    means = np.array([[a + s[g].mean() + noise * q[g[0]], y[g].mean()] for g in groups[1:]])
+    rest = np.concatenate(groups[1:])
+    guess = np.concatenate([np.full(len(g), mean) for g, mean in zip(groups[1:], means[:, 0], strict=True)])
+    return {"labels": off(guess, y[rest]), "means": off(means[:, 0], means[:, 1]), "without": off(a + s[rest], y[rest])}
+
+
+def attack() -> dict[str, Any]:
+    """Relative errors, by what the plan lets out."""
+    return {
+        "open": of_labels(residuals="open"),
+        "grouped": of_labels(residuals="grouped", group_size=3),
+        "smoothed": of_labels(),
+    }
+
+
+if __name__ == "__main__":
+    print(attack())  # noqa: T201
