@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint proto bench certify lock docs clean
+.PHONY: help setup demo test lint proto bench certify lock docs pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
+	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
 	@echo "make setup | proto | docs | lock | clean"
 
 setup: $(STAMP)
@@ -48,6 +49,9 @@ proto: setup
 
 docs: setup
 	$(BIN)/python tools/docs.py --write
+
+pages: setup
+	COREG_EXPECTED="chromium chromedriver" COREG_SCREENSHOTS=docs/pages $(BIN)/python -m pytest -n 0 tests/e2e/test_pages_in_a_browser.py
 
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
