@@ -28,6 +28,7 @@ from site_agent import findings
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
+from site_agent.working import told_while, work_on
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
@@ -247,7 +248,8 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
             raise Refused(f"the coordinator refused this session: {message.reason}")
         if isinstance(message, Dismissed):
             raise _dismissal(message)
-        frames = await asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+        work = asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+        frames = await told_while(work, work_on(message), watcher.note)
         if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
             watcher.note(findings.without_labels(r2))
         for run, room in site.expected.items():

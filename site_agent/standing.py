@@ -8,9 +8,9 @@ the desk; what a message means is `site_agent.federation`'s business.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -54,6 +54,9 @@ from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.terms import terms_of
+from site_agent.working import told_while, work_on
+
+T = TypeVar("T")
 
 OfRun: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed
 SETTLED = 1.0  # seconds without a word after which a session counts: somebody who is turned away hears so at once
@@ -204,6 +207,9 @@ class Service:
         self._log.info("connected")
         self.tell()
 
+    async def _not_silently(self, under: _UnderWay, work: Coroutine[Any, Any, T], what: str) -> T:
+        return await told_while(work, what, lambda text: self._log.info("working", run=under.plan.run, text=text))
+
     async def _countersigned(self, receipt: Countersigned) -> None:
         if (fault := await asyncio.to_thread(self._ledger.countersigned, receipt)) is not None:
             self._log.warning("not_countersigned", run=receipt.run, text=fault)
@@ -284,14 +290,15 @@ class Service:
         if reason is None and under.site is None:
             under.doing = "reading and factoring"
             self.tell()
-            reason = await asyncio.to_thread(self._open, under)
+            reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
         if reason is not None:
             self._log.warning("refused", run=plan.run, study=plan.study, text=reason)
             self._drop(session, under, Outcome.REFUSED, reason, models=())
             await self._say(session, PlanRefused(plan.run, reason))
             return
         assert under.site is not None
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
+        work = asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
+        frames = await self._not_silently(under, work, work_on(plan))
         if room := under.site.expected.get(plan.run):
             session.assembler.expect(plan.run, *room)
             under.doing = "answering"
@@ -378,7 +385,8 @@ class Service:
             )
         if under.site.answered == 0:
             self._begun += 1
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
+        work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
+        frames = await self._not_silently(under, work, work_on(ask))
         await self._send(session, frames)
         self._no_breach(under)
 

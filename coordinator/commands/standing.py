@@ -4,6 +4,7 @@ All but `serve` speak through the run store; they work whether or not a coordina
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -63,7 +64,15 @@ def serve(
     standing = Standing(insecure, port_file, follow, metrics, web, _token(web_token_file))
     if web is not None:
         _with_extra()
-    raise typer.Exit(stand(federation, configuration, standing, make_log(as_json=as_json)))
+    log = make_log(as_json=as_json)
+    if not follow or as_json or not sys.stderr.isatty():
+        raise typer.Exit(stand(federation, configuration, standing, log))
+    from coordinator.observers.follow import Follow
+
+    seen = Follow()  # on a terminal the rounds are drawn in place, and are no lines of the log
+    with seen.live():
+        code = stand(federation, configuration, dataclasses.replace(standing, follow=False), log, seen)
+    raise typer.Exit(code)
 
 
 def web(
