@@ -14,7 +14,14 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changes.md"}
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
-COPIED = ("deploy/**/*", "docs/attacks/*.py", "LICENSE", "CONTRIBUTING.md", "benchmarks/results/*.json", "docker-compose.yml")
+COPIED = (
+    "deploy/**/*",
+    "docs/attacks/*.py",
+    "LICENSE",
+    "CONTRIBUTING.md",
+    "benchmarks/results/*.json",
+    "docker-compose.yml",
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -33,7 +40,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 def attacks() -> str:
     """The scripts of docs/attacks, each with its first paragraph."""
-    lines = ["# The attacks", "", "Each is a script that runs against a federation of this release, as the threat model cites it.", ""]
+    lines = [
+        "# The attacks",
+        "",
+        "Each is a script that runs against a federation of this release, as the threat model cites it.",
+        "",
+    ]
     for path in sorted((ROOT / "docs" / "attacks").glob("*.py")):
         told = path.read_text(encoding="utf-8").split('"""')[1].strip().split("\n\n")[0]
         lines += [f"- [{path.name}]({path.name}): {' '.join(told.split())}"]
