@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coordinator import notices
 from coordinator.authority.authorised import ALLOW_LIST
-from coordinator.authority.pki import expiry_warnings
+from coordinator.certificates import Certificates
 from coordinator.config import Configuration, read_configuration
 from coordinator.door import Door
 from coordinator.driver import Lap, Observer, drive, utc_now
@@ -76,15 +76,14 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    door = Door.of(service.identity, insecure=standing.insecure)
-    for warning in () if standing.insecure else expiry_warnings(service.identity):
-        log.warning("certificate", text=warning)
+    certificates = None if standing.insecure else Certificates(service.identity, log)
+    door = Door.of(service.identity, insecure=True) if certificates is None else certificates.door
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
         try:
             transport = door.transport(service.listen, configuration.timeouts)
-            keeper = _Keeper(path, configuration, standing, log, transport, queue, books)
+            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, certificates)
             observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
             with _shown(standing, keeper.metrics, service.store, log):
@@ -108,10 +107,11 @@ class _Keeper:
         transport: GrpcServer,
         queue: Queue,
         books: RunStore,
+        certificates: Certificates | None,
     ):
         self._path, self._configuration, self._standing = path, configuration, standing
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
-        self.metrics = Metrics()
+        self.metrics, self._certificates = Metrics(), certificates
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
         self._left: list[Plan] = []  # what an earlier process left unfinished, in order
@@ -192,6 +192,8 @@ class _Keeper:
                 await self._look()
                 if time.monotonic() - told >= TELL:
                     told = time.monotonic()
+                    if self._certificates is not None:
+                        await asyncio.to_thread(self._certificates.look)
                     await asyncio.to_thread(self._say, "draining" if self._draining else "ready")
                 await asyncio.sleep(LOOK)
         except Exception as error:  # noqa: BLE001 - the store is gone, or a defect of ours: nothing can be promised any more
@@ -288,6 +290,7 @@ class _Keeper:
             "release": release(),
             "runs": sorted(self._under_way),
             "parked": sorted(self._parked),
+            "certificates": [] if self._certificates is None else self._certificates.warnings,
             "awaited": {name: list(run.awaited) for name, run in self._federation.runs.items()},
         }
         self._queue.say(told, utc_now())
@@ -322,9 +325,11 @@ class _Keeper:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Read who takes part again, and how many runs may overlap; where to listen and the clocks stay until the next start."""
+        """Read certificates, who takes part, how many runs overlap; where to listen and the clocks stay until the next start."""
         try:
             read = read_configuration(self._path)
+            if self._certificates is not None:
+                self._certificates.reload()
         except CoregError as error:
             self._log.error("not_reloaded", text=str(error))
             return

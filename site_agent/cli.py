@@ -13,7 +13,7 @@ from coreg_wire import command_line
 from coreg_wire.keys import ask_twice
 from coreg_wire.output import print_json
 from site_agent import commands, offline
-from site_agent.identity import check_identity, enrol, install
+from site_agent.identity import check_identity, enrol, install, renew
 from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
 from site_agent.watching import Watching
@@ -131,6 +131,17 @@ def enroll(
     install_bundle: Annotated[
         Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
     ] = None,
+    renewal: Annotated[
+        bool,
+        typer.Option("--renew", help="Ask for another certificate over the one in use, which works until --install."),
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="With --renew: for another key. Peers pin it anew.")
+    ] = False,
+    authority: Annotated[
+        str | None,
+        typer.Option("--authority", help="With --install: a new authority's fingerprint, as its operator read it out."),
+    ] = None,
     encrypt: Annotated[
         bool,
         typer.Option(
@@ -141,9 +152,25 @@ def enroll(
 ) -> None:
     """Make this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
-        installed = install(identity, install_bundle)
+        installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo("next: coreg-agent check --data … --target … --id … --coordinator HOST:PORT")
+        return
+    if renewal:
+        asked = renew(identity, new_key=new_key)
+        typer.echo(
+            f"{asked.name}: {asked.request_path}, for {'the key that it has' if asked.reused_key else 'a new key'}"
+        )
+        typer.echo(f"  key fingerprint {asked.key_fingerprint}")
+        typer.echo(
+            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`, and "
+            f"`coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
+            + (
+                ""
+                if asked.reused_key
+                else "; send it to your peers too, for `coreg-agent peers --policy policy.toml site.csr`"
+            )
+        )
         return
     if name is None:
         if (identity / "site.pem").exists():

@@ -55,7 +55,8 @@ class Dial:
     address
         host:port of the coordinator.
     credentials
-        of `coreg_wire.credentials.client_credentials`; None is --insecure.
+        of `coreg_wire.credentials.client_credentials`, or what makes them at each dialling, so that a renewed certificate is
+        shown; None is --insecure.
     patience
         seconds without a session after which the agent gives up.
     keepalive
@@ -68,7 +69,7 @@ class Dial:
     """
 
     address: str
-    credentials: grpc.ChannelCredentials | None
+    credentials: grpc.ChannelCredentials | Callable[[], grpc.ChannelCredentials] | None
     patience: float
     keepalive: float = 5.0
     least_bandwidth: float = LEAST_BANDWIDTH
@@ -192,7 +193,8 @@ async def _session(conversation: Conversation[T], dial: Dial, left: float) -> T:
     if dial.credentials is None:
         channel = grpc.aio.insecure_channel(dial.address, options=options)
     else:
-        channel = grpc.aio.secure_channel(dial.address, dial.credentials, options=options)
+        made = dial.credentials() if callable(dial.credentials) else dial.credentials
+        channel = grpc.aio.secure_channel(dial.address, made, options=options)
     heard = False
 
     def hear(_message: ToSite) -> None:

@@ -118,7 +118,8 @@ class Service:
         self._runs: dict[str, _UnderWay] = {}
         self._troubles: dict[str, str] = {}
         self._begun = 0
-        self._keys = keys
+        self.keys = keys
+        self.certificate_until: str | None = None
 
     # --- one session ----------------------------------------------------------------------------------------------
 
@@ -376,7 +377,7 @@ class Service:
         data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        return prepared, data, terms_of(self.policy, self._ledger, self._keys, data)
+        return prepared, data, terms_of(self.policy, self._ledger, self.keys, data)
 
     async def _asked(self, session: _Session, under: _UnderWay, ask: Ask | Inquiry) -> None:
         if under.site is None:
@@ -455,6 +456,7 @@ class Service:
                 "release": release(),
                 "connected_since": self.connected_since,
                 "waiting": self.waiting,
+                "certificate_until": self.certificate_until,
                 "runs": {
                     run: {"study": u.plan.study, "data": u.plan.data, "doing": u.doing} for run, u in self._runs.items()
                 },
