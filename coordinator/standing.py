@@ -29,6 +29,7 @@ from coordinator.queue import Queue
 from coordinator.schema import exclusive
 from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
+from coordinator.wording import for_long
 from coreg_core.errors import CoregError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
@@ -39,6 +40,10 @@ from coreg_wire.release import release
 LOOK = 0.2  # seconds between two looks at the store
 TELL = 2.0  # seconds between two words to whoever asks for the status
 REMIND = 60.0  # seconds after which the log says again who is waited for
+NOT_TAKEN_UP = (
+    "a scoring is not taken up: its rows were with agents that its sites had started for it. Score again: "
+    "`coreg-coordinator score`, and `coreg-agent score` at each site"
+)
 # A run that ended so is not over: it goes on when its sites are back.
 PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
@@ -121,7 +126,7 @@ class _Keeper:
         self._attended: list[Callable[[], None]] = []  # to be written at the next look
         self._draining, self._started = False, utc_now()
         self._listed = _stamp(self._allow_list)
-        self._reminded: dict[str, tuple[object, float]] = {}
+        self._reminded: dict[str, tuple[object, float, float]] = {}
         self._failure: Exception | None = None
 
     async def drive(self, federation: Federation, store: RunStore, observer: Observer) -> None:
@@ -137,8 +142,7 @@ class _Keeper:
                 self._standing.port_file.write_text(f"{port}\n", encoding="ascii")
             tending.append(asyncio.create_task(self._tend()))
 
-        # Agents that serve train; sites score together with an agent that each starts for it.
-        self._left = [plan for plan in self._books.left_unfinished() if not isinstance(plan.objective, Scoring)]
+        self._left = left_to_take_up(self._books, self._log)
         self._queue.all_ended(self._started)
         self._say("starting")
         try:
@@ -296,15 +300,17 @@ class _Keeper:
         self._queue.say(told, utc_now())
 
     def _remind(self) -> None:
+        """Say again, once a minute, for whom a run waits, and for how much longer."""
         now = time.monotonic()
         waits = {name: (run.phase, run.live.token) for name, run in self._federation.runs.items()}
         for name, wait in waits.items():
-            known, since = self._reminded.get(name, (None, now))
+            known, began, said = self._reminded.get(name, (None, now, now))
             if wait != known:
-                self._reminded[name] = (wait, now)
-            elif now - since >= REMIND and (run := self._federation.runs[name]).awaited:
-                self._reminded[name] = (wait, now)
-                self._log.info("waiting", run=name, sites=" ".join(run.awaited), text=run.phase.value)
+                self._reminded[name] = (wait, now, now)
+            elif now - said >= REMIND and (run := self._federation.runs[name]).awaited:
+                self._reminded[name] = (wait, began, now)
+                text = f"{run.phase.value}, {for_long(max(0.0, round(run.patience - (now - began))))}"
+                self._log.info("waiting", run=name, sites=" ".join(run.awaited), text=text)
         self._reminded = {name: seen for name, seen in self._reminded.items() if name in waits}
 
     # --- signals --------------------------------------------------------------------------------------------------
@@ -342,6 +348,21 @@ class _Keeper:
     @property
     def _allow_list(self) -> Path:
         return self._configuration.service.identity / ALLOW_LIST
+
+
+def left_to_take_up(books: RunStore, log: Log) -> list[Plan]:
+    """What an earlier process left unfinished, in order; a scoring among it is closed, with a sentence.
+
+    Agents that serve train. A scoring's rows are with agents that each site starts for it, and they are gone.
+    """
+    left = list[Plan]()
+    for plan in books.left_unfinished():
+        if isinstance(plan.objective, Scoring):
+            books.abandon(plan.run, utc_now(), Outcome.CANCELLED, NOT_TAKEN_UP)
+            log.warning("not_taken_up", run=plan.run, text=NOT_TAKEN_UP)
+        else:
+            left.append(plan)
+    return left
 
 
 @contextmanager
