@@ -1,4 +1,4 @@
-"""How large a machine a site needs: memory and processor seconds to factor and to answer, and bytes a round, for docs/production.md.
+"""How large a machine a site needs: memory and processor seconds to factor and to answer, and bytes a round.
 
     python benchmarks/sizing.py [--write]
 
