@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from coreg_core.errors import CoregError, Refused, UsageError
 from coreg_core.messages import (
@@ -39,7 +38,6 @@ from coreg_wire.logs import Log
 from coreg_wire.names import check_study_name
 from coreg_wire.release import release
 from coreg_wire.service import JOIN_PATH
-from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 from site_agent.archive import Archive
 from site_agent.connection import Call, LostSession, TurnedAway, answers, leave, write
@@ -158,8 +156,8 @@ class Service:
             if not isinstance(data, bytes):  # grpc.aio.EOF
                 raise LostSession("the coordinator closed the stream")
             try:
-                message = session.assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
-            except (ProtocolError, DecodeError) as error:
+                message = session.assembler.feed_coordinator(data)
+            except ProtocolError as error:
                 raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
             if message is None:
                 continue
@@ -247,7 +245,7 @@ class Service:
         leaving = await asyncio.to_thread(self._ledger.record, message)
         await self._send(session, list(site_message_to_frames(leaving)))
 
-    async def _send(self, session: _Session, frames: list[pb.SiteFrame]) -> None:
+    async def _send(self, session: _Session, frames: list[bytes]) -> None:
         async with session.turn:
             if session.listened_to:
                 session.listened_to = await write(session.call, frames)
