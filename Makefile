@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint proto bench certify lock docs pages clean
+.PHONY: help setup demo test lint proto bench bundle certify lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,7 +13,9 @@ help:
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
+	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
+	@echo "make site   docs/ as a static site in build/site"
 	@echo "make setup | proto | docs | lock | clean"
 
 setup: $(STAMP)
@@ -53,6 +55,16 @@ docs: setup
 pages: setup
 	COREG_EXPECTED="chromium chromedriver" COREG_SCREENSHOTS=docs/pages $(BIN)/python -m pytest -n 0 tests/e2e/test_pages_in_a_browser.py
 
+# A static site without a word from elsewhere; what makes it has an environment of its own.
+SITE := .venv-docs
+$(SITE)/.installed: requirements-docs.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python $(PIP) install --quiet $(LOCKED) requirements-docs.lock
+	@touch $(SITE)/.installed
+
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict
+
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
@@ -70,11 +82,15 @@ FIRST ?= 0
 certify: setup
 	$(BIN)/python benchmarks/certify.py --seeds $(SEEDS) --first $(FIRST) --write
 
-# Needs uv (pip install uv). Both locks are for every platform and Python from 3.11 on.
+bundle: setup
+	sh tools/bundle.sh
+
+# Needs uv (pip install uv). The locks are for every platform and Python from 3.11 on.
 lock:
 	echo "uv" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header - -o requirements-installer.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) demo-out
+	rm -rf $(VENV) $(SITE) build demo-out

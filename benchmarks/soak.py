@@ -39,11 +39,11 @@ def soak(folder, runs, kills):
     samples, killed = [], 0
     with standing(folder) as fed:
         # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
-        (folder / "policy.toml").write_text(
-            "most_questions = 1000000\nruns_a_day = 1000000\nquestions_a_day = 100000000\n"
+        fed.policy(
+            "either.toml",
+            "most_questions = 1000000\nruns_a_day = 1000000\nquestions_a_day = 100000000\nanswers = 'clear'",
         )
-        policy = 'policy = "policy.toml"'
-        serving = {"coordinator": fed.serve(), **{site: fed.stays(site, policy) for site in SITES}}
+        serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
         for number in range(STUDIES):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
         configuration = read_configuration(folder / "co" / "federation.toml")
@@ -63,7 +63,7 @@ def soak(folder, runs, kills):
                 name = list(serving)[killed % len(serving)]
                 serving[name].send_signal(signal.SIGKILL)
                 serving[name].wait()
-                serving[name] = fed.serve() if name == "coordinator" else fed.stays(name, policy)
+                serving[name] = fed.serve() if name == "coordinator" else fed.stays(name)
                 killed += 1
         until(lambda: fed.over(*done[-AHEAD:]), 300)
         queue.close()

@@ -86,13 +86,26 @@ def sign(
     name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Where the answer goes [NAME.pem].")] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="How long it is valid.")] = 365,
+    renewal: Annotated[
+        bool,
+        typer.Option(
+            "--renew", help="Only if the site's listed certificate vouches for it (`coreg-agent enroll --renew`)."
+        ),
+    ] = False,
 ) -> None:
     """Sign a site's request and let it join; the answer goes back to the site. No restart is needed."""
-    signed = sign_request(identity, request, output, days, name)
-    if signed.replaced:
+    signed = sign_request(identity, request, output, days, name, renewal=renewal)
+    if signed.same_key is None and signed.replaced:
         typer.echo(f"{signed.name} had another certificate, which may no longer join", err=True)
     typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
-    typer.echo(f"  key fingerprint {signed.key_fingerprint} (compare it with the site's operator)")
+    compare = (
+        "compare it with the site's operator" if signed.same_key is None else "its listed certificate vouches for it"
+    )
+    typer.echo(f"  key fingerprint {signed.key_fingerprint} ({compare})")
+    if signed.same_key is not None:
+        kept = "the key is the one it had, and what its peers pinned holds"
+        peers = kept if signed.same_key else "the key is new, and its peers pin it anew"
+        typer.echo(f"  {peers}; the certificate so far counts until it runs out, or `sign` without --renew")
     typer.echo(f"next: the site runs `coreg-agent enroll --install {signed.certificate_path.name}`")
 
 

@@ -3,7 +3,8 @@
 A machine, a page or a metric reads fields, never English. Knows numbers and names; no terminal, socket or file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import TypeAlias
 
 from coreg_core.outcomes import Outcome
@@ -16,6 +17,7 @@ class RunBegan:
 
     run: str
     awaited: tuple[str, ...]
+    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class RunTakenUp:
     run: str
     question: int
     awaited: tuple[str, ...]
+    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class DeliveryTakenUp:
 
     run: str
     awaited: tuple[str, ...]
+    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class PlanSent:
 
     run: str
     sites: tuple[str, ...]
+    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coordinator import notices
 from coordinator.authority.authorised import ALLOW_LIST
-from coordinator.authority.pki import expiry_warnings
+from coordinator.certificates import Certificates
 from coordinator.chronicle import Chronicle, Chronicler
 from coordinator.config import Configuration, read_configuration
 from coordinator.door import Door
@@ -30,6 +30,7 @@ from coordinator.queue import Queue
 from coordinator.schema import exclusive
 from coordinator.store import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
+from coordinator.wording import for_long
 from coreg_core.errors import CoregError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan, Scoring
@@ -40,6 +41,10 @@ from coreg_wire.release import release
 LOOK = 0.2  # seconds between two looks at the store
 TELL = 2.0  # seconds between two words to whoever asks for the status
 REMIND = 60.0  # seconds after which the log says again who is waited for
+NOT_TAKEN_UP = (
+    "a scoring is not taken up: its rows were with agents that its sites had started for it. Score again: "
+    "`coreg-coordinator score`, and `coreg-agent score` at each site"
+)
 # A run that ended so is not over: it goes on when its sites are back.
 PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
@@ -77,16 +82,15 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         of every kind; see the operator's guide.
     """
     service = configuration.service
-    door = Door.of(service.identity, insecure=standing.insecure)
-    for warning in () if standing.insecure else expiry_warnings(service.identity):
-        log.warning("certificate", text=warning)
+    certificates = None if standing.insecure else Certificates(service.identity, log)
+    door = Door.of(service.identity, insecure=True) if certificates is None else certificates.door
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
         chronicle = Chronicle(service.store)
         try:
             transport = door.transport(service.listen, configuration.timeouts)
-            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, chronicle)
+            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, chronicle, certificates)
             lines = LogLines(log, follow=standing.follow)
             observer = Several(lines, keeper, keeper.metrics, keeper.chronicler, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
@@ -113,10 +117,11 @@ class _Keeper:
         queue: Queue,
         books: RunStore,
         chronicle: Chronicle,
+        certificates: Certificates | None,
     ):
         self._path, self._configuration, self._standing = path, configuration, standing
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
-        self._chronicle = chronicle
+        self._chronicle, self._certificates = chronicle, certificates
         self.metrics, self.chronicler = Metrics(), Chronicler()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
@@ -127,7 +132,7 @@ class _Keeper:
         self._attended: list[Callable[[], None]] = []  # to be written at the next look
         self._draining, self._started = False, utc_now()
         self._listed = _stamp(self._allow_list)
-        self._reminded: dict[str, tuple[object, float]] = {}
+        self._reminded: dict[str, tuple[object, float, float]] = {}
         self._failure: Exception | None = None
 
     async def drive(self, federation: Federation, store: RunStore, observer: Observer) -> None:
@@ -143,8 +148,7 @@ class _Keeper:
                 self._standing.port_file.write_text(f"{port}\n", encoding="ascii")
             tending.append(asyncio.create_task(self._tend()))
 
-        # Agents that serve train; sites score together with an agent that each starts for it.
-        self._left = [plan for plan in self._books.left_unfinished() if not isinstance(plan.objective, Scoring)]
+        self._left = left_to_take_up(self._books, self._log)
         self._queue.all_ended(self._started)
         self._say("starting")
         try:
@@ -199,6 +203,8 @@ class _Keeper:
                 await self._look()
                 if time.monotonic() - told >= TELL:
                     told = time.monotonic()
+                    if self._certificates is not None:
+                        await asyncio.to_thread(self._certificates.look)
                     await asyncio.to_thread(self._say, "draining" if self._draining else "ready")
                 await asyncio.sleep(LOOK)
         except Exception as error:  # noqa: BLE001 - the store is gone, or a defect of ours: nothing can be promised any more
@@ -296,20 +302,23 @@ class _Keeper:
             "release": release(),
             "runs": sorted(self._under_way),
             "parked": sorted(self._parked),
+            "certificates": [] if self._certificates is None else self._certificates.warnings,
             "awaited": {name: list(run.awaited) for name, run in self._federation.runs.items()},
         }
         self._queue.say(told, utc_now())
 
     def _remind(self) -> None:
+        """Say again, once a minute, for whom a run waits, and for how much longer."""
         now = time.monotonic()
         waits = {name: (run.phase, run.live.token) for name, run in self._federation.runs.items()}
         for name, wait in waits.items():
-            known, since = self._reminded.get(name, (None, now))
+            known, began, said = self._reminded.get(name, (None, now, now))
             if wait != known:
-                self._reminded[name] = (wait, now)
-            elif now - since >= REMIND and (run := self._federation.runs[name]).awaited:
-                self._reminded[name] = (wait, now)
-                self._log.info("waiting", run=name, sites=" ".join(run.awaited), text=run.phase.value)
+                self._reminded[name] = (wait, now, now)
+            elif now - said >= REMIND and (run := self._federation.runs[name]).awaited:
+                self._reminded[name] = (wait, began, now)
+                text = f"{run.phase.value}, {for_long(max(0.0, round(run.patience - (now - began))))}"
+                self._log.info("waiting", run=name, sites=" ".join(run.awaited), text=text)
         self._reminded = {name: seen for name, seen in self._reminded.items() if name in waits}
 
     # --- signals --------------------------------------------------------------------------------------------------
@@ -330,9 +339,11 @@ class _Keeper:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Read who takes part again, and how many runs may overlap; where to listen and the clocks stay until the next start."""
+        """Read certificates, who takes part, how many runs overlap; where to listen and the clocks stay until the next start."""
         try:
             read = read_configuration(self._path)
+            if self._certificates is not None:
+                self._certificates.reload()
         except CoregError as error:
             self._log.error("not_reloaded", text=str(error))
             return
@@ -345,6 +356,21 @@ class _Keeper:
     @property
     def _allow_list(self) -> Path:
         return self._configuration.service.identity / ALLOW_LIST
+
+
+def left_to_take_up(books: RunStore, log: Log) -> list[Plan]:
+    """What an earlier process left unfinished, in order; a scoring among it is closed, with a sentence.
+
+    Agents that serve train. A scoring's rows are with agents that each site starts for it, and they are gone.
+    """
+    left = list[Plan]()
+    for plan in books.left_unfinished():
+        if isinstance(plan.objective, Scoring):
+            books.abandon(plan.run, utc_now(), Outcome.CANCELLED, NOT_TAKEN_UP)
+            log.warning("not_taken_up", run=plan.run, text=NOT_TAKEN_UP)
+        else:
+            left.append(plan)
+    return left
 
 
 @contextmanager

@@ -27,19 +27,19 @@ def is_grave(notice: n.Notice) -> bool:
 def worded(notice: n.Notice) -> str:
     """One sentence for the operator; empty where a table shows it better."""
     match notice:
-        case n.RunBegan(run=run, awaited=awaited):
-            return f"run {run}: waiting for {', '.join(awaited)}"
-        case n.RunTakenUp(run=run, question=question, awaited=awaited):
-            return f"taking up run {run} at question {question}: waiting for {', '.join(awaited)}"
-        case n.DeliveryTakenUp(run=run, awaited=awaited):
-            waiting = f": waiting for {', '.join(awaited)} to fetch models" if awaited else ""
+        case n.RunBegan(run=run, awaited=awaited, seconds=seconds):
+            return f"run {run}: waiting for {', '.join(awaited)}, {for_long(seconds)}"
+        case n.RunTakenUp(run=run, question=question, awaited=awaited, seconds=seconds):
+            return f"taking up run {run} at question {question}: waiting for {', '.join(awaited)}, {for_long(seconds)}"
+        case n.DeliveryTakenUp(run=run, awaited=awaited, seconds=seconds):
+            waiting = f": waiting for {', '.join(awaited)} to fetch models, {for_long(seconds)}" if awaited else ""
             return f"taking up run {run}, which is over{waiting}"
         case n.Joined(site=site, here=here, of=of):
             return f"{site} joined ({here} of {of})"
         case n.Left(site=site, reason=reason, lost=lost):
             return f"{site} {'lost' if lost else 'left'}: {reason}"
-        case n.PlanSent(sites=sites):
-            return f"plan sent to {', '.join(sites)}"
+        case n.PlanSent(sites=sites, seconds=seconds):
+            return f"plan sent to {', '.join(sites)}, whose answers are waited for {for_long(seconds)}"
         case n.PlanAcceptedBy(site=site):
             return f"{site} accepted the plan"
         case n.SiteDismissed(reason=reason) | n.SessionRejected(reason=reason):
@@ -63,8 +63,7 @@ def worded(notice: n.Notice) -> str:
         case n.KeysChanged(sites=sites):
             return f"{', '.join(sites)} came back with new keys: everybody answers the open question again, under other masks"
         case n.Stalled(sites=sites, seconds=seconds):
-            for_long = "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"
-            return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long}"
+            return f"stalled: waiting for {', '.join(sites) or 'enough sites'}, {for_long(seconds)}"
         case n.NotCountersigned(reason=reason):
             return f"not countersigned: {reason}"
         case n.SlowLink(site=site, to_site=to_site, moved=moved, of=of, seconds=seconds, more=more):
@@ -85,3 +84,8 @@ def worded(notice: n.Notice) -> str:
             return told(outcome, reason)
         case _:
             assert_never(notice)
+
+
+def for_long(seconds: float) -> str:
+    """For how long somebody is waited for."""
+    return "for as long as it takes" if isinf(seconds) else f"{seconds:g} s at most"

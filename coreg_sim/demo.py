@@ -195,6 +195,8 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
         kinds: dict[str, int] = {}
         numbers = affine = masked = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
+            if entry["kind"] == "Countersigned":
+                continue  # it came; it did not leave
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
             affine += entry.get("part") == "affine"

@@ -65,7 +65,10 @@ def check(
 
     def identity() -> str:
         name, checked = who_am_i(settings)
-        return f"{name}" if checked is None else f"{name}, valid until {checked.not_after:%Y-%m-%d}"
+        if checked is None:
+            return f"{name}"
+        warning = checked.expiry_warning()
+        return f"{name}, valid until {checked.not_after:%Y-%m-%d}" + (f". {warning}" if warning else "")
 
     def network() -> str:
         assert settings.coordinator is not None

@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
 from coreg_core.errors import UsageError
-from coreg_core.messages import Ask, Inquiry, ToSite
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
 from coreg_wire.keys import ask_twice
 from coreg_wire.output import print_json
 from site_agent import commands, offline
-from site_agent.identity import check_identity, enrol, install
+from site_agent.identity import check_identity, enrol, install, renew
 from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
+from site_agent.watching import Watching
 
 # polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
@@ -36,43 +34,6 @@ ConfigOption = Annotated[
     typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml: any of these options, without dashes."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-
-
-class _Watcher:
-    """Notes, and the round in progress: in place on a terminal, not at all in a pipe."""
-
-    def __init__(self, *, as_json: bool):
-        self._as_json = as_json
-        self._console = Console(stderr=True)
-        self._status: Status | None = None
-
-    def note(self, text: str) -> None:
-        if self._as_json:
-            print_json({"event": "note", "text": text})
-        else:
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def message(self, message: ToSite) -> None:
-        if isinstance(message, Ask | Inquiry):
-            if self._as_json:
-                kind = {"kind": message.kind.name} if isinstance(message, Inquiry) else {}
-                print_json({"event": "asked", "question": message.question, "part": message.part, **kind})
-            elif sys.stderr.isatty():
-                if self._status is None:
-                    self._status = self._console.status("")
-                    self._status.start()
-                self._status.update(f"question {message.question} ({message.part})")
-        else:
-            from site_agent.join import describe
-
-            if (text := describe(message)) is not None:
-                self.close()
-                self.note(text)
-
-    def close(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
 
 @app.callback(invoke_without_command=True)
@@ -98,7 +59,7 @@ def root(
         raise typer.Exit(2)
     from site_agent.join import join
 
-    watcher = _Watcher(as_json=as_json)
+    watcher = Watching(as_json=as_json)
     try:
         joined = join(read_settings(config, given, NEEDED), watcher.note, watcher.message)
     finally:
@@ -170,6 +131,17 @@ def enroll(
     install_bundle: Annotated[
         Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
     ] = None,
+    renewal: Annotated[
+        bool,
+        typer.Option("--renew", help="Ask for another certificate over the one in use, which works until --install."),
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="With --renew: for another key. Peers pin it anew.")
+    ] = False,
+    authority: Annotated[
+        str | None,
+        typer.Option("--authority", help="With --install: a new authority's fingerprint, as its operator read it out."),
+    ] = None,
     encrypt: Annotated[
         bool,
         typer.Option(
@@ -180,9 +152,25 @@ def enroll(
 ) -> None:
     """Make this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
     if install_bundle is not None:
-        installed = install(identity, install_bundle)
+        installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo("next: coreg-agent check --data … --target … --id … --coordinator HOST:PORT")
+        return
+    if renewal:
+        asked = renew(identity, new_key=new_key)
+        typer.echo(
+            f"{asked.name}: {asked.request_path}, for {'the key that it has' if asked.reused_key else 'a new key'}"
+        )
+        typer.echo(f"  key fingerprint {asked.key_fingerprint}")
+        typer.echo(
+            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`, and "
+            f"`coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
+            + (
+                ""
+                if asked.reused_key
+                else "; send it to your peers too, for `coreg-agent peers --policy policy.toml site.csr`"
+            )
+        )
         return
     if name is None:
         if (identity / "site.pem").exists():
@@ -264,7 +252,7 @@ def score_command(
     """
     from site_agent.score import score
 
-    watcher = _Watcher(as_json=as_json)
+    watcher = Watching(as_json=as_json)
     try:
         settings = read_settings(config, given, ("data", "id", "coordinator"))
         scored = score(settings, model, output, watcher.note, watcher.message)

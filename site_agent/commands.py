@@ -128,12 +128,20 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         since = said["connected_since"]
         doing = f"connected since {since}; waiting {said['waiting']}" if connected else said["waiting"]
         typer.echo(f"{said['site']}: {doing if up else 'not running'}")
+        if (until := said.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
+            typer.echo(f"  the certificate runs out in {left} days: `coreg-agent enroll --renew`")
         for run, told in said["runs"].items() if up else ():
             typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}")
         for data, trouble in said["troubles"].items():
             typer.echo(f"  data set {data} cannot be used: {trouble}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
+
+
+def _days_until(moment: str) -> int:
+    from datetime import UTC, datetime
+
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).days
 
 
 def forget(

@@ -28,6 +28,7 @@ from site_agent import findings
 from site_agent.federation import Site
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
+from site_agent.working import told_while, work_on
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
@@ -54,7 +55,8 @@ class Dial:
     address
         host:port of the coordinator.
     credentials
-        of `coreg_wire.credentials.client_credentials`; None is --insecure.
+        of `coreg_wire.credentials.client_credentials`, or what makes them at each dialling, so that a renewed certificate is
+        shown; None is --insecure.
     patience
         seconds without a session after which the agent gives up.
     keepalive
@@ -67,7 +69,7 @@ class Dial:
     """
 
     address: str
-    credentials: grpc.ChannelCredentials | None
+    credentials: grpc.ChannelCredentials | Callable[[], grpc.ChannelCredentials] | None
     patience: float
     keepalive: float = 5.0
     least_bandwidth: float = LEAST_BANDWIDTH
@@ -191,7 +193,8 @@ async def _session(conversation: Conversation[T], dial: Dial, left: float) -> T:
     if dial.credentials is None:
         channel = grpc.aio.insecure_channel(dial.address, options=options)
     else:
-        channel = grpc.aio.secure_channel(dial.address, dial.credentials, options=options)
+        made = dial.credentials() if callable(dial.credentials) else dial.credentials
+        channel = grpc.aio.secure_channel(dial.address, made, options=options)
     heard = False
 
     def hear(_message: ToSite) -> None:
@@ -247,7 +250,8 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
             raise Refused(f"the coordinator refused this session: {message.reason}")
         if isinstance(message, Dismissed):
             raise _dismissal(message)
-        frames = await asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+        work = asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+        frames = await told_while(work, work_on(message), watcher.note)
         if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
             watcher.note(findings.without_labels(r2))
         for run, room in site.expected.items():

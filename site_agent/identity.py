@@ -23,18 +23,21 @@ from coreg_wire.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.names import (
     certificate_name,
     check_site_name,
-    fingerprint,
     key_fingerprint,
     load_certificates,
     site_uri,
 )
+from coreg_wire.renewals import renewal_text
+from site_agent.renewal import authorities_and_links, in_force, issuer_of, trusted_after
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
+EARLIER = "earlier-ca.pem"  # authorities that are trusted no more: what they once signed can still be judged
+NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
     "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
     "then run `coreg-agent enroll --install BUNDLE` with the answer."
 )
-_SIGN_AGAIN = "Send site.csr to the coordinator's operator again and install the answer."
+_SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."
 
 
 @dataclass(frozen=True)
@@ -96,51 +99,92 @@ def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> E
     key, known = _load_key(path, ask if reused or secret is None else lambda _what: secret)
     if secret is not None and known != secret:
         write_whole(path, key_pem(key, secret), mode=0o600)
-    request = (
+    _write_public(directory / REQUEST, _request(name, key).public_bytes(keys.Encoding.PEM))
+    return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
+
+
+def renew(directory: Path | str, *, new_key: bool = False) -> EnrolResult:
+    """Make a request for another certificate, shown over the one in use, which works until the answer is installed.
+
+    With ``new_key`` for another key, which stands in next.key until then, encrypted as site.key is.
+
+    Raises
+    ------
+    UsageError, Refused, BadData, StorageError
+        there is no identity to renew, or it is damaged; it may have run out.
+    """
+    directory = Path(directory)
+    key, secret = _load_key(directory / KEY)
+    current = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
+    name = certificate_name(current, str(directory / CERTIFICATE))
+    if current.public_key() != key.public_key():
+        raise Refused(f"{directory / CERTIFICATE} was issued for another key than {KEY}. Put the old key back.")
+    wanted, path = key, directory / NEXT_KEY
+    if new_key:
+        if not path.exists():
+            _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
+        wanted, _ = _load_key(path, lambda _what: secret or b"")
+    else:
+        path.unlink(missing_ok=True)  # an earlier request for another key is void
+    _write_public(directory / REQUEST, renewal_text(_request(name, wanted), current, key))
+    return EnrolResult(name, directory / REQUEST, key_fingerprint(wanted.public_key()), reused_key=not new_key)
+
+
+def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
+    return (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .add_extension(x509.SubjectAlternativeName([site_uri(name)]), critical=False)
         .sign(key, SHA256())
     )
-    _write_public(directory / REQUEST, request.public_bytes(keys.Encoding.PEM))
-    return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
 
 
-def install(directory: Path | str, bundle_path: Path | str, *, now: datetime | None = None) -> Identity:
-    """Take the coordinator's answer, the site's certificate followed by the authority's, once it proves right.
+def install(
+    directory: Path | str, bundle_path: Path | str, *, authority: str | None = None, now: datetime | None = None
+) -> Identity:
+    """Take the coordinator's answer, the site's certificate followed by its authority's, once it proves right.
 
-    The first answer decides which authority this site trusts; another one later is refused, not adopted.
+    The first answer decides which authority this site trusts; another one later is believed where the first signed it, or where
+    ``authority`` is its fingerprint, as the coordinator's operator read it out.
 
     Raises
     ------
     UsageError
         No such bundle, or no key here.
     BadData
-        The bundle is not two certificates.
+        The bundle is not the site's certificate and an authority's.
     Refused
         It is for another key or site, not signed by its authority, out of date, or from another authority than
-        the one trusted so far.
+        the one trusted so far, which did not sign it.
     """
     directory, bundle_path, now = Path(directory), Path(bundle_path), now or datetime.now(UTC)
     bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
-    if len(bundle) != 2:
+    authorities, _ = authorities_and_links(bundle[1:])
+    if not authorities:
         raise BadData(
-            f"{bundle_path} holds {len(bundle)} certificates, expected two: the site's, then the authority's. "
+            f"{bundle_path} holds {len(bundle)} certificates, expected two or more: the site's, then the authority's. "
             "Ask the operator for the whole file that `coreg-coordinator sign` wrote."
         )
-    certificate, ca = bundle
+    certificate, ca = bundle[0], authorities[0]
     where = f"{bundle_path}: the site's certificate", f"{bundle_path}: the authority's certificate"
     key, secret = _load_key(directory / KEY)
+    following = directory / NEXT_KEY
+    if following.exists():
+        renewed, _ = _load_key(following, lambda _what: secret or b"")
+        if certificate.public_key() == renewed.public_key():
+            key = renewed
     _check_chain(certificate, ca, key, *where, now)
-    trusted = directory / AUTHORITY
-    if trusted.exists() and (old := load_certificates(_read(trusted), str(trusted))[0]) != ca:
-        raise Refused(
-            f"{bundle_path} comes from {_who(ca)} ({fingerprint(ca)[:16]}…), but this site trusts {_who(old)} "
-            f"({fingerprint(old)[:16]}…). If the coordinator's operator confirms a new authority, delete "
-            f"{trusted} and install again."
-        )
-    _write_public(trusted, ca.public_bytes(keys.Encoding.PEM))
+    path = directory / AUTHORITY
+    trusted = load_certificates(_read(path), str(path)) if path.exists() else []
+    kept = trusted_after(bundle[1:], trusted, authority, str(bundle_path), now)
+    if gone := [c for c in trusted if c not in kept]:
+        earlier = directory / EARLIER
+        known = _read(earlier) if earlier.exists() else b""
+        _write_public(earlier, known + b"".join(c.public_bytes(keys.Encoding.PEM) for c in gone))
+    _write_public(path, b"".join(c.public_bytes(keys.Encoding.PEM) for c in kept))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
+    if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():
+        following.replace(directory / KEY)  # last: killed before it, the same answer is installed again
     return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
 
 
@@ -159,16 +203,17 @@ def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: 
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     key, secret = _load_key(directory / KEY, passphrase)
-    certificate, ca = (
-        load_certificates(_read(directory / name), str(directory / name))[0] for name in (CERTIFICATE, AUTHORITY)
+    [certificate, *_], trusted = (
+        load_certificates(_read(directory / name), str(directory / name)) for name in (CERTIFICATE, AUTHORITY)
     )
+    ca = issuer_of(certificate, trusted)
     name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY), now)
     return Identity(
         name=name,
         key_pem=key_pem(key),
         secret=secret,
         certificate_pem=certificate.public_bytes(keys.Encoding.PEM),
-        ca_pem=ca.public_bytes(keys.Encoding.PEM),
+        ca_pem=b"".join(c.public_bytes(keys.Encoding.PEM) for c in trusted if c == ca or in_force(c, now)),
         not_after=min(certificate.not_valid_after_utc, ca.not_valid_after_utc),
         directory=directory,
     )

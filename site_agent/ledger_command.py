@@ -69,10 +69,18 @@ def _detail(key: str, value: object) -> str:
     return f"{key}={str(value)[:16]}…" if key in _CUT else f"{key}={value}"
 
 
+def _beside(path: Path) -> list[Path]:
+    """The authorities that this site trusts, and those that it trusted before they were renewed."""
+    from site_agent.identity import AUTHORITY, EARLIER
+
+    found = [path.parent / AUTHORITY, path.parent / EARLIER]
+    return [found[0], *(file for file in found[1:] if file.exists())]
+
+
 def _verify(path: Path, heads: Path | None, authority: list[Path], *, as_json: bool) -> None:
     from site_agent.ledger.audit import audit, plain, read_record
 
-    authorities = [one for file in authority or [path.parent / "ca.pem"] for one in _certificates(file)]
+    authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
     own = path.parent / "site.pem"
     site = _name(own) if own.exists() else None
     record = [] if heads is None else read_record(heads, site)

@@ -8,13 +8,12 @@ import math
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-import grpc
 
 from coreg_core.errors import CoregError, Refused, Unreachable, UsageError
 from coreg_wire.command_line import OperatorInterrupt
-from coreg_wire.credentials import client_credentials, is_loopback
+from coreg_wire.credentials import is_loopback
 from coreg_wire.logs import Log
 from coreg_wire.names import check_site_name
 from site_agent.archive import Archive
@@ -22,6 +21,7 @@ from site_agent.connection import Dial, keep_dialling
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.desk import Desk
+from site_agent.enrolled import Enrolled
 from site_agent.identity import Identity, check_identity
 from site_agent.join import host_and_port
 from site_agent.ledger import HeadSigner, Ledger
@@ -59,8 +59,6 @@ def serve(given: Given, log: Log) -> int:
     settings = given.settings()
     host_and_port(settings.coordinator)
     name, identity = _who(given, settings)
-    if identity is not None and (warning := identity.expiry_warning()):
-        log.warning("certificate", text=warning)
     policy = read_policy(settings.policy)
     desk = Desk(settings.state_path)
     desk.open()
@@ -89,6 +87,7 @@ async def _stay(
     service = Service(
         name, policy, ledger, desk, archive, data_sets, log, ask_first=settings.approval == "ask", keys=keys
     )
+    service.certificate_until = None if identity is None else identity.not_after.isoformat()
     quiet = _Quiet(log, service)
     service.tell()
     log.info(
@@ -98,7 +97,9 @@ async def _stay(
         data=" ".join(sorted(inputs)),
         approval=settings.approval,
     )
-    work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, identity), quiet.note))
+    enrolled = None if identity is None else Enrolled(identity, log, partial(_sign_as, ledger))
+    work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, enrolled), quiet.note))
+    warning = None if enrolled is None else asyncio.create_task(enrolled.warn_daily())
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -109,17 +110,24 @@ async def _stay(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(given, service, log))
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(given, service, enrolled, log))
     try:
         await work
     except asyncio.CancelledError:
         if not service.stopping.is_set():
             raise OperatorInterrupt("interrupted.") from None
     finally:
+        if warning is not None:
+            warning.cancel()
         service.waiting = "stopped"
         service.tell()
         log.info("stopped")
     return 0
+
+
+def _sign_as(ledger: Ledger, identity: Identity) -> None:
+    """Heads are signed with the key of the certificate that the session has shown."""
+    ledger.signer = HeadSigner(identity)
 
 
 def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]:
@@ -134,17 +142,14 @@ def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]
     return check_site_name(given.name), None
 
 
-def _dial(settings: ServiceSettings, identity: Identity | None) -> Dial:
-    if identity is None:
+def _dial(settings: ServiceSettings, enrolled: Enrolled | None) -> Dial:
+    if enrolled is None:
         return Dial(settings.coordinator, None, settings.seconds, least_bandwidth=settings.least_bandwidth)
-    credentials: grpc.ChannelCredentials = client_credentials(
-        identity.key_pem, identity.certificate_pem, identity.ca_pem
-    )
     host, port = host_and_port(settings.coordinator)
 
     def diagnose() -> str:
         try:
-            return probe_server(host, port, identity)
+            return probe_server(host, port, enrolled.identity)
         except Refused as error:
             if math.isinf(settings.seconds):  # the other operator may mend it, and nobody has to type anything here
                 raise Unreachable(str(error)) from None
@@ -152,15 +157,15 @@ def _dial(settings: ServiceSettings, identity: Identity | None) -> Dial:
 
     return Dial(
         settings.coordinator,
-        credentials,
+        enrolled.credentials,
         settings.seconds,
         least_bandwidth=settings.least_bandwidth,
         diagnose=diagnose,
     )
 
 
-def _reload(given: Given, service: Service, log: Log) -> None:
-    """Data sets, policy, consent and how many runs are kept, from their files again; runs under way keep what they began with."""
+def _reload(given: Given, service: Service, enrolled: Enrolled | None, log: Log) -> None:
+    """Certificate, data sets, policy, consent and what is kept, from their files; runs under way keep what they began with."""
     try:
         settings = given.settings()
         service.policy = read_policy(settings.policy)
@@ -168,6 +173,10 @@ def _reload(given: Given, service: Service, log: Log) -> None:
         log.error("not_reloaded", text=str(error))
         return
     service.data_sets.relist({key: data.inputs(given.config.parent) for key, data in settings.data.items()})
+    if enrolled is not None:
+        enrolled.refresh()
+        service.keys = run_keys(enrolled.identity, service.policy.peers)
+        service.certificate_until = enrolled.identity.not_after.isoformat()
     service.ask_first = settings.approval == "ask"
     service.archive = Archive(service.name, settings.models, settings.keep)
     log.info("reloaded", data=" ".join(sorted(settings.data)), approval=settings.approval)

@@ -8,9 +8,9 @@ the desk; what a message means is `site_agent.federation`'s business.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -45,14 +45,18 @@ from site_agent.archive import Archive
 from site_agent.connection import Call, LostSession, TurnedAway, answers, leave, write
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import Prepared
+from site_agent.data.private import PrivateData
 from site_agent.data.shared_set import keyed
 from site_agent.desk import Decision, Desk, now
-from site_agent.federation import MOST_BEGUN, Site
+from site_agent.federation import MOST_BEGUN, Site, Terms
 from site_agent.jobs.masks import Keys
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.terms import terms_of
+from site_agent.working import told_while, work_on
+
+T = TypeVar("T")
 
 OfRun: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed
 SETTLED = 1.0  # seconds without a word after which a session counts: somebody who is turned away hears so at once
@@ -114,7 +118,8 @@ class Service:
         self._runs: dict[str, _UnderWay] = {}
         self._troubles: dict[str, str] = {}
         self._begun = 0
-        self._keys = keys
+        self.keys = keys
+        self.certificate_until: str | None = None
 
     # --- one session ----------------------------------------------------------------------------------------------
 
@@ -203,6 +208,9 @@ class Service:
         self._log.info("connected")
         self.tell()
 
+    async def _not_silently(self, under: _UnderWay, work: Coroutine[Any, Any, T], what: str) -> T:
+        return await told_while(work, what, lambda text: self._log.info("working", run=under.plan.run, text=text))
+
     async def _countersigned(self, receipt: Countersigned) -> None:
         if (fault := await asyncio.to_thread(self._ledger.countersigned, receipt)) is not None:
             self._log.warning("not_countersigned", run=receipt.run, text=fault)
@@ -273,6 +281,8 @@ class Service:
             reason = self._objection(under, plan)
         except UsageError as error:
             reason = str(error)
+        if reason is None and under.site is None:  # no operator is asked for what the policy refuses on these rows
+            reason = await asyncio.to_thread(self._against_policy, under, plan)
         if reason is None and under.site is None:
             decision = await self._consent(under, plan)
             if decision is None:
@@ -281,14 +291,15 @@ class Service:
         if reason is None and under.site is None:
             under.doing = "reading and factoring"
             self.tell()
-            reason = await asyncio.to_thread(self._open, under)
+            reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
         if reason is not None:
             self._log.warning("refused", run=plan.run, study=plan.study, text=reason)
             self._drop(session, under, Outcome.REFUSED, reason, models=())
             await self._say(session, PlanRefused(plan.run, reason))
             return
         assert under.site is not None
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
+        work = asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
+        frames = await self._not_silently(under, work, work_on(plan))
         if room := under.site.expected.get(plan.run):
             session.assembler.expect(plan.run, *room)
             under.doing = "answering"
@@ -319,6 +330,10 @@ class Service:
             return "a run with grouped residuals is under way here, and what one tells the other has to know first."
         return self.policy.objection(plan)
 
+    def _against_policy(self, under: _UnderWay, plan: Plan) -> str | None:
+        made = self._read(under)
+        return made if isinstance(made, str) else made[2].objection(plan)
+
     async def _consent(self, under: _UnderWay, plan: Plan) -> Decision | None:
         if not self.ask_first:
             return Decision(True, "")
@@ -339,6 +354,15 @@ class Service:
 
     def _open(self, under: _UnderWay) -> str | None:
         """The site for this run, on its data set as it is now; why there is none, in words that the coordinator may hear."""
+        made = self._read(under)
+        if isinstance(made, str):
+            return made
+        under.prepared, data, terms = made
+        under.site = Site(self.name, data, terms, release())
+        return None
+
+    def _read(self, under: _UnderWay) -> tuple[Prepared, PrivateData, Terms] | str:
+        """The run's data set as it is now, and what this site holds a plan on it to; or why there is none."""
         try:
             prepared, read = self.data_sets.get(under.data)
         except CoregError as error:
@@ -350,12 +374,10 @@ class Service:
             d = prepared.data
             counts = {"labelled": len(d.X), "shared": len(d.Z), "features": d.X.shape[1]}
             self._log.info("data_read", data=under.data, **counts)
-        under.prepared, data = prepared, prepared.data
+        data = prepared.data
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
-        terms = terms_of(self.policy, self._ledger, self._keys, data)
-        under.site = Site(self.name, data, terms, release())
-        return None
+        return prepared, data, terms_of(self.policy, self._ledger, self.keys, data)
 
     async def _asked(self, session: _Session, under: _UnderWay, ask: Ask | Inquiry) -> None:
         if under.site is None:
@@ -364,7 +386,8 @@ class Service:
             )
         if under.site.answered == 0:
             self._begun += 1
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
+        work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
+        frames = await self._not_silently(under, work, work_on(ask))
         await self._send(session, frames)
         self._no_breach(under)
 
@@ -433,6 +456,7 @@ class Service:
                 "release": release(),
                 "connected_since": self.connected_since,
                 "waiting": self.waiting,
+                "certificate_until": self.certificate_until,
                 "runs": {
                     run: {"study": u.plan.study, "data": u.plan.data, "doing": u.doing} for run, u in self._runs.items()
                 },

@@ -1,8 +1,9 @@
 """The allow-list: which sites may join, each with the one certificate that it may show.
 
 The file `authorised-sites` stands beside the authority's: one `NAME FINGERPRINT` a line (SHA-256 of the certificate in
-hexadecimal, with or without colons), `#` begins a comment. It is read at every question, so that adding or revoking
-needs no restart, and rewritten whole, so that a reader never sees half of it. In doubt nobody joins.
+hexadecimal, with or without colons), `#` begins a comment. A certificate that was renewed stands behind the new one, and counts
+until it runs out: a site goes on with it until it has installed the answer. The list is read at every question, so that adding or
+revoking needs no restart, and rewritten whole, so that a reader never sees half of it. In doubt nobody joins.
 
 Must not know the authority's keys or gRPC. POSIX only (flock).
 """
@@ -31,7 +32,7 @@ class Authorised:
 
     def sites(self) -> dict[str, str]:
         """Fingerprint of each listed site, by name, in the file's order; unreadable lines are left out."""
-        return dict(entry for line in _lines(self._path) if (entry := _parse(line)) is not None)
+        return {entry[0]: entry[1][0] for line in _lines(self._path) if (entry := _parse(line)) is not None}
 
     def check(self, name: str, certificate_pem: bytes) -> None:
         """Return when the certificate is `name`'s and the one that is listed.
@@ -62,17 +63,18 @@ class Authorised:
         if len(listed) > 1:
             raise Refused(f"{name} stands {len(listed)} times in {self._path}: the operator must leave one line.")
         mark = fingerprint(certificate)
-        if listed[0] != mark:
+        if mark not in listed[0]:
             raise Refused(
-                f"{name} showed the certificate {mark[:16]}…, but {self._path} lists {listed[0][:16]}…: the one shown "
+                f"{name} showed the certificate {mark[:16]}…, but {self._path} lists {listed[0][0][:16]}…: the one shown "
                 "was revoked or replaced. Install the newest answer with `coreg-agent enroll --install`, "
                 "or sign the site's request again."
             )
 
 
-def authorise(directory: Path | str, name: str, mark: str) -> bool:
-    """List `name` with the certificate of fingerprint `mark`, instead of any other; True when there was another."""
-    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), mark)
+def authorise(directory: Path | str, name: str, mark: str, *, beside: str | None = None) -> bool:
+    """List `name` with the certificate of fingerprint `mark`, instead of any other but `beside`; True when there was another."""
+    marks = mark if beside is None else f"{mark} {beside}"
+    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), marks)
 
 
 def revoke(directory: Path | str, name: str) -> bool:
@@ -85,14 +87,14 @@ def write_whole(path: Path, data: bytes) -> None:
     files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
-def _edit(path: Path, name: str, mark: str | None) -> bool:
+def _edit(path: Path, name: str, marks: str | None) -> bool:
     """Give `name` the fingerprint, or no line at all; every other line, comments among them, stays as it was."""
     with _locked(path):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
         kept = [line for i, line in enumerate(lines) if i not in mine]
-        if mark is not None:
-            kept.insert(mine[0] if mine else len(kept), f"{name} {mark}")
+        if marks is not None:
+            kept.insert(mine[0] if mine else len(kept), f"{name} {marks}")
         if kept != lines:
             write_whole(path, "".join(f"{line}\n" for line in kept).encode())
         return bool(mine)
@@ -125,10 +127,8 @@ def _text(line: str) -> str:
     return line.partition("#")[0].strip()
 
 
-def _parse(line: str) -> tuple[str, str] | None:
-    """(name, fingerprint); None for a comment, an empty line, and a line that is neither."""
-    words = _text(line).split()
-    if len(words) != 2:
-        return None
-    mark = words[1].replace(":", "").lower()
-    return (words[0], mark) if _FINGERPRINT.fullmatch(mark) else None
+def _parse(line: str) -> tuple[str, tuple[str, ...]] | None:
+    """A name and its fingerprints; None for a comment, an empty line, and a line that is neither."""
+    name, *words = _text(line).split() or [""]
+    marks = tuple(word.replace(":", "").lower() for word in words)
+    return (name, marks) if 1 <= len(marks) <= 2 and all(map(_FINGERPRINT.fullmatch, marks)) else None

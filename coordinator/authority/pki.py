@@ -7,7 +7,6 @@ the list of those that may join (coordinator.authority.authorised).
 Must not know gRPC, the federation's plan, or any site's private key.
 """
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,16 +14,28 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization as keys
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
 from coordinator.authority.certificates import authority_certificate, served_names, server_certificate, site_certificate
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coordinator.authority.folder import (
+    FILES,
+    LINK,
+    PREVIOUS_KEY,
+    create_all,
+    load_authorities,
+    load_certificate,
+    load_private,
+    pem_of,
+    read,
+    signed_by,
+)
+from coreg_core.errors import BadData, Refused, UsageError
 from coreg_wire import files
-from coreg_wire.keys import Passphrase, ask, key_pem, load_key
+from coreg_wire.keys import Passphrase, ask, key_pem
 from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
+from coreg_wire.renewals import Renewal, read_renewal
 
 __all__ = [
     "Authorised",
@@ -41,12 +52,10 @@ __all__ = [
     "sign_request",
 ]
 
-_FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
-
 
 @dataclass(frozen=True)
 class SignedSite:
-    """What `sign_request` made; `replaced` says that another certificate of this name has just lost its rights."""
+    """What `sign_request` made; `replaced`: another certificate had this name; `same_key`: of a renewal, and its key's."""
 
     name: str
     certificate_path: Path
@@ -54,6 +63,7 @@ class SignedSite:
     key_fingerprint: str
     not_after: datetime
     replaced: bool
+    same_key: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -100,16 +110,16 @@ def create_authority(
     key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = authority_certificate(key, days, now)
     server = server_certificate(ca, key, server_key.public_key(), served, server_days, now)
-    if present := [name for name in (*_FILES, ALLOW_LIST) if (directory / name).exists()]:
+    if present := [name for name in (*FILES, ALLOW_LIST) if (directory / name).exists()]:
         raise UsageError(
             f"{directory} already holds {', '.join(present)}, and sites may trust it: nothing was changed. "
             "Choose another directory, or move these files away to begin a new federation."
         )
-    _create_all(
+    create_all(
         (directory / "ca.key", key_pem(key, secret), 0o600),
-        (directory / "ca.pem", _pem(ca), 0o644),
+        (directory / "ca.pem", pem_of(ca), 0o644),
         (directory / "coordinator.key", key_pem(server_key, secret), 0o600),
-        (directory / "coordinator.pem", _pem(server), 0o644),
+        (directory / "coordinator.pem", pem_of(server), 0o644),
         (directory / ALLOW_LIST, HEADER.encode(), 0o644),
     )
     return fingerprint(ca)
@@ -123,12 +133,23 @@ def reissue_server(
     Without `hostnames` it keeps the names that it has; with them it has these instead.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
-    ca, ca_key = _authority(directory, now)
-    server_key, _ = _load_key(directory / "coordinator.key")
+    ca, ca_key = _authority_of_the_server(directory, now)
+    server_key, _ = load_private(directory / "coordinator.key")
     served = served_names(server_names(directory) if hostnames is None else hostnames)
     server = server_certificate(ca, ca_key, server_key.public_key(), served, days, now)
-    write_whole(directory / "coordinator.pem", _pem(server))
+    write_whole(directory / "coordinator.pem", pem_of(server))
     return server.not_valid_after_utc
+
+
+def _authority_of_the_server(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """While a new authority takes over the old one signs for the server, whom every site believes until then."""
+    previous = directory / PREVIOUS_KEY
+    if previous.exists():
+        key, _ = load_private(previous)
+        for ca in load_authorities(directory)[1:]:
+            if ca.public_key() == key.public_key() and now <= ca.not_valid_after_utc:
+                return ca, key
+    return authority_pair(directory, now)
 
 
 def encrypt_keys(directory: Path | str, secret: bytes) -> list[Path]:
@@ -139,8 +160,9 @@ def encrypt_keys(directory: Path | str, secret: bytes) -> list[Path]:
     UsageError, BadData, StorageError, Refused
         One of them is not there, is no key, cannot be written, or is encrypted already and its passphrase was not given.
     """
-    paths = [Path(directory) / name for name in _FILES if name.endswith(".key")]
-    loaded = [_load_key(path)[0] for path in paths]  # both, before either is written
+    paths = [Path(directory) / name for name in ("ca.key", "coordinator.key")]
+    paths += [path for path in (Path(directory) / PREVIOUS_KEY,) if path.exists()]
+    loaded = [load_private(path)[0] for path in paths]  # both, before either is written
     for path, key in zip(paths, loaded, strict=True):
         files.write_whole(path, key_pem(key, secret), mode=0o600)
     return paths
@@ -156,7 +178,7 @@ def server_names(directory: Path | str) -> list[str]:
     """
     path = Path(directory) / "coordinator.pem"
     again = "Name every --host that sites dial."
-    certificate = load_certificates(_read(path, again), str(path))[0]
+    certificate = load_certificates(read(path, again), str(path))[0]
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError) as error:
@@ -176,19 +198,18 @@ def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: dat
         run out.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
-    key, secret = _load_key(directory / "coordinator.key", passphrase)
-    ca, server = (_load_certificate(directory / name) for name in ("ca.pem", "coordinator.pem"))
+    key, secret = load_private(directory / "coordinator.key", passphrase)
+    authorities, server = load_authorities(directory), load_certificate(directory / "coordinator.pem")
     if server.public_key() != key.public_key():
         raise Refused(
             f"{directory}: coordinator.pem was issued for another key than coordinator.key: {_renew(directory)}."
         )
-    try:
-        server.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.") from error
-    for path, certificate in ((directory / "ca.pem", ca), (directory / "coordinator.pem", server)):
+    if not any(signed_by(directory / "coordinator.pem", ca) for ca in authorities):
+        raise Refused(f"{directory}: coordinator.pem was not signed by ca.pem: {_renew(directory)}.")
+    for path, certificate in ((directory / "ca.pem", authorities[0]), (directory / "coordinator.pem", server)):
         _check_period(certificate, path, now)
-    return ServerFiles(key_pem(key), _pem(server), _pem(ca), secret)
+    in_force = [ca for ca in authorities if now <= ca.not_valid_after_utc]
+    return ServerFiles(key_pem(key), pem_of(server), b"".join(map(pem_of, in_force)), secret)
 
 
 def sign_request(
@@ -198,6 +219,7 @@ def sign_request(
     days: int = 365,
     name: str | None = None,
     *,
+    renewal: bool = False,
     now: datetime | None = None,
 ) -> SignedSite:
     """Issue a client certificate for a site's request, and let it join: a line in `authorised-sites`.
@@ -217,6 +239,9 @@ def sign_request(
         Validity; never beyond the authority's.
     name : str, optional
         The name expected by the operator; a request under another one is refused, never renamed.
+    renewal : bool
+        Take it only when the site's listed certificate vouches for it (`coreg-agent enroll --renew`); then nothing need be
+        compared, and that certificate counts beside the new one until it runs out.
 
     Raises
     ------
@@ -228,7 +253,7 @@ def sign_request(
         The request is not signed by its own key, has another name or key than allowed, or contains a private key.
     """
     directory, request_path, now = Path(directory), Path(request_path), now or datetime.now(UTC)
-    ca, ca_key = _authority(directory, now)
+    ca, ca_key = authority_pair(directory, now)
     request, key = _load_request(request_path)
     site = request_name(request, f"The request {request_path}")
     if name is not None and name != site:
@@ -236,9 +261,10 @@ def sign_request(
             f"{request_path} asks for the name {site!r}, not {name!r}; a request is never renamed. "
             f"Sign it as {site!r}, or have the site run `coreg-agent enroll` with --name {name}."
         )
+    current = _vouching(directory, request_path, site) if renewal else None
     certificate = site_certificate(ca, ca_key, key, site, days, now)
     out_path = directory / f"{site}.pem" if out_path is None else Path(out_path)
-    taken = [*(directory / file for file in (*_FILES, ALLOW_LIST)), request_path]
+    taken = [*(directory / file for file in (*FILES, PREVIOUS_KEY, LINK, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
         raise UsageError(f"{out_path} must keep what it holds: give the certificate another path.")
     if out_path.is_symlink():  # it may have been laid there, in a folder that others write to
@@ -247,10 +273,25 @@ def sign_request(
             "certificate another path (--output)."
         )
     # The answer first: a site that is listed but never got its certificate would lose the one it has.
-    write_whole(out_path, _pem(certificate) + _pem(ca))
+    link = [load_certificate(directory / LINK)] if (directory / LINK).exists() else []
+    write_whole(out_path, b"".join(map(pem_of, [certificate, *load_authorities(directory), *link])))
     mark = fingerprint(certificate)
-    replaced = authorise(directory, site, mark)
-    return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, replaced)
+    beside = None if current is None else fingerprint(current.current)
+    replaced = authorise(directory, site, mark, beside=beside)
+    same_key = None if current is None else current.same_key
+    return SignedSite(site, out_path, mark, key_fingerprint(key), certificate.not_valid_after_utc, replaced, same_key)
+
+
+def _vouching(directory: Path, request_path: Path, site: str) -> Renewal:
+    """The renewal in a request, once the certificate that vouches for it is one that may join."""
+    found = read_renewal(read(request_path), str(request_path))
+    if found is None:
+        raise Refused(
+            f"{request_path} is no renewal: nothing in it is signed by {site}'s certificate. Have the site run `coreg-agent "
+            "enroll --renew`, or sign it without --renew and compare the key's fingerprint by telephone."
+        )
+    Authorised(directory).check(found.name, pem_of(found.current))
+    return found
 
 
 def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
@@ -263,16 +304,17 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
     """A sentence for each certificate that runs out soon: the authority's, the server's, the listed sites'."""
     directory = Path(directory)
     advice = {
-        "ca.pem": "begin a new authority, and enrol every site again",
+        "ca.pem": f"put a new authority in its place with `coreg-coordinator renew-authority {shlex.quote(str(directory))}`",
         "coordinator.pem": _renew(directory),
     }
     advice |= {
-        f"{site}.pem": f"sign {site}'s request again and send it the answer" for site in Authorised(directory).sites()
+        f"{site}.pem": f"have {site} run `coreg-agent enroll --renew`, sign its request with --renew, send it the answer"
+        for site in Authorised(directory).sites()
     }
     warnings = []
     for file, what_to_do in advice.items():
         path = directory / file
-        if path.exists() and (days := days_left(_read(path), now=now)) < within_days:
+        if path.exists() and (days := days_left(read(path), now=now)) < within_days:
             when = f"runs out in {days:.0f} days" if days > 0 else f"ran out {-days:.0f} days ago"
             warnings.append(f"{path} {when}: {what_to_do}.")
     return warnings
@@ -283,9 +325,9 @@ def _renew(directory: Path) -> str:
     return f"sign it anew with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
 
 
-def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def authority_pair(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """The authority, able to sign today."""
-    (key, _), ca = _load_key(directory / "ca.key"), _load_certificate(directory / "ca.pem")
+    (key, _), ca = load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
         raise Refused(f"{directory}: ca.key and ca.pem do not belong together. Restore both from one backup.")
     _check_period(ca, directory / "ca.pem", now)
@@ -299,14 +341,14 @@ def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> N
             f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
         )
     if now > certificate.not_valid_after_utc:
-        new = "begin a new authority in another directory, and enrol every site again"
+        new = f"put a new one in its place with `coreg-coordinator renew-authority {shlex.quote(str(path.parent))} --lost`"
         next_step = new if path.name == "ca.pem" else _renew(path.parent)
         raise Refused(f"{path} ran out on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
 
 
 def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
     """A request signed by its own key, which is of the kind that everybody here uses."""
-    data = _read(path, "Ask the site for its site.csr (`coreg-agent enroll` makes it).")
+    data = read(path, "Ask the site for its site.csr (`coreg-agent enroll` makes it).")
     if b"PRIVATE KEY" in data:
         raise Refused(
             f"{path} holds a private key, which must never leave its site and can no longer be trusted. Delete this "
@@ -322,48 +364,3 @@ def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.Ellipt
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
         raise Refused(f"{path} is for another kind of key than EC P-256. Make it with `coreg-agent enroll`.")
     return request, key
-
-
-def _load_certificate(path: Path) -> x509.Certificate:
-    return load_certificates(_read(path), str(path))[0]
-
-
-def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
-    data = _read(path)
-    if path.stat().st_mode & 0o177:
-        raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
-    try:
-        return load_key(data, path, passphrase)
-    except BadData as error:
-        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup.") from error
-
-
-def _read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist. {next_step}") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(keys.Encoding.PEM)
-
-
-def _create_all(*files: tuple[Path, bytes, int]) -> None:
-    """Create every file with its mode, none of which may exist; when one fails, take back the others."""
-    made: list[Path] = []
-    try:
-        for path, data, mode in files:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            made.append(path)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-    except OSError as error:
-        for path in made:
-            path.unlink(missing_ok=True)
-        raise StorageError(f"{error.filename or files[0][0].parent} cannot be made ({error.strerror}).") from error

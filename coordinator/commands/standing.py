@@ -4,6 +4,7 @@ All but `serve` speak through the run store; they work whether or not a coordina
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +54,7 @@ def serve(
     """Keep the federation up: sites stay connected, and runs come from the queue (`submit`). The log is on standard error.
 
     Takes up by itself whatever was left unfinished. SIGTERM drains: nothing new begins, finished runs are delivered, runs under
-    way stay on record for the next start. SIGHUP reads the list of sites again.
+    way stay on record for the next start. SIGHUP reads the list of sites and the certificates again; sessions go on.
     """
     from coordinator.config import with_service
     from coordinator.standing import Standing, stand
@@ -63,7 +64,15 @@ def serve(
     standing = Standing(insecure, port_file, follow, metrics, web, _token(web_token_file))
     if web is not None:
         _with_extra()
-    raise typer.Exit(stand(federation, configuration, standing, make_log(as_json=as_json)))
+    log = make_log(as_json=as_json)
+    if not follow or as_json or not sys.stderr.isatty():
+        raise typer.Exit(stand(federation, configuration, standing, log))
+    from coordinator.observers.follow import Follow
+
+    seen = Follow()  # on a terminal the rounds are drawn in place, and are no lines of the log
+    with seen.live():
+        code = stand(federation, configuration, dataclasses.replace(standing, follow=False), log, seen)
+    raise typer.Exit(code)
 
 
 def web(
@@ -185,10 +194,18 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
         typer.echo(
             f"{site:<20} {state}"
             + (f"  release {a.release}" if a.release else "")
-            + (f"  certificate until {a.until[:10]}" if a.until else "")
+            + (f"  certificate until {a.until[:10]}{_soon(a.until)}" if a.until else "")
         )
         if a.refusal is not None:
             typer.echo(f"{'':<20} last turned away {a.refused}: {a.refusal}")
+
+
+def _soon(until: str) -> str:
+    """How many days a certificate still has, where they are few."""
+    from datetime import UTC, datetime
+
+    days = (datetime.fromisoformat(until) - datetime.now(UTC)).days
+    return f" (in {days} days: have it renewed)" if days < 30 else ""
 
 
 def revoke(
@@ -230,6 +247,7 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         "runs": said.get("runs", []) if up else [],
         "stalled": said.get("parked", []) if up else [],
         "queued": [plan.run for plan, _ in waiting],
+        "certificates": said.get("certificates", []) if up else [],
     }
     if as_json:
         output.print_json(told)
@@ -241,6 +259,8 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         for what in ("runs", "stalled", "queued"):
             if told[what]:
                 typer.echo(f"  {what}: {', '.join(told[what])}")
+        for warning in told["certificates"]:
+            typer.echo(f"  {warning}")
     if not ready:
         raise typer.Exit(Unreachable.exit_code)
 

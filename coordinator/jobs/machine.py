@@ -195,9 +195,9 @@ def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
     if not recorded.plan.masked:
         reaction.notify(notices.AnswersInClear(name))
     if phase is Phase.ENROLLING:
-        reaction.notify(notices.RunBegan(name, awaited))
+        reaction.notify(notices.RunBegan(name, awaited, clocks.join))
     else:
-        reaction.notify(notices.RunTakenUp(name, recorded.question, awaited))
+        reaction.notify(notices.RunTakenUp(name, recorded.question, awaited, clocks.join))
     reaction.deadline(clocks.join)
     return reaction.run, reaction.actions
 
@@ -214,7 +214,7 @@ def _take_up_delivery(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Act
         reaction.record(Ended(outcome, reason, recorded.models))
     if recorded.models is None:  # nobody will come for nothing
         reaction.change(receivers=())
-    reaction.notify(notices.DeliveryTakenUp(recorded.plan.run, reaction.run.awaited))
+    reaction.notify(notices.DeliveryTakenUp(recorded.plan.run, reaction.run.awaited, clocks.round))
     delivery.deliver(reaction)
     return reaction.run, reaction.actions
 

@@ -59,7 +59,7 @@ def send_plan(reaction: Reaction) -> None:
     here = tuple(sorted(reaction.live.here))
     reaction.take(Turn.PLAN_SENT)
     reaction.change(invited=frozenset(here))
-    reaction.notify(notices.PlanSent(reaction.run.name, here))
+    reaction.notify(notices.PlanSent(reaction.run.name, here, reaction.run.clocks.plan))
     reaction.deadline(reaction.run.clocks.plan)
     for site in here:
         reaction.send(site, reaction.plan)

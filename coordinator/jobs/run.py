@@ -91,6 +91,22 @@ class Run:
                 return ()
 
     @property
+    def patience(self) -> float:
+        """For how many seconds who is waited for in this phase is waited for, from its beginning."""
+        clocks = self.clocks
+        match self.live.phase:
+            case Phase.ENROLLING | Phase.RETURNING:
+                return clocks.join
+            case Phase.PLANNING:
+                return clocks.plan
+            case Phase.ASKING | Phase.DELIVERING:
+                return clocks.round
+            case Phase.STALLED:
+                return clocks.stall
+            case Phase.DONE:
+                return 0.0
+
+    @property
     def complete(self) -> bool:
         """Everybody who was asked has answered. Counted, since it is looked at after every answer: sites are many."""
         return len(self.live.answers) == len(self.live.asked)

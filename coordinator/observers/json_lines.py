@@ -5,6 +5,7 @@ Knows notices; decides nothing.
 
 from dataclasses import fields
 from enum import Enum
+from math import isinf
 from typing import Any
 
 from coordinator.driver import Lap
@@ -64,5 +65,7 @@ class JsonLines:
 
 
 def plain(value: Any) -> Any:
-    """A field of a notice as JSON has it."""
+    """A field of a notice as JSON has it, which knows no infinity: null is a wait without end."""
+    if isinstance(value, float) and isinf(value):
+        return None
     return value.name if isinstance(value, Enum) else value

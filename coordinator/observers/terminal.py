@@ -3,13 +3,15 @@
 import sys
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from coordinator.driver import Lap
 from coordinator.events import Finish
 from coordinator.notices import Notice, QuestionAnswered, RunEnded
+from coordinator.observers.awaited import Awaited
 from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
 from coordinator.wording import worded
 from coreg_core.outcomes import told
@@ -97,21 +99,40 @@ class LiveTable(Plain):
         self._console = Console()
         self._rows: list[tuple[str, ...]] = []
         self._live: Live | None = None
+        self._awaited = Awaited()
+
+    def notice(self, notice: Notice, measured: Lap) -> None:
+        """As in a pipe, and beneath it for whom the run waits, and for how long."""
+        self._awaited.notice(notice)
+        super().notice(notice, measured)
+        if self._awaited.said:
+            self._draw()
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _row(self, values: dict[str, Any]) -> None:
         self._rows = [*self._rows[-(SHOWN - 1) :], cells(values)]
+        self._draw()
+
+    def _draw(self) -> None:
         if self._live is None:
-            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._shown)
             self._live.start()
+        else:
+            self._live.refresh()
+
+    def _shown(self) -> RenderableType:
+        """The table so far, and the waiting with its seconds: drawn anew a few times a second."""
+        waiting = Text(self._awaited.said)
+        if not self._rows:
+            return waiting
         table = Table(box=None, header_style="bold")
         for heading in HEADINGS:
             table.add_column(heading, justify="right")
         for line in self._rows:
             table.add_row(*line)
-        self._live.update(table)
+        return Group(table, waiting) if waiting else table
 
     def _heading(self, phase: str) -> None:
         """The phases stand below the table, once it is over."""

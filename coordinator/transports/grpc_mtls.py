@@ -47,8 +47,8 @@ MAX_UNLABELLED = 200_000_000
 LAST_WORDS = Finished | Countersigned | Dismissed | Rejected
 CLOSE_GRACE = 5.0
 REPLACED = (
-    "{site}: another agent has joined under this name and certificate since, and took this one's place. End one of the two: "
-    "a site has one agent."
+    "{site}: another agent has joined under this name, from {where}, and took this one's place. End one of the two: a site has "
+    "one agent."
 )
 
 
@@ -236,7 +236,7 @@ class GrpcServer:
         session = _Session(hello.site, assembler, certificate_pem=pem)
         if (earlier := self._sessions.get(hello.site)) is not None:
             earlier.close(
-                Rejected(REPLACED.format(site=hello.site), final=True)
+                Rejected(REPLACED.format(site=hello.site, where=_address(context.peer())), final=True)
             )  # a site that rejoins replaces its old session
         self._sessions[hello.site] = session
         self._emit(SiteJoined(hello, valid_until(pem)))
@@ -359,6 +359,11 @@ async def _ends(reader: asyncio.Task[None]) -> None:
     """Wait until the peer has ended its half of the stream, which it does after the last word."""
     await asyncio.wait({reader}, timeout=CLOSE_GRACE)
     reader.cancel()
+
+
+def _address(peer: str) -> str:
+    """Of gRPC's word for a peer, ``ipv4:10.0.0.7:51234``, the address: the port says nothing."""
+    return peer.partition(":")[2].rpartition(":")[0].replace("%5B", "[").replace("%5D", "]") or "somewhere"
 
 
 def valid_until(certificate_pem: bytes) -> str:

@@ -6,7 +6,7 @@ that our authority once signed the peer; whether the name may still join is the 
 
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -25,6 +25,30 @@ class HasPeer(Protocol):
 def server_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCredentials:
     """The coordinator's side of mutual TLS: a peer without a certificate from `ca_pem` gets no connection."""
     return grpc.ssl_server_credentials([(key_pem, certificate_pem)], root_certificates=ca_pem, require_client_auth=True)
+
+
+class RenewableServer:
+    """The coordinator's side of mutual TLS, with certificates that can be replaced: sessions that are open go on as they were."""
+
+    def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
+        self._following: grpc.ServerCertificateConfiguration | None = None
+        first = _configuration(key_pem, certificate_pem, ca_pem)
+        self.credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+            first, self._next, require_client_authentication=True
+        )
+
+    def renew(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> None:
+        """From the next connection on."""
+        self._following = _configuration(key_pem, certificate_pem, ca_pem)
+
+    def _next(self) -> Any:
+        """Asked by gRPC at each handshake, on a thread of its own; None leaves what there is."""
+        following, self._following = self._following, None
+        return following
+
+
+def _configuration(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(key_pem, certificate_pem)], root_certificates=ca_pem)
 
 
 def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ChannelCredentials:

@@ -7,7 +7,7 @@ instance or a key: whoever logs hands over fields, and none of these is one.
 import json
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
@@ -28,6 +28,18 @@ class Log(Protocol):
         ...
 
 
+class _StandardError:
+    """Standard error as it is now: whoever draws in place puts itself before it, and lines go above the drawing."""
+
+    def write(self, text: str) -> int:
+        """To it."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """So that a line is seen at once."""
+        sys.stderr.flush()
+
+
 _FIRST = ["timestamp", "level", "event"]
 
 
@@ -40,7 +52,7 @@ def make_log(*, as_json: bool) -> Log:
     """logfmt (`key=value`), or JSON, a line an event; times are UTC, in ISO 8601."""
     logfmt = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
     log: Log = structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
+        structlog.PrintLogger(cast(TextIO, _StandardError())),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

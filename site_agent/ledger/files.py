@@ -53,7 +53,7 @@ def opened(path: Path, ends: ExitStack) -> list[tuple[Path, IO[bytes]]]:
     """Every file of the ledger, the oldest first, as it is at one instant.
 
     The one that is written is opened before the others are looked for: should the agent put it aside meanwhile, it is among them
-    under its new name too, and left out there.
+    under its new name too, and what comes from there on is later than that instant.
 
     Raises
     ------
@@ -65,8 +65,9 @@ def opened(path: Path, ends: ExitStack) -> list[tuple[Path, IO[bytes]]]:
     files = []
     for archive in archives(path).values():
         file = ends.enter_context(archive.open("rb"))
-        if not os.path.samestat(os.fstat(file.fileno()), mine):
-            files.append((archive, file))
+        if os.path.samestat(os.fstat(file.fileno()), mine):
+            break
+        files.append((archive, file))
     return [*files, (path, last)]
 
 

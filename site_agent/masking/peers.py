@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, UsageError
 from coreg_wire.names import certificate_name, key_fingerprint, load_certificates
+from coreg_wire.renewals import read_renewal
 from coreg_wire.signatures import private_key
 from site_agent.identity import Identity
 from site_agent.masking.keys import RunKeys
@@ -38,17 +39,22 @@ class Peer:
     name: str
     fingerprint: str
     pinned: str | None = None
+    vouched: bool = False  # the key that is pinned signed a request for this one
 
     @property
     def verdict(self) -> str:
         """In words."""
         if self.pinned is None:
             return "not pinned"
-        return "pinned" if self.pinned == self.fingerprint else "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+        if self.pinned == self.fingerprint:
+            return "pinned"
+        return (
+            "a new key, signed by the one that is pinned" if self.vouched else "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+        )
 
 
 def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
-    """Of a certificate file; its first certificate counts.
+    """Of a certificate file; its first certificate counts. Or of a request for a renewal, which the key so far has signed.
 
     Raises
     ------
@@ -59,6 +65,10 @@ def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+    if (renewal := read_renewal(data, str(path))) is not None:
+        known, old = pinned.get(renewal.name), renewal.current.public_key()
+        vouched = isinstance(old, ec.EllipticCurvePublicKey) and known == key_fingerprint(old)
+        return Peer(renewal.name, key_fingerprint(renewal.key), known, vouched)
     certificate = load_certificates(data, str(path))[0]
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):

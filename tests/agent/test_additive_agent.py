@@ -73,9 +73,9 @@ def test_two_labels_are_no_group(tmp_path):
 # --- ledger -------------------------------------------------------------------------------------------------------
 
 
-def ledgered(path, plan, **options):
+def ledgered(path, plan, most_bytes=1 << 26, **options):
     """A run in which site a writes its ledger, as its connection does."""
-    ledger, sites = Ledger(path), additive_sites(plan, **options)
+    ledger, sites = Ledger(path, most_bytes=most_bytes), additive_sites(plan, **options)
     handle, site = sites["a"].handle, sites["a"]
 
     def writing(message):
@@ -104,10 +104,12 @@ def test_labels_are_in_one_vector_a_solve_and_in_the_score(tmp_path):
     assert site.result is not None
 
 
+@pytest.mark.parametrize("most_bytes", [1 << 26, 3000], ids=["in one file", "in many"])
 @pytest.mark.parametrize("residuals", ["smoothed", "grouped"])
-def test_what_the_ledger_tells_is_what_the_site_remembered(tmp_path, residuals):
+def test_what_the_ledger_tells_is_what_the_site_remembered(tmp_path, residuals, most_bytes):
     plan = additive_plan(rows="common", residuals=residuals, landmarks=10, folds=2)
-    _, site = ledgered(tmp_path / "l", plan, common=True)
+    _, site = ledgered(tmp_path / "l", plan, most_bytes, common=True)
+    assert (tmp_path / "l-0001").exists() == (most_bytes == 3000)
     assert recall(tmp_path / "l", plan, "ids") == site.runs[plan.run].remembered
 
 

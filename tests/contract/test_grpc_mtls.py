@@ -384,7 +384,7 @@ def test_a_site_that_rejoins_replaces_its_old_session_without_an_event(home: Hom
             told = await old.receive()
             assert isinstance(told, Rejected)
             assert told.final, "dialling again would only put out the other"
-            assert "another agent has joined under this name" in told.reason
+            assert "another agent has joined under this name, from 127.0.0.1" in told.reason
             assert await old.receive() is None
             await server.send("a", ask(4))
             assert await new.receive() == ask(4)

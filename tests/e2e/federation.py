@@ -64,8 +64,8 @@ def run(program, *arguments, cwd=None, env=None):
     return done.returncode, done.stdout, done.stderr
 
 
-def well(program, *arguments, cwd=None):
-    code, out, err = run(program, *arguments, cwd=cwd)
+def well(program, *arguments, cwd=None, env=None):
+    code, out, err = run(program, *arguments, cwd=cwd, env=env)
     assert code == 0, f"{program} {arguments}: {code}\n{out}\n{err}"
     return out
 

@@ -64,13 +64,14 @@ class Standing(Federation):
         super().__init__(folder, **terms)
         self.policy("either.toml", 'answers = "clear"')  # of Algorithm 1; the other studies are masked
 
-    def serve(self, *arguments):
+    def serve(self, *arguments, env=None):
         """The coordinator; on the port of the one before, so that agents find it again."""
         ready = self.folder / "port"
         ready.unlink(missing_ok=True)
         process = self.start(
             "coordinator", "coreg-coordinator", "serve", "co/federation.toml", "--listen", f"127.0.0.1:{self.port}",
             "--store", "runs.sqlite", "--port-file", ready, "--json", *arguments,
+            env=env,
         )  # fmt: skip
         until(lambda: process.poll() is not None or (ready.exists() and ready.read_text().endswith("\n")))
         assert process.poll() is None, self.said("coordinator")

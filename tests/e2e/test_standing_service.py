@@ -220,6 +220,12 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert f"/run/{agreed}" in fetched(pages, "/")
         assert "polyline" in fetched(pages, f"/run/{agreed}")
 
+        fed.study("narrow", model="bandwidth = 1e-6")  # nobody is asked for what the policy refuses on these rows
+        narrow = fed.submit("narrow")
+        until(lambda: fed.over(narrow))
+        assert (fed.run_of(narrow)["stop"], "bandwidth_min=0.5" in fed.run_of(narrow)["reason"]) == ("REFUSED", True)
+        assert waiting() == []
+
         refused = asked("asked")
         well("coreg-agent", "refuse", refused, "--reason", "no consent for this one", *config, cwd=tmp_path)
         until(lambda: fed.over(refused))

@@ -11,14 +11,16 @@ from coordinator.wording import worded
 from coreg_core.outcomes import Outcome
 
 SAID: dict[n.Notice, str] = {
-    n.RunBegan(RUN, ("a", "b")): "run run-1: waiting for a, b",
-    n.RunTakenUp(RUN, 7, ("a",)): "taking up run run-1 at question 7: waiting for a",
+    n.RunBegan(RUN, ("a", "b"), 600.0): "run run-1: waiting for a, b, 600 s at most",
+    n.RunTakenUp(RUN, 7, ("a",), math.inf): "taking up run run-1 at question 7: waiting for a, for as long as it takes",
     n.DeliveryTakenUp(RUN, ()): "taking up run run-1, which is over",
-    n.DeliveryTakenUp(RUN, ("b",)): "taking up run run-1, which is over: waiting for b to fetch models",
+    n.DeliveryTakenUp(
+        RUN, ("b",), 60.0
+    ): "taking up run run-1, which is over: waiting for b to fetch models, 60 s at most",
     n.Joined(RUN, "a", 1, 3): "a joined (1 of 3)",
     n.Left(RUN, "a", "its stream ended", lost=True): "a lost: its stream ended",
     n.Left(RUN, "a", "stopped", lost=False): "a left: stopped",
-    n.PlanSent(RUN, ("a", "b")): "plan sent to a, b",
+    n.PlanSent(RUN, ("a", "b"), 600.0): "plan sent to a, b, whose answers are waited for 600 s at most",
     n.PlanAcceptedBy(RUN, "a"): "a accepted the plan",
     n.SiteDismissed(RUN, "a", "a: NaN", excluded=True): "a: NaN",
     n.SessionRejected("z", "z: unknown"): "z: unknown",

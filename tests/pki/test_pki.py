@@ -223,7 +223,7 @@ def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
 
 
 def test_an_expired_authority_signs_nothing(authority: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"ca\.pem ran out on .*new authority"):
+    with pytest.raises(Refused, match=r"ca\.pem ran out on .*renew-authority .* --lost"):
         sign_request(authority, request(tmp_path, "a"), now=datetime.now(UTC) + timedelta(days=5000))
 
 
@@ -365,7 +365,7 @@ def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path:
     assert days_left(signed.certificate_path.read_bytes()) == pytest.approx(20, abs=0.01)
     assert expiry_warnings(authority, within_days=5) == []
     (warning,) = expiry_warnings(authority)
-    assert "a.pem runs out in 20 days: sign a's request again" in warning
+    assert "a.pem runs out in 20 days: have a run `coreg-agent enroll --renew`" in warning
     late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=735))
     assert any("coordinator.pem ran out 5 days ago" in text and "--renew-server" in text for text in late)
 

@@ -1,0 +1,87 @@
+"""The authority's folder: the names of its files, and how they are read and made. Knows files and PEM; decides nothing."""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization as keys
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.keys import Passphrase, ask, load_key
+from coreg_wire.names import load_certificates
+
+FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
+# While a new authority takes over (renewal.py): the key so far, and its signature of the new one.
+PREVIOUS_KEY, LINK = "previous-ca.key", "ca-link.pem"
+
+
+def load_private(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
+    """A key of the authority's folder, and its passphrase."""
+    data = read(path)
+    if path.stat().st_mode & 0o177:
+        raise Refused(f"{path} is open to other users of this machine: run `chmod 600 {path}`.")
+    try:
+        return load_key(data, path, passphrase)
+    except BadData as error:
+        raise BadData(f"{error} `coreg-coordinator init` makes such keys: restore it from a backup.") from error
+
+
+def load_authorities(directory: Path | str) -> list[x509.Certificate]:
+    """ca.pem: the authority that signs, and after it those that are trusted beside it."""
+    path = Path(directory) / "ca.pem"
+    return load_certificates(read(path), str(path))
+
+
+def load_certificate(path: Path) -> x509.Certificate:
+    """The first in a file."""
+    return load_certificates(read(path), str(path))[0]
+
+
+def signed_by(path: Path, ca: x509.Certificate) -> bool:
+    """Whether the first certificate in a file is of that authority."""
+    try:
+        load_certificate(path).verify_directly_issued_by(ca)
+    except (UsageError, BadData, ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def server_end(directory: Path | str) -> datetime:
+    """When coordinator.pem runs out."""
+    return load_certificate(Path(directory) / "coordinator.pem").not_valid_after_utc
+
+
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """As text."""
+    return certificate.public_bytes(keys.Encoding.PEM)
+
+
+def read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
+    """A file\'s bytes, or what to do where it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist. {next_step}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+
+
+def create_all(*files: tuple[Path, bytes, int]) -> None:
+    """Create every file with its mode, none of which may exist; when one fails, take back the others."""
+    made: list[Path] = []
+    try:
+        for path, data, mode in files:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            made.append(path)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+    except OSError as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise StorageError(f"{error.filename or files[0][0].parent} cannot be made ({error.strerror}).") from error

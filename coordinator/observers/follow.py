@@ -1,0 +1,54 @@
+"""For a service on a terminal: the runs under way beneath its log, a line each, in place. Knows rich and notices."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from coordinator import notices as n
+from coordinator.driver import Lap
+from coordinator.observers.awaited import Awaited
+from coordinator.observers.rows import HEADINGS, cells, row
+
+
+class Follow:
+    """The latest question of every run that has not ended, and for whom it waits."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(stderr=True) if console is None else console
+        self._runs: dict[str, tuple[dict[str, Any] | None, Awaited]] = {}
+
+    def notice(self, notice: n.Notice, measured: Lap) -> None:
+        """Whatever names a run."""
+        run = getattr(notice, "run", None)
+        if run is None:
+            return
+        if isinstance(notice, n.RunEnded):
+            self._runs.pop(run, None)
+            return
+        values, awaited = self._runs.get(run, (None, Awaited()))
+        awaited.notice(notice)
+        if isinstance(notice, n.QuestionAnswered):
+            values = row(notice, measured)
+        if values is not None or awaited.said:
+            self._runs[run] = values, awaited
+
+    def shown(self) -> RenderableType:
+        """A line a run; nothing where none is under way."""
+        table = Table(box=None, header_style="bold")
+        if self._runs:
+            for heading in ("run", *HEADINGS, ""):
+                table.add_column(heading, justify="right" if heading else "left")
+        for run, (values, awaited) in self._runs.items():
+            shown = ("",) * len(HEADINGS) if values is None else cells(values)
+            table.add_row(run, *shown, awaited.said)
+        return table
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Drawn as long as this lasts; what is written to standard error meanwhile goes above it."""
+        with Live(console=self._console, refresh_per_second=4, get_renderable=self.shown, redirect_stdout=False):
+            yield

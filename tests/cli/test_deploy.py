@@ -1,0 +1,104 @@
+"""deploy/: what stands in files there is what the programs take, and what an orchestrator takes."""
+
+import shlex
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from coordinator.cli import app as coordinator_app
+from site_agent.cli import app as agent_app
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+PROGRAMS = {"coreg-coordinator": get_command(coordinator_app), "coreg-agent": get_command(agent_app)}
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+
+
+def resources():
+    for path in MANIFESTS:
+        for resource in yaml.safe_load_all(path.read_text()):
+            yield pytest.param(resource, id=f"{path.stem}: {resource['kind']}")
+
+
+def containers():
+    """(where, command) of everything that runs."""
+    for case in resources():
+        [resource] = case.values
+        pod = resource["spec"].get("template", {}).get("spec", {})
+        for container in (*pod.get("initContainers", ()), *pod.get("containers", ())):
+            yield f"{case.id} {container['name']}", container["command"]
+            for probe in ("readinessProbe", "livenessProbe"):
+                if "exec" in container.get(probe, {}):
+                    yield f"{case.id} {probe}", container[probe]["exec"]["command"]
+    for name, service in yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"].items():
+        yield f"compose {name}", service["command"]
+        if "healthcheck" in service:
+            yield f"compose {name} health", service["healthcheck"]["test"][1:]
+    for path in (DEPLOY / "systemd").glob("*.service"):
+        [started] = [line for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
+        yield path.name, shlex.split(started.removeprefix("ExecStart=").replace("/opt/coreg/bin/", ""))
+
+
+@pytest.mark.parametrize("version", ["1.27", "1.33"])
+@pytest.mark.parametrize("resource", [*resources()])
+def test_kubernetes_takes_every_manifest(resource, version):
+    kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_a_manifest_with_a_mistake_is_found():
+    [first, *_] = [case.values[0] for case in resources() if case.values[0]["kind"] == "StatefulSet"]
+    wrong = {**first, "spec": {**first["spec"], "replicas": "one"}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, "1.33", strict=True)
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(w, id=n) for n, w in containers() if w[0] in PROGRAMS and w[-1] != "--version"]
+)
+def test_every_command_is_one_of_ours_with_its_options(words):
+    command = PROGRAMS[words[0]].commands[words[1]]
+    command.make_context(words[1], list(words[2:]))
+
+
+def test_nothing_runs_as_root_or_writes_beside_its_volumes():
+    for case in resources():
+        [resource] = case.values
+        if resource["kind"] != "StatefulSet":
+            continue
+        pod = resource["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        assert resource["spec"]["replicas"] == 1, "a lock keeps the second out"
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("path", [ROOT / "docker-compose.yml", DEPLOY / "compose.yml"], ids=lambda p: p.name)
+def test_one_image_is_built_once_and_every_service_is_locked(path):
+    services = yaml.safe_load(path.read_text())["services"]
+    assert sum("build" in service for service in services.values()) == 1
+    for name, service in services.items():
+        if name != "image":  # built, and never run
+            assert service["read_only"], name
+            assert service["cap_drop"] == ["ALL"], name
+
+
+def test_profiles_and_what_prometheus_scrapes():
+    services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
+    assert {p for service in services.values() for p in service["profiles"]} == {
+        "build",
+        "coordinator",
+        "site",
+        "observe",
+    }
+    scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    assert scraped["rule_files"] == ["alerts.yml"]
+    [job] = scraped["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    command = services["coordinator"]["command"]
+    assert command[command.index("--metrics") + 1] == target
+    assert services["prometheus"]["network_mode"] == "service:coordinator"

@@ -1,0 +1,72 @@
+"""mkdocs' hooks for `make site`: pages that live beside docs/ become pages of the site, and links to them work there too.
+
+README.md is the first page and CHANGELOG.md the last; a file of the repository that a page links to is copied into the site.
+Nothing is loaded from elsewhere.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changes.md"}
+LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+COPIED = (
+    "deploy/**/*",
+    "docs/attacks/*.py",
+    "LICENSE",
+    "CONTRIBUTING.md",
+    "benchmarks/results/*.json",
+    "docker-compose.yml",
+)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """The pages that are made, and the files that pages link to."""
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "attacks/index.md", content=attacks()))
+    for pattern in COPIED:
+        for path in sorted(ROOT.glob(pattern)):
+            if path.is_file() and not path.is_relative_to(ROOT / "docs"):
+                name = path.relative_to(ROOT).as_posix()
+                end = ".txt" if path.suffix == ".md" else ""
+                files.append(File.generated(config, f"files/{name}{end}", content=path.read_bytes()))
+    return files
+
+
+def attacks() -> str:
+    """The scripts of docs/attacks, each with its first paragraph."""
+    lines = [
+        "# The attacks",
+        "",
+        "Each is a script that runs against a federation of this release, as the threat model cites it.",
+        "",
+    ]
+    for path in sorted((ROOT / "docs" / "attacks").glob("*.py")):
+        told = path.read_text(encoding="utf-8").split('"""')[1].strip().split("\n\n")[0]
+        lines += [f"- [{path.name}]({path.name}): {' '.join(told.split())}"]
+    return "\n".join([*lines, ""])
+
+
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
+    """Links as the repository has them become links as the site has them."""
+    made = {there: here for here, there in PAGES.items()}
+    here = made.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    known = {file.src_uri for file in files}
+
+    def moved(found: re.Match[str]) -> str:
+        before, target, after = found.groups()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
+        at = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
+        if (ROOT / path).is_dir():
+            at = f"{at}/index.md"
+        elif at not in known and f"{at}.txt" in known:
+            at = f"{at}.txt"
+        return f"{before}{posixpath.relpath(at, posixpath.dirname(page.file.src_uri) or '.')}{after}"
+
+    parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("`") else LINK.sub(moved, part) for part in parts)
