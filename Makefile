@@ -70,6 +70,7 @@ bench: setup
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/performance.py --write && $(BIN)/python benchmarks/round_trip.py --write && $(BIN)/python tools/performance.py --write
 	$(BIN)/python benchmarks/additive_service.py
+	$(BIN)/python benchmarks/sizing.py --write && $(BIN)/python tools/docs.py --write
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/masking.py
 	$(BIN)/python benchmarks/xnv.py

@@ -26,6 +26,7 @@ from coordinator.jobs.phases import state_diagram  # noqa: E402
 from coreg_core.messages import FromSite, ToSite  # noqa: E402
 from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
 from coreg_wire.command_line import EXIT_CODES  # noqa: E402
+from coreg_wire.output import human_bytes  # noqa: E402
 from site_agent.policy import Policy  # noqa: E402
 from site_agent.settings import NOT_IN_FILE, Settings  # noqa: E402
 
@@ -191,6 +192,17 @@ def diabetes() -> str:
     return table(f"| labels | site | {' | '.join(names.values())} | pooled |", rows)
 
 
+def sizing() -> str:
+    """What a site takes, as benchmarks/sizing.py wrote it."""
+    found = json.loads((ROOT / "docs" / "sizing.json").read_text(encoding="utf-8"))["rows"]
+    rows = [
+        f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} | {r['factor_seconds']:.2f} s | "
+        f"{1000 * r['answer_seconds']:.1f} ms | {human_bytes(r['round_bytes'])} |"
+        for r in found
+    ]
+    return table("| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a round |", rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes},
     "docs/operators-guide.md": {
@@ -201,6 +213,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "exit codes": exit_codes,
         "stops": stops,
     },
+    "docs/production.md": {"sizing": sizing},
     "docs/protocol.md": {"messages": messages, "phases": lambda: f"```mermaid\n{state_diagram()}```"},
 }
 

@@ -35,6 +35,12 @@ def on_files(files: Files, config: Any) -> Files:
                 name = path.relative_to(ROOT).as_posix()
                 end = ".txt" if path.suffix == ".md" else ""
                 files.append(File.generated(config, f"files/{name}{end}", content=path.read_bytes()))
+    for folder in sorted(path for path in (ROOT / "deploy").rglob("*") if path.is_dir()):
+        name = folder.relative_to(ROOT).as_posix()
+        listed = [f"- [{path.name}]({path.name})" for path in sorted(folder.iterdir()) if path.is_file()]
+        files.append(
+            File.generated(config, f"files/{name}/index.md", content="\n".join([f"# {name}", "", *listed, ""]))
+        )
     return files
 
 

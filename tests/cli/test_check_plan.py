@@ -1,18 +1,16 @@
 """`coreg-coordinator plan` and `coreg-agent check --plan`: a plan is judged before anybody is dialled, and every reason told."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from federation import run
-
+from coordinator.cli import app as coordinator_app
 from coreg_core.errors import UsageError
 from coreg_core.plan import plan_from_dict
 from coreg_wire.plan_file import read_plan
+from site_agent.cli import app as agent_app
 
 FEDERATION = """
 [federation]
@@ -30,8 +28,16 @@ WORDS = (
 )
 
 
+def asked(app, *words):
+    """Exit code and lines, in this process: nothing here needs one of its own."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     rows = [f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}" for i, (a, b) in enumerate(rng.normal(size=(20, 2)))]
     (tmp_path / "north.csv").write_text("\n".join(["id,u,v,y", *rows]) + "\n")
@@ -41,12 +47,10 @@ def folder(tmp_path):
 
 def judged(folder, bandwidth, ridge):
     (folder / "federation.toml").write_text(FEDERATION.format(bandwidth=bandwidth, ridge=ridge))
-    code, out, err = run("coreg-coordinator", "plan", "federation.toml", cwd=folder)
-    assert code == 0, err
-    (folder / "plan.json").write_text(out)
-    code, out, err = run("coreg-agent", "check", *WORDS.split(), "--plan", "plan.json", cwd=folder)
-    assert "Traceback" not in err
-    told = [json.loads(line) for line in out.splitlines()]
+    code, [plan] = asked(coordinator_app, "plan", "federation.toml")
+    assert code == 0
+    (folder / "plan.json").write_text(json.dumps(plan))
+    code, told = asked(agent_app, "check", *WORDS.split(), "--plan", "plan.json")
     return code, [t for t in told if t["check"] == "plan"]
 
 
@@ -68,11 +72,11 @@ def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
 
 def test_all_that_would_refuse_it_at_once(folder):
     (folder / "policy.toml").write_text('answers = "sums"\nforms = ["landmarks"]\nmax_rounds = 7\n')
-    plan = json.loads(run("coreg-coordinator", "plan", str(_written(folder)), cwd=folder)[1])
+    _, [plan] = asked(coordinator_app, "plan", _written(folder))
     plan["membership"]["sites"] = ["east", "south"]
     (folder / "plan.json").write_text(json.dumps({"asked": "today", "plan": plan}))  # as `pending --json` has it
-    _, out, _ = run("coreg-agent", "check", *WORDS.split(), "--plan", "plan.json", cwd=folder)
-    wrong = [told["text"] for told in map(json.loads, out.splitlines()) if told["check"] == "plan" and not told["ok"]]
+    _, told = asked(agent_app, "check", *WORDS.split(), "--plan", "plan.json")
+    wrong = [each["text"] for each in told if each["check"] == "plan" and not each["ok"]]
     for word, text in zip(
         ("does not list north", "max_rounds=7", "answers='clear'", "forms=['landmarks']"), wrong, strict=True
     ):
@@ -85,7 +89,7 @@ def _written(folder):
 
 
 def test_a_file_that_is_no_plan_or_one_beyond_its_limits_is_a_sentence(folder):
-    good = json.loads(run("coreg-coordinator", "plan", str(_written(folder)), cwd=folder)[1])
+    _, [good] = asked(coordinator_app, "plan", _written(folder))
     path = folder / "plan.json"
     path.write_text(json.dumps(good))
     assert read_plan(path) == plan_from_dict(good)

@@ -58,7 +58,7 @@ def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
     for name in ("tools", "docs", "proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
         if name in ("tools", "docs"):
             (tmp_path / name).mkdir()
-            for path in (ROOT / name).glob("*.[mp][dy]"):
+            for path in (*(ROOT / name).glob("*.[mp][dy]"), *(ROOT / name).glob("*.json")):
                 (tmp_path / name / path.name).write_bytes(path.read_bytes())
         else:
             (tmp_path / name).symlink_to(ROOT / name)
@@ -108,7 +108,7 @@ def test_the_two_commands_are_make_targets():
 
 
 def fenced_commands():
-    for page in (README, GUIDE):
+    for page in (README, GUIDE, *(ROOT / "docs" / name for name in ("first-month.md", "production.md"))):
         for block in blocks(page, "sh"):
             for line in block.splitlines():
                 if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS:

@@ -1,0 +1,48 @@
+"""coreg-sim compare: rounds to one true error, against runs that are cut short there; and what the command tells."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from coreg_core.plan import Agreement, Iteration
+from coreg_sim.cli import app
+from coreg_sim.commands.compare import rounds_to
+from coreg_sim.problems import generated
+from coreg_sim.simulate import closed_form, factored, plan_for, simulate
+
+NOTHING_MEETS = 1e-300
+
+
+@pytest.mark.parametrize(("schedule", "more"), [("block-coordinate-descent", 0), ("consensus", 1)])
+def test_a_run_that_stops_after_so_many_rounds_is_that_near_and_one_that_stops_before_is_not(schedule, more):
+    """Consensus answers at the mean of the round before: what its sites would say after k rounds is round k + 1's answer."""
+    problem = generated(3, 12, 30, 3, seed=4)
+    objective = Agreement(form="semi-parametric", coupling=(0.1,))
+
+    def off(rounds):
+        iteration = Iteration(schedule, NOTHING_MEETS, NOTHING_MEETS, rounds)
+        found = simulate(problem, plan_for(problem, objective, iteration))
+        return float(np.linalg.norm(found.predictions - truth, axis=1).max())
+
+    plan = plan_for(problem, objective, Iteration(schedule))
+    truth = closed_form(problem, plan).predictions
+    views = factored(problem.sites, plan)
+    for error in (1e-1, 1e-4):
+        rounds = rounds_to(error, views, plan, truth, 500)
+        assert rounds is not None
+        assert off(rounds + more) <= error < off(rounds + more - 1)
+    assert rounds_to(1e-4, views, plan, truth, 3) is None
+
+
+def test_every_schedule_beside_the_closed_form_for_machines_and_people():
+    arguments = ["compare", "--sites", "3", "--labelled", "10", "--unlabelled", "30", "--coupling", "0.05"]
+    found = CliRunner().invoke(app, [*arguments, "--json"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    for row in told["schedules"]:
+        assert row["stop"] == "CONVERGED"
+        assert row["true_error"] <= row["certified_prediction_bound"]
+        assert 1 <= row["rounds_to_error"] <= row["rounds"]
+    assert "rounds to" in CliRunner().invoke(app, arguments).stdout
