@@ -1,5 +1,6 @@
 """A run as a line of `runs`, and a site's signed head as a line of `heads`. Knows plans and summaries; prints nothing."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from coordinator.store import RunSummary
@@ -37,3 +38,18 @@ def head_line(told: dict[str, Any]) -> str:
         f"ledger of {site}: {head['lines']} lines up to {head['last'][:16]}…, signed by {site} {head['at']}, "
         f"countersigned {receipt['at']}, run {receipt['run']}"
     )
+
+
+def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for each ledger that had fewer lines than at the end of an earlier run: ledgers only grow."""
+    most: dict[str, tuple[int, str]] = {}
+    for told in heads:
+        site, lines, run = told["site"], told["receipt"]["head"]["lines"], told["receipt"]["run"]
+        before, then = most.get(site, (0, ""))
+        if lines < before:
+            yield (
+                f"{site}: its ledger had {before} lines at the end of run {then}, and {lines} at that of {run}: it was "
+                "replaced, or restored from a backup, and what that site remembers with it. Ask its operator"
+            )
+        if lines > before:
+            most[site] = (lines, run)

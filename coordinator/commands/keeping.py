@@ -58,16 +58,19 @@ def heads(
     `coreg-coordinator heads --site NAME --json > heads.json` is what `coreg-agent ledger --verify --heads heads.json` holds that
     site's ledger to, lines that were cut off its end included.
     """
-    from coordinator.listing import head_line
+    from coordinator.listing import head_line, went_back
     from coordinator.store import RunStore
 
     opened = RunStore(existing(store))
     named = None if run is None else opened.find(run).run
-    for told in opened.heads(run=named, site=site):
+    found = opened.heads(run=named, site=site)
+    for told in found:
         if as_json:
             output.print_json(told)
         else:
             typer.echo(head_line(told))
+    for warning in went_back(found):
+        typer.echo(warning, err=True)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune, heads)

@@ -121,11 +121,11 @@ class Ledger:
         """
         with self._turn:
             self._rotate_beyond_size()
-            beside = {}
-            if isinstance(message, Fetched) and self.signer is not None and not message.signature:
+            beside, signer = {}, self.signer  # which may be another one from the next session on
+            if isinstance(message, Fetched) and signer is not None and not message.signature:
                 head = Head(self._lines, self._previous, _told(dt.datetime.now(dt.UTC)))  # everything before this line
-                message = replace(message, head=head, signature=self.signer.sign(message.run, head))
-                beside = {"certificate": self.signer.certificate}
+                message = replace(message, head=head, signature=signer.sign(message.run, head))
+                beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
             elif isinstance(message, PlanAccepted) and message.ids_digest in self._known_as:
                 beside = {"instances": self._known_as[message.ids_digest][0]}
@@ -145,13 +145,13 @@ class Ledger:
             it cannot be written.
         """
         with self._turn:
-            fetched = self._signed.pop(receipt.run, None)
-            if fetched is None or self.signer is None:
+            fetched, signer = self._signed.pop(receipt.run, None), self.signer
+            if fetched is None or signer is None:
                 return f"a countersignature came for run {receipt.run}, for which none was awaited"
             if not receipt.signature:
                 return f"the coordinator did not countersign the head of this ledger: {receipt.reason}"
             fault = "it is of another head" if receipt.head != fetched.head else None
-            fault = fault or self.signer.fault(fetched.signature, receipt)
+            fault = fault or signer.fault(fetched.signature, receipt)
             if fault is not None:
                 return f"the coordinator's countersignature for run {receipt.run} was not kept: {fault}"
             self._write(countersigned(receipt), dt.datetime.now(dt.UTC))

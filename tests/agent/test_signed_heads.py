@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
+from coordinator.authority.renewal import finish_authority, renew_authority
 from coordinator.driver import Lap
-from coordinator.listing import head_line
+from coordinator.listing import head_line, went_back
 from coordinator.store import RunStore
 from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import (
@@ -28,7 +29,7 @@ from coreg_core.messages import (
 from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
 from coreg_wire.heads import said_by_coordinator, said_by_site
-from coreg_wire.names import load_certificates
+from coreg_wire.names import fingerprint, load_certificates
 from coreg_wire.signatures import private_key, sign, to_hex
 from site_agent.cli import app
 from site_agent.identity import check_identity, enrol, install
@@ -315,7 +316,7 @@ def test_the_command_says_it_in_words_and_in_json_and_ends_with_8_where_it_does_
     command = ["ledger", str(home.path), "--verify", "--heads", str(home.folder / "heads.json")]
     said = CliRunner().invoke(app, command)
     assert said.exit_code == 0, said.output
-    assert "14 lines in 1 files, the chain is whole" in said.output
+    assert "14 lines in 1 file, the chain is whole" in said.output
     assert "countersigned by the coordinator up to line 11, 20" in said.output
     assert "not yet signed: the last 3 lines (1 Countersigned, 1 Fetched, 1 Leaving)" in said.output
     assert "2 heads of the coordinator's record fit" in said.output
@@ -361,3 +362,36 @@ def test_the_store_keeps_heads_sealed_and_tells_them(home, tmp_path):
     with pytest.raises(StorageError, match="checksum"):
         store.heads()
     store.close()
+
+
+def test_a_ledger_that_was_restored_from_a_backup_is_told_by_the_coordinators_record(home):
+    kept = home.serve("one")
+    backup = home.path.read_bytes()
+    kept += home.serve("two")
+    assert list(went_back([dataclasses.asdict(signed) for signed in kept])) == []
+    home.path.write_bytes(b"".join(backup.splitlines(keepends=True)[:2]))
+    kept += home.serve("four")
+    [warning] = went_back([dataclasses.asdict(signed) for signed in kept])
+    assert warning.startswith("north: its ledger had 13 lines at the end of run two, and 7 at that of four")
+
+
+def test_heads_outlive_the_authority_that_signed_for_them(tmp_path):
+    home = Home(tmp_path)
+    [kept] = home.serve("one")
+    for lost in (False, True):
+        renew_authority(home.folder / "ca", lost=lost)
+        signed = sign_request(home.folder / "ca", home.folder / "north" / "site.csr")
+        sign_request(home.folder / "ca", home.folder / "south" / "site.csr")
+        finish_authority(home.folder / "ca")
+        mark = load_certificates((home.folder / "ca" / "ca.pem").read_bytes(), "ca.pem")[0]
+        install(home.folder / "north", signed.certificate_path, authority=fingerprint(mark))
+        home.notary = Notary(load_server(home.folder / "ca"))
+        home.serve(f"lost {lost}")
+    said = CliRunner().invoke(app, ["ledger", str(home.path), "--verify", "--json"])
+    assert said.exit_code == 0, said.exception
+    assert [head["receipt"] is not None for head in json.loads(said.output)["heads"]] == [True, True, True]
+    assert (home.folder / "north" / "earlier-ca.pem").exists()
+    home.record([kept])
+    only = ["--authority", str(home.folder / "north" / "ca.pem")]
+    failed = CliRunner().invoke(app, ["ledger", str(home.path), "--verify", *only])
+    assert "not of this federation's authority" in str(failed.exception)
