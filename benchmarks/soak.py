@@ -2,7 +2,7 @@
 
 `python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten of them in turn, some overlapping), reads each process's
 resident memory and descriptors every 5 % of the way, and writes benchmarks/results/soak.json. With ``--kills`` a process
-is killed and started again every so many runs.
+is killed and started again every so many runs; with ``--minutes`` they are spread over that time, as a month's would be.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def used(process):
     return round(int(kilobytes) / 1024, 1), len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
 
 
-def soak(folder, runs, kills):
+def soak(folder, runs, kills, minutes):
     samples, killed = [], 0
     with standing(folder) as fed:
         # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
@@ -49,6 +49,7 @@ def soak(folder, runs, kills):
         configuration = read_configuration(folder / "co" / "federation.toml")
         queue, began, done = Queue(folder / "runs.sqlite"), time.monotonic(), []
         for number in range(runs):
+            time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
             plan = study_plan(folder / f"study-{number % STUDIES}.toml", configuration)
             queue.submit(plan, utc_now())
             done.append(plan.run)
@@ -77,12 +78,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=0, help="kill a process every so many runs; 0: none")
+    parser.add_argument("--minutes", type=float, default=0.0, help="spread the runs over so long; 0: one after another")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "soak"
         place.mkdir()
-        found = soak(place, options.runs, options.kills)
+        found = soak(place, options.runs, options.kills, options.minutes)
     print(json.dumps({key: found[key] for key in ("runs", "killed", "stops", "verify")}))
     if options.write:
         path = ROOT / "benchmarks" / "results" / "soak.json"

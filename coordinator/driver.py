@@ -83,6 +83,7 @@ async def drive(
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
     on_finish: Callable[[Finish], None] | None = None,
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
+    on_event: Callable[[Event], None] = lambda event: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
     """Drive every run of the federation to its end; of one that stands, until it is told to end.
 
@@ -102,12 +103,15 @@ async def drive(
         called when a run has finished, and nothing of it is kept here then: of a federation that stands for months.
     on_change
         called with the federation after each event, once what it asked for is done.
+    on_event
+        called with each event before it is handled.
 
     Returns
     -------
     How each run ended, by name; nothing of those that ``on_finish`` was told of.
     """
-    return await _Driver(begun[0], transport, memory, observer, on_finish, on_change).drive(begun[1], on_start)
+    driver = _Driver(begun[0], transport, memory, observer, on_finish, on_change, on_event)
+    return await driver.drive(begun[1], on_start)
 
 
 class _Driver:
@@ -119,8 +123,9 @@ class _Driver:
         observer: Observer,
         on_finish: Callable[[Finish], None] | None,
         on_change: Callable[[Federation], None],
+        on_event: Callable[[Event], None],
     ):
-        self._on_finish, self._on_change = on_finish, on_change
+        self._on_finish, self._on_change, self._on_event = on_finish, on_change, on_event
         self._federation, self._transport, self._memory, self._observer = federation, transport, memory, observer
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -140,7 +145,9 @@ class _Driver:
                 self._on_change(self._federation)
                 if self._federation.done:
                     return self._ends
-                actions = await self._handled(await self._events.get())
+                event = await self._events.get()
+                self._on_event(event)
+                actions = await self._handled(event)
         finally:
             for timer in self._timers.values():
                 timer.cancel()

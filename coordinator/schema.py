@@ -17,7 +17,7 @@ from coordinator.marks import check_mark, read_mark, write_mark
 from coreg_core.errors import StorageError
 from coreg_wire.files import is_locked
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 FORMAT = 2  # of a run's records; those of release 0.1 are format 1, and can be read but not taken up
 SCHEMA = """
 create table runs (
@@ -45,6 +45,14 @@ create table deliveries (
 create table heads (
     run text not null references runs, site text not null, lines integer not null, head text not null,
     primary key (run, site, lines)
+);
+create table notices (
+    number integer primary key, run text not null, at text not null, grave integer not null, text text not null,
+    times integer not null
+);
+create table disclosed (
+    run text not null, site text not null, kind text not null, messages integer not null, numbers integer not null,
+    primary key (run, site, kind)
 );
 create table rounds (
     run text not null references runs, question integer not null, attempt integer not null, round integer,
@@ -121,7 +129,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         db.execute("pragma wal_autocheckpoint = 4096")
         db.execute("pragma foreign_keys = on")
         version = db.execute("pragma user_version").fetchone()[0]
-        if version not in (0, 1, 2, 3, SCHEMA_VERSION):
+        if version not in (*range(SCHEMA_VERSION), SCHEMA_VERSION):
             raise StorageError(
                 f"{path}: written by another release (schema {version}, this is {SCHEMA_VERSION}). "
                 "Use that release of coreg-federation to read it."
@@ -183,7 +191,7 @@ def _bring_up_to_date(db: sqlite3.Connection) -> None:
             _execute(db, FROM_1_TO_2)
         if version in (1, 2):
             _execute(db, FROM_2_TO_3)
-        if version in (0, 1, 2, 3):
+        if version != SCHEMA_VERSION:
             _execute(db, SCHEMA if version == 0 else _missing_tables(db))
             db.execute(f"pragma user_version = {SCHEMA_VERSION}")
         db.execute("commit")

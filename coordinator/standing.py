@@ -18,6 +18,7 @@ from pathlib import Path
 from coordinator import notices
 from coordinator.authority.authorised import ALLOW_LIST
 from coordinator.certificates import Certificates
+from coordinator.chronicle import Chronicle, Chronicler
 from coordinator.config import Configuration, read_configuration
 from coordinator.door import Door
 from coordinator.driver import Lap, Observer, drive, utc_now
@@ -86,10 +87,12 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
     service.store.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(service.store):
         store, queue, books = RunStore(service.store), Queue(service.store), RunStore(service.store)
+        chronicle = Chronicle(service.store)
         try:
             transport = door.transport(service.listen, configuration.timeouts)
-            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, certificates)
-            observer = Several(LogLines(log, follow=standing.follow), keeper, keeper.metrics, *others)
+            keeper = _Keeper(path, configuration, standing, log, transport, queue, books, chronicle, certificates)
+            lines = LogLines(log, follow=standing.follow)
+            observer = Several(lines, keeper, keeper.metrics, keeper.chronicler, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
             with _shown(standing, keeper.metrics, service.store, log):
                 asyncio.run(keeper.drive(federation, store, observer))
@@ -97,6 +100,7 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
         finally:
             books.close()
             queue.close()
+            chronicle.close()
             store.close()
 
 
@@ -112,11 +116,13 @@ class _Keeper:
         transport: GrpcServer,
         queue: Queue,
         books: RunStore,
+        chronicle: Chronicle,
         certificates: Certificates | None,
     ):
         self._path, self._configuration, self._standing = path, configuration, standing
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
-        self.metrics, self._certificates = Metrics(), certificates
+        self._chronicle, self._certificates = chronicle, certificates
+        self.metrics, self.chronicler = Metrics(), Chronicler()
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
         self._left: list[Plan] = []  # what an earlier process left unfinished, in order
@@ -149,6 +155,7 @@ class _Keeper:
             await drive(
                 (federation, []), self._transport, store, observer,
                 on_start=on_listening, on_finish=self._finished, on_change=self._changed,
+                on_event=self.chronicler.heard,
             )  # fmt: skip
         finally:
             for task in tending:
@@ -281,6 +288,7 @@ class _Keeper:
         attended, self._attended = self._attended, []
         for write in attended:
             write()
+        self.chronicler.flush(self._chronicle)
 
     def _say(self, state: str) -> None:
         told = {

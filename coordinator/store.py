@@ -288,6 +288,13 @@ class RunStore:
             )
             return [unseal_json(row["head"]) for row in rows.fetchall()]
 
+    def forecast(self, run: str) -> tuple[float, ...]:
+        """What the sites' forecasts summed to, of a run that had them (`coreg_core.additive.forecast`); nothing of others."""
+        with self._reading():
+            found = self._rows("select models from models where run = ?", run)
+            arrays = _from_bytes(found[0]["models"]) if found else {}
+            return tuple(arrays["beside"].tolist()) if "beside" in arrays else ()
+
     def runs(self) -> list[RunSummary]:
         """Every run, the latest first."""
         with self._reading():

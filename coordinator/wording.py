@@ -6,6 +6,23 @@ from typing import assert_never
 from coordinator import notices as n
 from coreg_core.outcomes import told
 
+# What an operator should look at.
+_GRAVE = (
+    n.SiteDismissed,
+    n.SessionRejected,
+    n.SessionTurnedAway,
+    n.GoingOnWithout,
+    n.Stalled,
+    n.NotCountersigned,
+    n.SlowLink,
+    n.NotFetched,
+)
+
+
+def is_grave(notice: n.Notice) -> bool:
+    """Whether an operator should look at it."""
+    return isinstance(notice, _GRAVE)
+
 
 def worded(notice: n.Notice) -> str:
     """One sentence for the operator; empty where a table shows it better."""

@@ -33,6 +33,7 @@ from site_agent.working import told_while, work_on
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
 MANY_FAILURES = 3  # in a row, after which a site that had been in says again what is in the way
+WAITED_FOR = "the coordinator, or for other sites, for as long as the connection lives"
 SILENCE = 30.0  # seconds without a word from the coordinator, after which the operator is told who is waited for
 COUNTERSIGNING = 10.0  # seconds for the coordinator to countersign the ledger's head
 CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last word
@@ -307,7 +308,7 @@ async def read_frame(call: "Call", note: Callable[[str], None]) -> object:
             if done:
                 return reading.result()
             waited = time.monotonic() - since
-            note(f"connected; nothing heard for {waited:.0f} s: waiting for the coordinator, or for other sites")
+            note(f"connected; nothing heard for {waited:.0f} s: waiting for {WAITED_FOR}")
             pause *= 2
     finally:
         reading.cancel()

@@ -7,21 +7,9 @@ from coordinator import notices as n
 from coordinator.driver import Lap
 from coordinator.observers.json_lines import plain
 from coordinator.observers.rows import row
-from coordinator.wording import worded
+from coordinator.wording import is_grave, worded
 from coreg_wire.logs import Log
 from coreg_wire.values import snake
-
-# What an operator should look at.
-_WARNINGS = (
-    n.SiteDismissed,
-    n.SessionRejected,
-    n.SessionTurnedAway,
-    n.GoingOnWithout,
-    n.Stalled,
-    n.NotCountersigned,
-    n.SlowLink,
-    n.NotFetched,
-)
 
 
 class LogLines:
@@ -37,7 +25,7 @@ class LogLines:
                 self._log.info("round", run=notice.run, **row(notice, measured))
             return
         told: dict[str, Any] = {f.name: _flat(plain(getattr(notice, f.name))) for f in fields(notice)}
-        say = self._log.warning if isinstance(notice, _WARNINGS) else self._log.info
+        say = self._log.warning if is_grave(notice) else self._log.info
         say(snake(type(notice).__name__), **told, text=worded(notice))
 
 

@@ -73,6 +73,8 @@ def pages(store: Path, token: str | None = None) -> Starlette:
     """The application that shows this store."""
     templates = Jinja2Templates(directory=HERE / "templates")
     templates.env.filters["bytes"] = human_bytes
+    templates.env.filters["when"] = _when
+    templates.env.filters["grouped"] = lambda number: f"{number:,}".replace(",", "\u202f")
 
     def shown(request: Request, name: str, **context: Any) -> Response:
         return templates.TemplateResponse(request, name, context)
@@ -85,11 +87,11 @@ def pages(store: Path, token: str | None = None) -> Starlette:
 
     def compare(request: Request) -> Response:
         names = request.query_params.getlist("run")
-        found = values.compared(store, names)
-        rows = [dict(values.plan_rows(summary)) for summary in found]
+        found, chart = values.compared(store, names)
+        rows = [dict(values.plan_rows(run.summary)) for run in found]
         terms = list(dict.fromkeys(term for row in rows for term in row))
         differ = [term for term in terms if len({row.get(term) for row in rows}) > 1 and term != "run"]
-        return shown(request, "compare.html", runs=found, rows=rows, differ=differ)
+        return shown(request, "compare.html", runs=found, rows=rows, differ=differ, chart=chart)
 
     async def events(request: Request) -> Response:
         return StreamingResponse(_changes(store, request), media_type="text/event-stream")
@@ -109,6 +111,11 @@ def pages(store: Path, token: str | None = None) -> Starlette:
         middleware=[Middleware(_Guard, token=token)],
         exception_handlers={UsageError: unusable, StorageError: unusable},
     )
+
+
+def _when(said: str | None) -> str:
+    """An instant of the store, to the second; all of them are in UTC, and the pages say so once."""
+    return "?" if not said else said[:19].replace("T", " ")
 
 
 async def _changes(store: Path, request: Request) -> AsyncIterator[str]:

@@ -1,92 +1,174 @@
-"""What the pages show, as plain values from the run store, opened for reading alone. Knows the store and geometry; no HTTP."""
+"""What the pages show, as plain values from the run store, opened for reading alone. Knows the store; no geometry and no HTTP."""
 
-import math
+import datetime as dt
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from coordinator.chronicle import Chronicle, Disclosed
 from coordinator.queue import Attendance, Queue
 from coordinator.schema import is_held
 from coordinator.store import RunStore, RunSummary
+from coordinator.web.charts import Chart, convergence, side_by_side
 
-WIDTH, HEIGHT, MARGIN = 720, 260, 44
 LATEST = 40  # rounds in a run's table, and runs in the overview
+NOTICES = 25
 COMPARED = 8
+SOON = 30  # days before a certificate's end in which the page says so
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a chart: its name, and its points as SVG wants them; estimates and certified numbers are lines of their own."""
+class Sent:
+    """What one site sent so far: every message, and its numbers in the clear and under masks."""
 
-    name: str
-    kind: str
-    points: str
-    last: str
+    site: str
+    messages: int
+    clear: int
+    masked: int
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Convergence over the questions, in powers of ten."""
+class Gained:
+    """What the sites' forecasts summed to: the error's change by joining, in per cent, and which model serves how many best."""
 
-    lines: tuple[Line, ...]
-    ticks: tuple[tuple[float, str], ...]
-    questions: int
-    width: int = WIDTH
-    height: int = HEIGHT
-    margin: int = MARGIN
+    change: float
+    rows: int
+    alone: int
+    joined: int
+    together: int
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """The federation, its sites, its queue and its latest runs."""
-    with closing(Queue(path, read_only=True)) as queue, closing(RunStore(path, read_only=True)) as store:
+    """The federation, its sites, its queue, its latest runs, and what was told of it."""
+    with (
+        closing(Queue(path, read_only=True)) as queue,
+        closing(RunStore(path, read_only=True)) as store,
+        closing(Chronicle(path, read_only=True)) as chronicle,
+    ):
         said, waiting = queue.said(), queue.waiting()
         known = {a.site: a for a in queue.attendance()}
         runs = store.runs()
+        sent = {s.site: s for s in sent_by(chronicle.disclosed())}
+        notices = chronicle.told(most=NOTICES)
     up = is_held(path)
+    listed = said.get("sites", ())
     sites = [
         (site, known.get(site) or Attendance(site, None, None, "", "", None, None))
-        for site in sorted({*said.get("sites", ()), *known})
+        for site in sorted({*listed, *known})
     ]
+    now = dt.datetime.now(dt.UTC)
     return {
         "said": said,
         "up": up,
-        "sites": [{"name": name, "here": a.connected and up, "seen": a} for name, a in sites],
+        "sites": [
+            {
+                "name": name,
+                "here": a.connected and up,
+                "seen": a,
+                "listed": name in listed,
+                "days": _days_left(a.until, now),
+                "sent": sent.get(name, Sent(name, 0, 0, 0)),
+            }
+            for name, a in sites
+        ],
+        "soon": SOON,
         "waiting": [{"run": plan.run, "study": plan.study, "submitted": at} for plan, at in waiting],
         "runs": runs[:LATEST],
         "more": max(0, len(runs) - LATEST),
         "awaited": said.get("awaited", {}) if up else {},
+        "notices": notices,
     }
 
 
 def one_run(path: Path, name: str) -> dict[str, Any]:
-    """A run: its plan, its convergence, its rounds, and who is awaited.
+    """A run: its plan, its convergence, its rounds, who is awaited, what was told of it, what was disclosed, who gained.
 
     Raises
     ------
     UsageError
         there is none of that name.
     """
-    with closing(Queue(path, read_only=True)) as queue, closing(RunStore(path, read_only=True)) as store:
+    with (
+        closing(Queue(path, read_only=True)) as queue,
+        closing(RunStore(path, read_only=True)) as store,
+        closing(Chronicle(path, read_only=True)) as chronicle,
+    ):
         summary, rounds = store.show(name)
         said = queue.said()
-    awaited = said.get("awaited", {}).get(summary.run) if is_held(path) and summary.ended is None else None
+        notices, sent = chronicle.told(summary.run, NOTICES), sent_by(chronicle.disclosed(summary.run))
+        gain = gained(store, summary)
+    awaited = said.get("awaited", {}).get(summary.run) if is_held(path) and summary.closed is None else None
     return {
         "summary": summary,
         "plan": plan_rows(summary),
-        "chart": chart(rounds),
+        "chart": convergence(rounds),
         "rounds": rounds[-LATEST:][::-1],
         "earlier": max(0, len(rounds) - LATEST),
-        "seconds": sum(r["seconds"] for r in rounds),
-        "bytes": sum(r["bytes_sent"] + r["bytes_received"] for r in rounds),
+        "questions": len(rounds),
+        **_spent(rounds),
         "awaited": awaited,
+        "notices": notices,
+        "sent": sent,
+        "gained": gain,
     }
 
 
-def compared(path: Path, names: list[str]) -> list[RunSummary]:
-    """Runs side by side, in the order asked for."""
-    with closing(RunStore(path, read_only=True)) as store:
-        return [store.find(name) for name in names[:COMPARED]]
+@dataclass(frozen=True)
+class Compared:
+    """A run beside others."""
+
+    summary: RunSummary
+    seconds: float
+    bytes: int
+    sent: tuple[Sent, ...]
+    gained: Gained | None
+
+    @property
+    def numbers(self) -> int:
+        """That all sites disclosed together."""
+        return sum(s.clear + s.masked for s in self.sent)
+
+
+def compared(path: Path, names: list[str]) -> tuple[list[Compared], Chart]:
+    """Runs side by side, in the order asked for, and their gaps over their rounds."""
+    found, drawn = [], []
+    with closing(RunStore(path, read_only=True)) as store, closing(Chronicle(path, read_only=True)) as chronicle:
+        for name in names[:COMPARED]:
+            summary, rounds = store.show(name)
+            sent = tuple(sent_by(chronicle.disclosed(summary.run)))
+            found.append(Compared(summary, **_spent(rounds), sent=sent, gained=gained(store, summary)))
+            drawn.append((summary.run, rounds))
+    return found, side_by_side(drawn)
+
+
+def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:
+    """What each site sent, its kinds together."""
+    found: dict[str, Sent] = {}
+    for d in disclosed:
+        before = found.get(d.site, Sent(d.site, 0, 0, 0))
+        masked = d.numbers if d.kind == "Masked" else 0
+        found[d.site] = Sent(
+            d.site, before.messages + d.messages, before.clear + d.numbers - masked, before.masked + masked
+        )
+    return list(found.values())
+
+
+def gained(store: RunStore, summary: RunSummary) -> Gained | None:
+    """What joining brought, where the plan had a forecast and at least one site's policy let it tell."""
+    if not (summary.ended and summary.plan.get("objective", {}).get("forecast")):
+        return None
+    sums = store.forecast(summary.run)
+    if not sums:
+        return None
+    joined, alone, rows, apart, own, together = sums
+    if not (rows and alone > 0.0):
+        return None
+    change = 100.0 * float(np.sqrt(joined / alone) - 1.0)
+    return Gained(change, round(rows), round(apart), round(own), round(together))
 
 
 def plan_rows(summary: RunSummary) -> list[tuple[str, str]]:
@@ -100,41 +182,19 @@ def plan_rows(summary: RunSummary) -> list[tuple[str, str]]:
     return rows
 
 
+def _spent(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "seconds": sum(r["seconds"] for r in rounds),
+        "bytes": sum(r["bytes_sent"] + r["bytes_received"] for r in rounds),
+    }
+
+
+def _days_left(until: str, now: dt.datetime) -> int | None:
+    try:
+        return (dt.datetime.fromisoformat(until) - now).days
+    except (ValueError, TypeError):  # no session so far, or none under TLS
+        return None
+
+
 def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def chart(rounds: list[dict[str, Any]]) -> Chart:
-    """Residual, gap and prediction bound, a line a column; what is not certified is drawn apart."""
-    series: dict[tuple[str, int, str], list[tuple[int, float]]] = {}
-    for row in rounds:
-        kind = "certified" if row["verified"] else "estimated"
-        for what in ("residual", "gap", "prediction_bound"):
-            for column, value in enumerate(row[what] or []):
-                if value is not None and value > 0 and math.isfinite(value):
-                    series.setdefault((what, column, kind), []).append((row["question"], math.log10(value)))
-    values = [y for points in series.values() for _, y in points]
-    if not values:
-        return Chart((), (), len(rounds))
-    low, high = math.floor(min(values)), max(math.ceil(max(values)), math.floor(min(values)) + 1)
-    last = max(1, max(x for points in series.values() for x, _ in points))
-
-    def x_at(question: int) -> float:
-        return MARGIN + (WIDTH - 2 * MARGIN) * question / last
-
-    def y_at(power: float) -> float:
-        return MARGIN / 2 + (HEIGHT - MARGIN) * (high - power) / (high - low)
-
-    several = len({column for _, column, _ in series}) > 1
-    lines = tuple(
-        Line(
-            f"{what.replace('_', ' ')}{f' {column + 1}' if several else ''}, {kind}",
-            f"{what} {kind}",
-            " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in points),
-            f"{10 ** points[-1][1]:.1e}",
-        )
-        for (what, column, kind), points in sorted(series.items())
-    )
-    step = max(1, (high - low) // 6)
-    ticks = tuple((y_at(power), f"1e{power}") for power in range(low, high + 1, step))
-    return Chart(lines, ticks, len(rounds))

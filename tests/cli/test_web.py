@@ -4,16 +4,22 @@ import asyncio
 import re
 import socket
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from machine import additive_tiny
 from machine.tiny import make_plan, undisturbed
 from starlette.testclient import TestClient
 
+from coordinator import notices as n
+from coordinator.chronicle import Chronicle, Chronicler
 from coordinator.config import FederationSection
 from coordinator.driver import Lap
+from coordinator.events import Received, SiteJoined
 from coordinator.jobs.recorded import resume
 from coordinator.queue import Queue
 from coordinator.records import Ended, Record, StepTaken
@@ -21,18 +27,19 @@ from coordinator.schema import exclusive
 from coordinator.store import RunStore
 from coordinator.studies import Study
 from coordinator.web import pages as web
+from coordinator.web.charts import convergence
 from coordinator.web.server import show
-from coordinator.web.values import chart
 from coreg_core.errors import UsageError
+from coreg_core.messages import Hello, Masked, Prediction, Vector, Words
 from coreg_core.plan import Plan
 
 NOW = "2026-01-01T00:00:00.000+00:00"
 
 
-def write(store: RunStore, plan: Plan, *, questions: int | None = None) -> None:
+def write(store: RunStore, plan: Plan, *, questions: int | None = None, run: Any = undisturbed) -> None:
     store.begin(plan, NOW)
     written: list[Record] = []
-    for record in undisturbed(plan).records:
+    for record in run(plan).records:
         if questions is not None and (
             isinstance(record, Ended) or sum(isinstance(r, StepTaken) for r in written) >= questions
         ):
@@ -108,7 +115,7 @@ def get(client: TestClient, path: str, status: int = 200) -> str:
 def test_the_first_page_tells_sites_queue_and_runs(store: Path) -> None:
     with exclusive(store), TestClient(web.pages(store)) as client:
         text = get(client, "/")
-    assert "connected since 2026-01-01T00:00:00" in text
+    assert "connected since 2026-01-01 00:00:00" in text
     assert "&lt;b&gt; was revoked" in text, "what a site says is text"
     assert "queued-study" in text
     assert re.search(r'run <a href="/run/live">live</a> waits for b', text)
@@ -135,9 +142,66 @@ def test_a_run_is_shown_with_its_convergence_and_who_is_awaited(store: Path) -> 
     assert "objective coupling" in over
 
 
+def test_what_was_told_and_what_was_disclosed_stand_beside_it(store: Path) -> None:
+    chronicle, chronicler = Chronicle(store), Chronicler()
+    with TestClient(web.pages(store)) as client:
+        assert "Disclosed so far" not in get(client, "/run/live"), "of a coordinator that counted nothing"
+        for _ in range(3):
+            chronicler.notice(n.SessionTurnedAway("z", "it was <revoked>"), Lap())
+        chronicler.notice(n.Stalled("live", ("b",), 60.0), Lap())
+        chronicler.notice(n.QuestionAnswered("live", 1, 0, 3, None), Lap())
+        sums = Words(np.zeros(12345, dtype=np.uint64))
+        for site, message in {
+            "a": Prediction("live", 0, 0, Vector(np.zeros((6, 2)))),
+            "b": Masked("live", 0, 0, sums),
+        }.items():
+            chronicler.heard(Received(site, message))
+            chronicler.flush(chronicle)
+        chronicler.heard(SiteJoined(Hello("c", 1)))
+        chronicler.flush(chronicle)
+        chronicle.close()
+        here, run = get(client, "/"), get(client, "/run/live")
+    assert "turned away: z: it was &lt;revoked&gt; (3 times)" in here, "the same words are said once"
+    for text in (here, run):
+        assert re.search(r'class="bad"><time>[-\d :]{19}</time> stalled: waiting for b, 60 s at most', text)
+    assert "revoked" not in run
+    cells = [re.findall("<td>(.*?)</td>", line) for line in re.findall(r"<tr>.*</tr>", run)]
+    assert ["a", "1", "12", "0"] in cells
+    assert ["b", "1", "0", "12\u202f345"] in cells
+    assert not [row for row in cells if row[:1] == ["c"]], "a greeting is of no run"
+    assert re.search(r"<tr><td>c</td>(\s|.)*?<td>1</td><td>0</td><td>0</td>", here)
+
+
+def test_who_gained_is_shown_where_the_sites_told_it(store: Path) -> None:
+    opened = RunStore(store)
+    plan = additive_tiny.additive_plan(run="gain", forecast=True, folds=3)
+    write(opened, plan, run=additive_tiny.undisturbed)
+    opened.close()
+    with TestClient(web.pages(store)) as client:
+        text, other = get(client, "/run/gain"), get(client, "/run/over")
+        beside = get(client, "/compare?run=gain&run=over")
+    [change] = re.findall(r"joining changed the error by <strong>([-+][\d.]+) %</strong> over 27 left-out labels", text)
+    assert f"forecast: error {change} % over 27" in text, "as the run's own end has it"
+    assert re.search(rf"error by joining</th><td>{re.escape(change)} %</td><td></td>", beside)
+    assert "Who gained" not in other
+
+
+def test_a_certificate_that_ends_soon_is_pointed_at(store: Path) -> None:
+    queue, soon = Queue(store), datetime.now(UTC) + timedelta(days=9, hours=1)
+    queue.opened("a", "0.2.0", soon.isoformat(), NOW)
+    queue.opened("c", "0.1.9", "2001-01-01T00:00:00+00:00", NOW)
+    queue.close()
+    with TestClient(web.pages(store)) as client:
+        text = get(client, "/")
+    assert re.search(rf'class="bad">{soon.date()}, 9 days left</td>', text)
+    assert 'class="bad">2001-01-01, over</td>' in text
+
+
 def test_runs_stand_side_by_side_by_what_differs(store: Path) -> None:
     with TestClient(web.pages(store)) as client:
         text = get(client, "/compare?run=over&run=live")
+    assert re.findall(r'<li class="(run-\d)">(\w+): ', text) == [("run-0", "over"), ("run-1", "live")]
+    assert len(Page(text).points) == 2, "the gap of each, in one picture"
     assert "objective coupling" in text
     assert "0.1, 2.0" in text
     assert "objective kernel" not in text, "it is the same in both"
@@ -145,7 +209,7 @@ def test_runs_stand_side_by_side_by_what_differs(store: Path) -> None:
 
 def test_the_chart_is_in_powers_of_ten_from_left_to_right(store: Path) -> None:
     _, rounds = RunStore(store, read_only=True).show("over")
-    drawn = chart(rounds)
+    drawn = convergence(rounds)
     for line in drawn.lines:
         xs, ys = zip(*([float(n) for n in point.split(",")] for point in line.points.split()), strict=True)
         assert list(xs) == sorted(xs)
@@ -154,7 +218,7 @@ def test_the_chart_is_in_powers_of_ten_from_left_to_right(store: Path) -> None:
     residual = next(line for line in drawn.lines if line.name == "residual 1, estimated")
     heights = [float(p.split(",")[1]) for p in residual.points.split()]
     assert heights[-1] > heights[0], "it falls: down is more on a screen"
-    assert chart([]).lines == ()
+    assert convergence([]).lines == ()
 
 
 def test_looking_changes_nothing(store: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_silent_coordinator_is_not_waited_for_without_a_word(tmp_path: Path, m
 
     asyncio.run(main())
     assert notes[0] == "connected"
-    assert notes[1].endswith(": waiting for the coordinator, or for other sites")
+    assert notes[1].endswith(": waiting for the coordinator, or for other sites, for as long as the connection lives")
     assert not any("no session" in note for note in notes), "its connection lives: it is waited for"
 
 

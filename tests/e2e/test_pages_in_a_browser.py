@@ -3,6 +3,7 @@
 Where COREG_SCREENSHOTS names a folder (`make pages`), the pictures of the operator's guide are put there.
 """
 
+import io
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from browser import needed, opened
 from federation import SITES, ends
+from PIL import Image  # comes with matplotlib
 from standing import standing
 from test_standing_service import SLOW, free_port
 
@@ -26,7 +28,8 @@ PHONE, SCREEN = (390, 844), (1000, 900)
 def pictured(browser, name):
     if folder := os.environ.get("COREG_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        browser.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
+        taken = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
+        taken.quantize(48).save(Path(folder) / f"{name}.png", optimize=True)  # a third of the size
 
 
 def test_pages_move_by_themselves_name_who_is_awaited_and_fit_a_phone(tmp_path):

@@ -12,6 +12,7 @@ from federation import SITES, ends, run, until, well
 from proxy import proxied
 from standing import in_process_twin, shifted, standing, twin
 
+from coordinator.chronicle import Chronicle
 from coreg_core.plan import plan_from_dict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -74,7 +75,31 @@ def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
         assert "first: 2 runs forgotten" in well("coreg-agent", "forget", "first", "--keep", 1, *config, cwd=tmp_path)
         assert sorted(p.name for p in (tmp_path / "north-models" / "first").iterdir()) == sorted([other, "current"])
         first = kept[early]
+        assert heard(fed) == disclosed(fed), "what the coordinator heard is what stands in the sites' ledgers"
     assert twin(alone) == first, "a federation of one run ends on the same bits"
+
+
+def heard(fed):
+    """Messages and numbers by site, run and kind, as the coordinator counted them."""
+    chronicle = Chronicle(fed.folder / "runs.sqlite", read_only=True)
+    try:
+        runs = ["", *(run["run"] for run in fed.runs())]
+        return {(d.site, run, d.kind): (d.messages, d.numbers) for run in runs for d in chronicle.disclosed(run)}
+    finally:
+        chronicle.close()
+
+
+def disclosed(fed):
+    """The same by the sites' ledgers."""
+    counted = {}
+    for site in SITES:
+        for line in (fed.folder / site / "ledger.jsonl").read_text().splitlines():
+            entry = json.loads(line)
+            if entry["kind"] != "Countersigned":  # it came back
+                key = (site, entry.get("run", ""), entry["kind"])
+                messages, numbers = counted.get(key, (0, 0))
+                counted[key] = (messages + 1, numbers + entry.get("numbers", 0))
+    return counted
 
 
 def free_port():

@@ -1,0 +1,86 @@
+"""Lines over questions or rounds, in powers of ten, as SVG wants them. Knows geometry; no store and no HTTP."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH, HEIGHT, MARGIN = 720, 260, 44
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart: its name, its style, and its points as SVG wants them."""
+
+    name: str
+    kind: str
+    points: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines in powers of ten."""
+
+    lines: tuple[Line, ...]
+    ticks: tuple[tuple[float, str], ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+    margin: int = MARGIN
+
+
+def convergence(rounds: list[dict[str, Any]]) -> Chart:
+    """Residual, gap and prediction bound over the questions, a line a column; what is not certified is drawn apart."""
+    series: dict[tuple[str, int, str], list[tuple[int, float]]] = {}
+    for row in rounds:
+        kind = "certified" if row["verified"] else "estimated"
+        for what in ("residual", "gap", "prediction_bound"):
+            for column, value in enumerate(row[what] or []):
+                if _shows(value):
+                    series.setdefault((what, column, kind), []).append((row["question"], math.log10(value)))
+    several = len({column for _, column, _ in series}) > 1
+    named = {
+        (f"{what.replace('_', ' ')}{f' {column + 1}' if several else ''}, {kind}", f"{what} {kind}"): points
+        for (what, column, kind), points in sorted(series.items())
+    }
+    return _drawn(named)
+
+
+def side_by_side(runs: Iterable[tuple[str, list[dict[str, Any]]]]) -> Chart:
+    """The certified gap of several runs over their rounds, the worst column of each."""
+    named: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for number, (run, rounds) in enumerate(runs):
+        points = []
+        for row in rounds:
+            known = [value for value in row["gap"] or [] if _shows(value)]
+            if row["verified"] and known:
+                points.append((row["round"], math.log10(max(known))))
+        if points:
+            named[run, f"run-{number}"] = points
+    return _drawn(named)
+
+
+def _shows(value: float | None) -> bool:
+    return value is not None and value > 0 and math.isfinite(value)
+
+
+def _drawn(named: Mapping[tuple[str, str], list[tuple[int, float]]]) -> Chart:
+    values = [y for points in named.values() for _, y in points]
+    if not values:
+        return Chart((), ())
+    low, high = math.floor(min(values)), max(math.ceil(max(values)), math.floor(min(values)) + 1)
+    last = max(1, max(x for points in named.values() for x, _ in points))
+
+    def x_at(number: int) -> float:
+        return MARGIN + (WIDTH - 2 * MARGIN) * number / last
+
+    def y_at(power: float) -> float:
+        return MARGIN / 2 + (HEIGHT - MARGIN) * (high - power) / (high - low)
+
+    lines = tuple(
+        Line(name, kind, " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in points), f"{10 ** points[-1][1]:.1e}")
+        for (name, kind), points in named.items()
+    )
+    step = max(1, (high - low) // 6)
+    ticks = tuple((y_at(power), f"1e{power}") for power in range(low, high + 1, step))
+    return Chart(lines, ticks)
