@@ -109,11 +109,13 @@ def check_command(
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
 
     With --plan also everything for which this site would refuse that plan, and what its numbers are in units of these rows.
+    --config may be the file of an agent that serves: every data set of it is read.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
     (what was found there, never the cell itself) and do.
     """
     from site_agent.check import check
+    from site_agent.service_settings import serves, settings_that_serve
 
     def show(text: str, good: bool, fields: Mapping[str, Any]) -> None:
         if as_json:
@@ -121,6 +123,9 @@ def check_command(
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
+    if config is not None and serves(config):
+        settings, data_sets = settings_that_serve(config, given)
+        raise typer.Exit(check(settings, show, plan, data_sets))
     raise typer.Exit(check(read_settings(config, given, NEEDED), show, plan))
 
 
