@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coreg_core.allocation import keep_freed_memory
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
@@ -282,4 +283,5 @@ app.command()(ledger)
 
 def main() -> None:
     """The console script."""
+    keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-agent"))
