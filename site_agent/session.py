@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from coreg_core.messages import FromSite
 from coreg_wire.codec import Assembler, site_message_to_frames
-from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.connection import Call, write
 from site_agent.ledger import Ledger
 
@@ -30,7 +29,7 @@ class Session:
         leaving = await asyncio.to_thread(self.ledger.record, message)
         await self.send(list(site_message_to_frames(leaving)))
 
-    async def send(self, frames: list[pb.SiteFrame]) -> None:
+    async def send(self, frames: list[bytes]) -> None:
         """What stands in the ledger already."""
         async with self.turn:
             if self.listened_to:

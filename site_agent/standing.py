@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from coreg_core.errors import Refused
 from coreg_core.messages import (
@@ -30,7 +29,6 @@ from coreg_core.plan import Plan
 from coreg_wire.codec import Assembler
 from coreg_wire.release import release
 from coreg_wire.service import JOIN_PATH
-from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 from site_agent.connection import WAITED_FOR, Call, LostSession, TurnedAway, leave
 from site_agent.desk import now
@@ -84,8 +82,8 @@ class Service(Runs):
             if not isinstance(data, bytes):  # grpc.aio.EOF
                 raise LostSession("the coordinator closed the stream")
             try:
-                message = session.assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
-            except (ProtocolError, DecodeError) as error:
+                message = session.assembler.feed_coordinator(data)
+            except ProtocolError as error:
                 raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
             if message is None:
                 continue

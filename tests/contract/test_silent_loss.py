@@ -5,7 +5,7 @@ import contextlib
 import struct
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,10 +45,11 @@ async def fake_coordinator(script: Script) -> AsyncIterator[str]:
 
     async def join(frames: AsyncIterator[bytes], context: Any) -> None:
         async def write(what: ToSite | pb.CoordinatorFrame) -> None:
-            frame: Iterable[pb.CoordinatorFrame]
-            frame = [what] if isinstance(what, pb.CoordinatorFrame) else coordinator_message_to_frames(what)
-            for piece in frame:
-                await context.write(piece.SerializeToString())
+            if isinstance(what, pb.CoordinatorFrame):
+                await context.write(what.SerializeToString())
+                return
+            for frame in coordinator_message_to_frames(what):
+                await context.write(frame)
 
         with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, grpc.RpcError):
             await anext(frames)  # Hello
