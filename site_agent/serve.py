@@ -7,6 +7,7 @@ import asyncio
 import math
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ class Given:
     coordinator: str | None = None
     insecure: bool = False
     name: str | None = None
+    metrics: str | None = None
 
     def settings(self) -> ServiceSettings:
         """The file, with it."""
@@ -97,6 +99,7 @@ async def _stay(
         data=" ".join(sorted(inputs)),
         approval=settings.approval,
     )
+    stop_listening = _numbers(given.metrics, service, ledger, desk)
     enrolled = None if identity is None else Enrolled(identity, log, partial(_sign_as, ledger))
     work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, enrolled), quiet.note))
     warning = None if enrolled is None else asyncio.create_task(enrolled.warn_daily())
@@ -119,10 +122,20 @@ async def _stay(
     finally:
         if warning is not None:
             warning.cancel()
+        stop_listening()
         service.waiting = "stopped"
         service.tell()
         log.info("stopped")
     return 0
+
+
+def _numbers(address: str | None, service: Service, ledger: Ledger, desk: Desk) -> Callable[[], None]:
+    if address is None:
+        return lambda: None
+    from coreg_wire.scrapes import listen  # an agent that nobody scrapes loads none of it
+    from site_agent.metrics import Numbers
+
+    return listen(address, Numbers(service, ledger, desk).registry())
 
 
 def _sign_as(ledger: Ledger, identity: Identity) -> None:

@@ -53,6 +53,7 @@ from site_agent.jobs.masks import Keys
 from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
+from site_agent.tally import Tally
 from site_agent.terms import terms_of
 from site_agent.working import told_while, work_on
 
@@ -120,6 +121,12 @@ class Service:
         self._begun = 0
         self.keys = keys
         self.certificate_until: str | None = None
+        self.tally = Tally()
+
+    @property
+    def under_way(self) -> int:
+        """How many runs this site takes part in now."""
+        return len(self._runs)
 
     # --- one session ----------------------------------------------------------------------------------------------
 
@@ -157,6 +164,7 @@ class Service:
         while (data := await self._next(session)) is not None:
             if not isinstance(data, bytes):  # grpc.aio.EOF
                 raise LostSession("the coordinator closed the stream")
+            self.tally.bytes["received"] += len(data)
             try:
                 message = session.assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
             except (ProtocolError, DecodeError) as error:
@@ -205,6 +213,7 @@ class Service:
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = now(), "for runs"
+        self.tally.sessions += 1
         self._log.info("connected")
         self.tell()
 
@@ -251,6 +260,7 @@ class Service:
         async with session.turn:
             if session.listened_to:
                 session.listened_to = await write(session.call, frames)
+                self.tally.bytes["sent"] += sum(frame.ByteSize() for frame in frames)
 
     # --- one run --------------------------------------------------------------------------------------------------
 
@@ -291,19 +301,23 @@ class Service:
         if reason is None and under.site is None:
             under.doing = "reading and factoring"
             self.tell()
-            reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
+            with self.tally.spending("plan"):
+                reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
         if reason is not None:
+            self.tally.refusals += 1
             self._log.warning("refused", run=plan.run, study=plan.study, text=reason)
             self._drop(session, under, Outcome.REFUSED, reason, models=())
             await self._say(session, PlanRefused(plan.run, reason))
             return
         assert under.site is not None
         work = asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
-        frames = await self._not_silently(under, work, work_on(plan))
+        with self.tally.spending("plan"):
+            frames = await self._not_silently(under, work, work_on(plan))
         if room := under.site.expected.get(plan.run):
             session.assembler.expect(plan.run, *room)
             under.doing = "answering"
         else:  # it was refused, and why is on its way
+            self.tally.refusals += 1
             self._drop(session, under, Outcome.REFUSED, "refused", models=())
         await self._send(session, frames)
         self.tell()
@@ -387,7 +401,8 @@ class Service:
         if under.site.answered == 0:
             self._begun += 1
         work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
-        frames = await self._not_silently(under, work, work_on(ask))
+        with self.tally.spending("question"):
+            frames = await self._not_silently(under, work, work_on(ask))
         await self._send(session, frames)
         self._no_breach(under)
 
@@ -413,7 +428,8 @@ class Service:
                 paths = self.archive.put(plan, result, prepared, target, lambda _text: None)
                 written.extend(str(path) for path in paths)
 
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, finished, deliver)
+        with self.tally.spending("end"):
+            frames = await asyncio.to_thread(answers, under.site, self._ledger, finished, deliver)
         self._no_breach(under)
         self._begun = 0
         self._drop(session, under, finished.outcome, finished.reason, models=tuple(written))
@@ -435,6 +451,7 @@ class Service:
             with contextlib.suppress(UsageError):  # a run whose name is none was never put on the desk
                 self._desk.clear(plan.run)
         if outcome is not None:
+            self.tally.ended[outcome.name] += 1
             entry = {
                 "run": plan.run,
                 "study": plan.study,
