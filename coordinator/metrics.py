@@ -81,11 +81,13 @@ class Metrics:
             self._connected.remove(site)
         for site in sites:
             self._connected.labels(site)
+            self._lost.labels(site)
 
     def began(self, run: str, study: str) -> None:
         """A run was put in; from here on its notices count under its study."""
         self._study[run] = study
         self._begun.labels(study).inc()
+        self._stalled.labels(study)  # it is there before it happens, or its first increase is none
 
     def ended(self, run: str, stop: str) -> None:
         """A run has finished."""
