@@ -22,6 +22,7 @@ from coordinator.commands.options import (
     existing,
     open_queue,
 )
+from coreg_core.allocation import keep_freed_memory
 from coreg_wire import command_line, output
 from coreg_wire.keys import ask_twice
 
@@ -242,4 +243,5 @@ def _worst(values: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """The console script."""
+    keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-coordinator"))

@@ -70,7 +70,7 @@ class Vector:
         """SHA-256 over the little-endian bytes, row by row."""
         return hashlib.sha256(self.values.astype("<f8", copy=False).data.cast("B")).hexdigest()
 
-    @property
+    @cached_property
     def finite(self) -> bool:
         """No NaN and no infinity; a sum tells, and is checked entry by entry only when it is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):

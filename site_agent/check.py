@@ -3,6 +3,7 @@
 import platform
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from coreg_wire.output import human_bytes
 from coreg_wire.plan_file import read_plan
 from coreg_wire.release import release
 from site_agent.data.faults import BadTable
-from site_agent.data.prepare import prepare
+from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.private import PrivateData
 from site_agent.join import host_and_port, inputs_of, who_am_i
 from site_agent.models import check_output
@@ -23,11 +24,15 @@ from site_agent.settings import Settings
 
 
 def check(
-    settings: Settings, note: Callable[[str, bool, Mapping[str, Any]], None], plan_file: Path | None = None
+    settings: Settings,
+    note: Callable[[str, bool, Mapping[str, Any]], None],
+    plan_file: Path | None = None,
+    data_sets: Mapping[str, Inputs] | None = None,
 ) -> int:
     """Every check, in the order in which joining would need them; the exit code of the first failure.
 
-    ``plan_file``: a plan that the policy and these rows are held to as well.
+    ``plan_file``: a plan that the policy and these rows are held to as well. ``data_sets``: those of an agent that serves, each
+    by its name; otherwise the settings name the one table.
 
     ``note`` is told a sentence, whether all is well, and fields for a program: the check, and of a table's fault all that
     `Fault.fields` has.
@@ -40,7 +45,7 @@ def check(
             note(f"{title}: {work()}", True, {"check": title})
         except BadTable as error:  # everything that is wrong with it, each for itself
             for fault in error.faults:
-                note(f"{title}: {fault.text}", False, {"check": title, **fault.fields()})
+                note(f"{title}: {fault.text}", False, {"check": title.partition(" ")[0], **fault.fields()})
             code = code or error.exit_code
             return False
         except CoregError as error:
@@ -49,12 +54,11 @@ def check(
             return False
         return True
 
-    found: list[PrivateData] = []
+    found: dict[str, PrivateData] = {}
 
-    def table() -> str:
-        prepared = prepare(inputs_of(settings))
-        d = prepared.data
-        found.append(d)
+    def table(name: str, inputs: Inputs) -> str:
+        prepared = prepare(inputs)
+        d = found[name] = prepared.data
         for text in prepared.notes:
             note(text, True, {"check": "table"})
         names = ", ".join(prepared.preprocessing.feature_names)
@@ -82,9 +86,12 @@ def check(
         """Each reason for itself: they are told at once, as the policy tells them."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
-        if not found:
-            raise BadData("is not judged without a table that can be used.")
-        judged = rehearse(planned, who_am_i(settings)[0], read_policy(settings.policy), found[0], settings.ledger_path)
+        data = found.get(planned.data) or (next(iter(found.values())) if len(tables) == 1 else None)
+        if data is None or (data_sets is not None and planned.data and planned.data not in found):
+            raise BadData(
+                f"is not judged without a table that can be used{f' ({planned.data!r})' * bool(planned.data)}."
+            )
+        judged = rehearse(planned, who_am_i(settings)[0], read_policy(settings.policy), data, settings.ledger_path)
         for text in judged.told:
             note(f"plan: {text}", True, fields)
         for reason in judged.reasons:
@@ -95,12 +102,17 @@ def check(
             note("plan: this site would take part in it", True, fields)
 
     def disk() -> str:
+        if data_sets is not None:  # the folder is made when there is a model
+            free = shutil.disk_usage(next(p for p in settings.output.resolve().parents if p.is_dir())).free
+            return f"models go to {settings.output}, where {human_bytes(free)} are free"
         check_output(settings.output)
         free = shutil.disk_usage(settings.output.resolve().parent).free
         return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
 
     step("versions", versions)
-    step("table", table)
+    tables = {"": inputs_of(settings)} if data_sets is None else data_sets
+    for name, inputs in tables.items():
+        step(f"table {name}".rstrip(), partial(table, name, inputs))
     step("policy", lambda: f"accepts {read_policy(settings.policy)}")
     known = step("identity", identity)
     if plan_file is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coreg_core.allocation import keep_freed_memory
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import exit_code
 from coreg_wire import command_line
@@ -109,11 +110,13 @@ def check_command(
     """Say what would be used and what is wrong, before joining: versions, table, policy, identity, network and TLS, disk.
 
     With --plan also everything for which this site would refuse that plan, and what its numbers are in units of these rows.
+    --config may be the file of an agent that serves: every data set of it is read.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
     (what was found there, never the cell itself) and do.
     """
     from site_agent.check import check
+    from site_agent.service_settings import serves, settings_that_serve
 
     def show(text: str, good: bool, fields: Mapping[str, Any]) -> None:
         if as_json:
@@ -121,6 +124,9 @@ def check_command(
         else:
             typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
 
+    if config is not None and serves(config):
+        settings, data_sets = settings_that_serve(config, given)
+        raise typer.Exit(check(settings, show, plan, data_sets))
     raise typer.Exit(check(read_settings(config, given, NEEDED), show, plan))
 
 
@@ -277,4 +283,5 @@ app.command()(ledger)
 
 def main() -> None:
     """The console script."""
+    keep_freed_memory()
     raise SystemExit(command_line.run(app, "coreg-agent"))

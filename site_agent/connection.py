@@ -15,14 +15,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreachable
 from coreg_core.messages import Ask, Countersigned, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
 from coreg_core.outcomes import Outcome
 from coreg_wire.codec import Assembler, site_message_to_frames
 from coreg_wire.service import JOIN_PATH, LEAST_BANDWIDTH, channel_options
-from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError
 from site_agent import findings
 from site_agent.federation import Site
@@ -33,6 +31,7 @@ from site_agent.working import told_while, work_on
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 PAUSE_OF_THE_UNWELCOME = 30.0  # the coordinator has said no: its operator has to do something first
 MANY_FAILURES = 3  # in a row, after which a site that had been in says again what is in the way
+WAITED_FOR = "the coordinator, or for other sites, for as long as the connection lives"
 SILENCE = 30.0  # seconds without a word from the coordinator, after which the operator is told who is waited for
 COUNTERSIGNING = 10.0  # seconds for the coordinator to countersign the ledger's head
 CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last word
@@ -240,8 +239,8 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
         if not isinstance(data, bytes):  # grpc.aio.EOF
             raise LostSession("the coordinator closed the stream")
         try:
-            message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
-        except (ProtocolError, DecodeError) as error:
+            message = assembler.feed_coordinator(data)
+        except ProtocolError as error:
             raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
         if message is None or not (listened_to or isinstance(message, LAST_WORDS)):
             continue  # nobody hears answers any more; the reason, or the model, may still be on its way
@@ -277,11 +276,11 @@ async def _countersigned(
     """
     told: str | None = f"the coordinator did not countersign the head of {ledger.path}"
     until, reading = time.monotonic() + COUNTERSIGNING, asyncio.ensure_future(call.read())
-    with contextlib.suppress(*WRITE_FAILED, ProtocolError, DecodeError):
+    with contextlib.suppress(*WRITE_FAILED, ProtocolError):
         while (await asyncio.wait({reading}, timeout=max(0.0, until - time.monotonic())))[0]:
             if not isinstance(data := reading.result(), bytes):  # grpc.aio.EOF
                 break
-            message = assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
+            message = assembler.feed_coordinator(data)
             if isinstance(message, Countersigned) and message.run == run:
                 told = await asyncio.to_thread(ledger.countersigned, message)
                 break
@@ -307,7 +306,7 @@ async def read_frame(call: "Call", note: Callable[[str], None]) -> object:
             if done:
                 return reading.result()
             waited = time.monotonic() - since
-            note(f"connected; nothing heard for {waited:.0f} s: waiting for the coordinator, or for other sites")
+            note(f"connected; nothing heard for {waited:.0f} s: waiting for {WAITED_FOR}")
             pause *= 2
     finally:
         reading.cancel()
@@ -327,15 +326,13 @@ async def leave(
                 reading = None
 
 
-def answers(
-    site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]
-) -> list[pb.SiteFrame]:
+def answers(site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]) -> list[bytes]:
     """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
     ask = message if isinstance(message, Ask | Inquiry) else None
     said = site.handle(message)
     if isinstance(message, Finished) and site.result is not None and site.breach is None:
         deliver(site.result)  # before the coordinator hears that the site has it
-    frames: list[pb.SiteFrame] = []
+    frames: list[bytes] = []
     for answer in said:
         if ledger is not None:
             leaving = ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
@@ -343,11 +340,11 @@ def answers(
     return frames
 
 
-async def write(call: "Call", frames: Iterable[pb.SiteFrame]) -> bool:
+async def write(call: "Call", frames: Iterable[bytes]) -> bool:
     """False when the stream broke, which reading on will explain."""
     try:
         for frame in frames:
-            await call.write(frame.SerializeToString())
+            await call.write(frame)
     except WRITE_FAILED:
         return False
     return True

@@ -15,7 +15,7 @@ from coreg_wire.service import LEAST_BANDWIDTH
 from coreg_wire.toml_file import read_toml
 from site_agent.data.prepare import Inputs
 from site_agent.data.sources import Query, at
-from site_agent.settings import a_source
+from site_agent.settings import Settings, a_source
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 Word = Annotated[str, Field(min_length=1)]
@@ -123,3 +123,41 @@ def read_service_settings(path: Path, **given: Any) -> ServiceSettings:
     paths["state"] = settings.state
     absolute = {name: base / found for name, found in paths.items() if found is not None and name not in given}
     return settings.model_copy(update=absolute)
+
+
+def serves(path: Path) -> bool:
+    """Whether the file is one of an agent that serves: its data are sections.
+
+    Raises
+    ------
+    UsageError
+        see `read_toml`.
+    """
+    return isinstance(read_toml(path).get("data"), dict)
+
+
+def settings_that_serve(path: Path, given: dict[str, Any]) -> tuple[Settings, dict[str, Inputs]]:
+    """What such a file says, for `check`: the settings that an agent of one run has too, and the data sets by name.
+
+    Raises
+    ------
+    UsageError
+        see `read_service_settings`; an option that belongs to a data set.
+    """
+    said = {key: value for key, value in given.items() if value not in (None, [], ())}
+    own = {"coordinator", "identity", "policy", "insecure", "name"}
+    if wrong := sorted(said.keys() - own):
+        raise UsageError(f"--{', --'.join(wrong)}: {path} has sections [data.NAME], and what they are stands there.")
+    read = read_service_settings(
+        path, **{key: said[key] for key in said.keys() & {"coordinator", "identity", "policy"}}
+    )
+    plain = {
+        "coordinator": read.coordinator,
+        "identity": read.identity,
+        "policy": read.policy,
+        "ledger": read.ledger_path,
+        "output": read.models / "STUDY",
+        **{key: said[key] for key in said.keys() & {"insecure", "name"}},
+    }
+    settings = Settings.model_validate(plain)
+    return settings, {name: data.inputs(path.parent) for name, data in read.data.items()}

@@ -7,9 +7,11 @@ messages and layouts; no site by name, no schedule and no key: what a masked ans
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from coreg_core.additive.exchange import NOTHING
-from coreg_core.masking.fixed_point import fits
-from coreg_core.masking.sums import Layout, Words, opened, summand, total
+from coreg_core.masking.fixed_point import WORD, fits
+from coreg_core.masking.sums import Layout, Words, add_summand, add_words, opened
 from coreg_core.messages import Masked, Prediction, Share, Vector
 
 Answer: TypeAlias = Prediction | Share | Masked
@@ -51,16 +53,18 @@ def summed(
     BadData
         the masks do not cancel.
     """
-    words = (_words(answer, exponents, len(answers)) for answer in answers)  # one at a time: there may be a thousand
-    values, scalars = opened(layout, total(layout, words), exponents)
+    words = np.zeros(layout.size, dtype=WORD)
+    for answer in answers:  # one at a time, and each onto the same words: there may be a thousand
+        _add(layout, words, answer, exponents, len(answers))
+    values, scalars = opened(layout, words, exponents)
     return (Vector(values) if values.size else None), scalars
 
 
-def _words(answer: Answer, exponents: Sequence[int], n_sites: int) -> Words:
+def _add(layout: Layout, words: Words, answer: Answer, exponents: Sequence[int], n_sites: int) -> None:
     match answer:
-        case Masked(words=words):
-            return words.values
+        case Masked(words=masked):
+            add_words(layout, words, masked.values)
         case Prediction(values=vector):
-            return summand(vector.values, (), exponents, n_sites)[1]
+            add_summand(layout, words, vector.values, (), exponents, n_sites)
         case Share(values=values, scalars=scalars):
-            return summand(NOTHING if values is None else values.values, scalars, exponents, n_sites)[1]
+            add_summand(layout, words, NOTHING if values is None else values.values, scalars, exponents, n_sites)

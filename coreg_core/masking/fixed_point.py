@@ -6,8 +6,9 @@ A step 2⁻ᵉ that is fixed once and for all stagnates at strong couplings; tak
 itself up to m = 10⁶. Everything is a power of two, so that x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import frexp, ldexp
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt64
@@ -18,6 +19,7 @@ from coreg_core.errors import BadData, UsageError
 LEAST_EXPONENT, MOST_EXPONENT = -1000, 1000  # 2ᵉ and 2⁻ᵉ are normal numbers
 HEADROOM = 62
 WORD = np.dtype("<u8")
+_PIECE = 1 << 15  # numbers at a time: 256 KiB
 
 
 def power_above(bound: float) -> int:
@@ -57,7 +59,12 @@ def wraps(bound: float, exponent: int, n_sites: int) -> bool:
     return power_above(bound) + exponent + power_above(float(n_sites)) > HEADROOM + 1
 
 
-def encode(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> UInt64[np.ndarray, " mk"]:
+def encode(
+    values: Float64[Arr, "m k"],
+    exponents: Sequence[int],
+    n_sites: int,
+    onto: UInt64[np.ndarray, " mk"] | None = None,
+) -> UInt64[np.ndarray, " mk"]:
     """The integers, row by row.
 
     Parameters
@@ -68,51 +75,73 @@ def encode(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) 
         e of each column.
     n_sites
         how many such encodings are going to be added.
+    onto
+        words to which these are added, in place, mod 2⁶⁴; None: new ones.
 
     Raises
     ------
     BadData
-        a number is so large, or none, that the sum could wrap. It says no number.
+        a number is so large, or none, that the sum could wrap. It says no number, and nothing was added.
     """
-    scaled = _scaled(values, exponents)
-    if not _within(scaled, n_sites):
-        raise BadData("a number is beyond the bound that the sum was scaled by.")
-    np.rint(scaled, out=scaled)
-    return scaled.astype("<i8").view(WORD).ravel()
+    out = np.empty(values.size, dtype=WORD) if onto is None else onto
+    rows, numbers = out.view("<i8").reshape(values.shape), np.empty((_rows_of(values), values.shape[1]), dtype="<i8")
+    for piece, scaled in _rounded(values, exponents, n_sites):
+        if onto is None:
+            np.copyto(rows[piece], scaled, casting="unsafe")
+        else:
+            added = numbers[: len(scaled)]
+            np.copyto(added, scaled, casting="unsafe")
+            np.add(rows[piece], added, out=rows[piece])
+    return out
 
 
 def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> bool:
-    """Whether `encode` takes these numbers; no integer is made."""
-    return _within(_scaled(values, exponents), n_sites)
-
-
-def _scaled(values: Arr, exponents: Sequence[int]) -> Arr:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _times_power(values, np.asarray(exponents, dtype=np.int64))
-
-
-def _within(scaled: Arr, n_sites: int) -> bool:
-    """Whether the sum cannot wrap. The largest rounds to the largest of the rounded."""
-    if not scaled.size:
+    """Whether `encode` takes these numbers; no integer is made, and nothing of the size of ``values``."""
+    if not values.size:
         return True
-    largest = max(float(scaled.max()), -float(scaled.min()))
-    return bool(np.rint(largest) < ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites))))
+    # A power of two moves no number past another, and the largest rounds to the largest of the rounded.
+    largest = np.maximum(values.max(axis=0), -values.min(axis=0))
+    scaled = np.rint(_times_power(largest, np.asarray(exponents, dtype=np.int64)))
+    return bool((scaled < ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))).all())  # never where one is no number
 
 
 def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:
     """Numbers of an encoding or of a sum of encodings; rounded once, to float64."""
-    values = words.view("<i8").astype(np.float64).reshape(shape)
-    return _times_power(values, -np.asarray(exponents, dtype=np.int64))
-
-
-def _times_power(values: Arr, exponents: Int64[Ints, " k"]) -> Arr:
-    """x · 2ᵉ, rounded as ldexp rounds it. A product with a normal power of two is the same number, at the memory's speed."""
-    powers = np.ldexp(1.0, exponents)
-    normal = bool(((exponents >= -1022) & (exponents <= 1023)).all())
-    out: Arr = values * powers if normal else np.ldexp(values, exponents)
-    return out
+    return _times_power(words.view("<i8").reshape(shape), -np.asarray(exponents, dtype=np.int64))
 
 
 def on_the_grid(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> Float64[Arr, "m k"]:
-    """The numbers as they will be summed: what a site sends where it answers in the clear."""
-    return decode(encode(values, exponents, n_sites), (values.shape[0], values.shape[1]), exponents)
+    """The numbers as they will be summed: what a site sends where it answers in the clear. Those of `decode` of `encode`."""
+    out, back = np.empty(values.shape), -np.asarray(exponents, dtype=np.int64)
+    for piece, scaled in _rounded(values, exponents, n_sites):
+        scaled += 0.0  # an integer's zero has no sign
+        _times_power(scaled, back, out[piece])
+    return out
+
+
+def _rows_of(values: Arr) -> int:
+    """Rows of a piece: what is made on the way stays in the inner cache, and is never as large as the vector."""
+    rows: int = min(len(values), max(1, _PIECE // max(1, values.shape[1])))
+    return rows
+
+
+def _rounded(values: Arr, exponents: Sequence[int], n_sites: int) -> Iterator[tuple[slice, Arr]]:
+    """rint(x · 2ᵉ), piece by piece, each in the same memory; raises `BadData` where a sum could wrap."""
+    if not fits(values, exponents, n_sites):
+        raise BadData("a number is beyond the bound that the sum was scaled by.")
+    powers, length = np.asarray(exponents, dtype=np.int64), _rows_of(values)
+    room = np.empty((length, values.shape[1]))
+    for start in range(0, len(values) if values.size else 0, max(1, length)):
+        piece = slice(start, min(start + length, len(values)))
+        scaled = _times_power(values[piece], powers, room[: piece.stop - start])
+        yield piece, np.rint(scaled, out=scaled)
+
+
+def _times_power(values: Any, exponents: Int64[Ints, " k"], out: Arr | None = None) -> Arr:
+    """x · 2ᵉ, rounded as ldexp rounds it. A product with a normal power of two is the same number, at the memory's speed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if ((exponents >= -1022) & (exponents <= 1023)).all():
+            product: Arr = np.multiply(values, np.ldexp(1.0, exponents), out=out)
+        else:
+            product = np.ldexp(values, exponents, out=out)
+    return product

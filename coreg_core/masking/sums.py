@@ -65,13 +65,32 @@ def summand(
     """
     layout = Layout(values.shape[0], values.shape[1], len(scalars))
     words = np.zeros(layout.size, dtype=WORD)
-    words[: layout.plain] = encode(values, exponents, n_sites)
+    add_summand(layout, words, values, scalars, exponents, n_sites)
+    return layout, words
+
+
+def add_summand(
+    layout: Layout,
+    words: Words,
+    values: Float64[Arr, "m k"],
+    scalars: Sequence[float],
+    exponents: Sequence[int],
+    n_sites: int,
+) -> None:
+    """Add a site's numbers to a sum, in place, as if they had come as words.
+
+    Raises
+    ------
+    BadData
+        a number is beyond its bound, or a scalar not finite; of a scalar, the sum is of no use any more.
+    """
+    encode(values, exponents, n_sites, onto=words[: layout.plain])
     for j, x in enumerate(scalars):
         if not isfinite(x):
             raise BadData("a scalar of the answer is not finite.")
         numerator, denominator = float(x).as_integer_ratio()
-        words[layout.scalar(j)] = _words_of(numerator * ((1 << _SHIFT) // denominator))
-    return layout, words
+        into = words[layout.scalar(j)]
+        into[:] = _words_of(_number_of(into) + numerator * ((1 << _SHIFT) // denominator))
 
 
 def add_mask(layout: Layout, words: Words, fill: Fill, *, negative: bool) -> None:
@@ -94,17 +113,20 @@ def add_mask(layout: Layout, words: Words, fill: Fill, *, negative: bool) -> Non
 
 
 def total(layout: Layout, summands: Iterable[Words]) -> Words:
-    """The sum, mod 2⁶⁴ and 2²¹⁷⁶, of one or more. Integers: whatever the order, the same bits."""
-    rest = iter(summands)
-    out = next(rest).copy()
-    numbers = [_number_of(out[layout.scalar(j)]) for j in range(layout.scalars)]
-    for words in rest:
-        np.add(out[: layout.plain], words[: layout.plain], out=out[: layout.plain])
-        np.add(out[-CHECK_WORDS:], words[-CHECK_WORDS:], out=out[-CHECK_WORDS:])
-        numbers = [number + _number_of(words[layout.scalar(j)]) for j, number in enumerate(numbers)]
-    for j, number in enumerate(numbers):
-        out[layout.scalar(j)] = _words_of(number)
+    """The sum, mod 2⁶⁴ and 2²¹⁷⁶. Integers: whatever the order, the same bits."""
+    out = np.zeros(layout.size, dtype=WORD)
+    for words in summands:
+        add_words(layout, out, words)
     return out
+
+
+def add_words(layout: Layout, words: Words, more: Words) -> None:
+    """Add a summand, masked or not, to a sum in place."""
+    for part in (slice(layout.plain), slice(layout.size - CHECK_WORDS, layout.size)):
+        np.add(words[part], more[part], out=words[part])
+    for j in range(layout.scalars):
+        into = words[layout.scalar(j)]
+        into[:] = _words_of(_number_of(into) + _number_of(more[layout.scalar(j)]))
 
 
 def opened(layout: Layout, words: Words, exponents: Sequence[int]) -> tuple[Float64[Arr, "m k"], tuple[float, ...]]:

@@ -2,8 +2,9 @@ r"""Messages to protobuf frames and back, in pairs, with every check that can be
 
 Knows coreg_core.messages and the generated code; no machine, no socket. A vector travels as raw little-endian doubles,
 128 KiB at a time, so that one that comes slowly is seen to come: the first piece inside its message, the rest in Chunk frames,
-each with its run, so that the runs of one stream do not wait for each other. What comes from a peer is checked for size, shape,
-order and finiteness, and the size is checked *before* memory is taken: nothing is taken for a run that was not expected.
+each with its run, so that the runs of one stream do not wait for each other. A frame is bytes here (chunks.py says why). What
+comes from a peer is checked for size, shape, order and finiteness, and the size is checked *before* memory is taken: nothing
+is taken for a run that was not expected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ import numpy as np
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.sums import CHECK_WORDS, SCALAR_WORDS
 from coreg_core.messages import MOST_SCALARS, FromSite, ToSite, Vector, Words
+from coreg_wire.chunks import chunk_frames, chunk_of
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError, fill, read, snake, text
 
@@ -39,17 +41,17 @@ _VECTOR_FIELDS = {
 # --- out ----------------------------------------------------------------------------------------------------------
 
 
-def site_message_to_frames(message: FromSite) -> Iterator[pb.SiteFrame]:
+def site_message_to_frames(message: FromSite) -> Iterator[bytes]:
     """One message, and the chunks of its vector."""
     return _frames(message, pb.SiteFrame)
 
 
-def coordinator_message_to_frames(message: ToSite) -> Iterator[pb.CoordinatorFrame]:
+def coordinator_message_to_frames(message: ToSite) -> Iterator[bytes]:
     """One message, and the chunks of its vector."""
     return _frames(message, pb.CoordinatorFrame)
 
 
-def _frames(message: Any, frame_type: Any) -> Iterator[Any]:
+def _frames(message: Any, frame_type: Any) -> Iterator[bytes]:
     name = snake(type(message).__name__)
     frame = frame_type()
     body = getattr(frame.message, name)
@@ -63,12 +65,9 @@ def _frames(message: Any, frame_type: Any) -> Iterator[Any]:
         head = getattr(body, _VECTOR_FIELDS[name])
         head.rows, head.columns = shape
         head.data = bytes(data[:CHUNK_BYTES])  # in place: a message handed to a constructor is copied once more
-    yield frame
-    for start in range(CHUNK_BYTES, len(data), CHUNK_BYTES):
-        frame = frame_type()
-        frame.chunk.run = message.run
-        frame.chunk.data = bytes(data[start : start + CHUNK_BYTES])
-        yield frame
+    yield frame.SerializeToString()
+    if len(data) > CHUNK_BYTES:
+        yield from chunk_frames(data[CHUNK_BYTES:], CHUNK_BYTES, message.run)
 
 
 # --- in -----------------------------------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ class _Assembly:
         self._filled = 0
         self.add(head.data)
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         end = self._filled + len(data)
         full = end == len(self._bytes)
         if end > len(self._bytes) or (len(data) != CHUNK_BYTES and not full):
@@ -144,27 +143,35 @@ class Assembler:
         assembly = self._under_way.get(run)
         return None if assembly is None else assembly.progress
 
-    def feed_site(self, frame: pb.SiteFrame) -> FromSite | None:
+    def feed_site(self, frame: bytes) -> FromSite | None:
         """A frame from a site; the message, when one is whole."""
-        return cast("FromSite | None", self._feed(frame, _FROM_SITE))
+        return cast("FromSite | None", self._feed(frame, pb.SiteFrame, _FROM_SITE))
 
-    def feed_coordinator(self, frame: pb.CoordinatorFrame) -> ToSite | None:
+    def feed_coordinator(self, frame: bytes) -> ToSite | None:
         """A frame from the coordinator; the message, when one is whole."""
-        return cast("ToSite | None", self._feed(frame, _TO_SITE))
+        return cast("ToSite | None", self._feed(frame, pb.CoordinatorFrame, _TO_SITE))
 
-    def _feed(self, frame: Frame, kinds: dict[str, type[Any]]) -> object:
+    def _feed(self, data: bytes, frame_type: type[Frame], kinds: dict[str, type[Any]]) -> object:
+        if (piece := chunk_of(data)) is not None:
+            return self._piece(*piece, kinds)
+        try:
+            frame = frame_type.FromString(data)
+        except Exception as error:  # noqa: BLE001 - protobuf raises several kinds, all of which mean this
+            raise ProtocolError(f"a frame that is no protobuf message ({type(error).__name__}).") from None
         match frame.WhichOneof("content"):
             case "message":
                 return self._message(frame.message, kinds)
             case "chunk":
-                run = text(frame.chunk.run)
-                assembly = self._under_way.get(run)
-                if assembly is None:
-                    raise ProtocolError("a chunk that belongs to no vector.")
-                assembly.add(frame.chunk.data)
-                return self._whole(run, kinds)
+                return self._piece(frame.chunk.run, frame.chunk.data, kinds)
             case _:
                 raise ProtocolError("an empty frame.")
+
+    def _piece(self, run: str, data: bytes | memoryview, kinds: dict[str, type[Any]]) -> object:
+        assembly = self._under_way.get(text(run))
+        if assembly is None:
+            raise ProtocolError("a chunk that belongs to no vector.")
+        assembly.add(data)
+        return self._whole(run, kinds)
 
     def _message(self, body: pb.FromSite | pb.ToSite, kinds: dict[str, type[Any]]) -> object:
         name = body.WhichOneof("body")

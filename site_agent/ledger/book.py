@@ -25,11 +25,22 @@ from site_agent.day import Day, day_of
 from site_agent.jobs.differencing import SummedWith
 from site_agent.jobs.remembered import Remembered
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for
-from site_agent.ledger.files import CONTINUED, GENESIS, archive_of, archives, ends_whole, last_line, lines_since, opened
+from site_agent.ledger.files import (
+    CONTINUED,
+    GENESIS,
+    archive_of,
+    archives,
+    carried_bytes,
+    ends_whole,
+    last_line,
+    lines_since,
+    opened,
+)
 from site_agent.ledger.memory import KnownAs, Memory, recalled, remember
 from site_agent.ledger.signing import HeadSigner
 
 MOST_BYTES = 1 << 26  # of one file
+MOST_AWAITED = 256  # heads whose countersignature may still come
 
 
 class Ledger:
@@ -42,7 +53,7 @@ class Ledger:
     signer
         signs the head at each run's end; None without TLS.
     most_bytes
-        beyond which the file is put aside, and another one goes on.
+        beyond which the file is put aside, less what it carries of those before, and another one goes on.
 
     Raises
     ------
@@ -68,7 +79,7 @@ class Ledger:
             self._lines = lines_since(path)
             if last is not None and not ends_whole(path):
                 self._file.write(b"\n")
-            self._bytes = path.stat().st_size
+            self._bytes = path.stat().st_size - carried_bytes(path)
         except OSError as error:
             raise StorageError(f"{path}: the ledger cannot be written ({error.strerror}); nothing was sent.") from None
 
@@ -127,6 +138,8 @@ class Ledger:
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
                 beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
+                if len(self._signed) > MOST_AWAITED:
+                    del self._signed[next(iter(self._signed))]
             elif isinstance(message, PlanAccepted) and message.ids_digest in self._known_as:
                 beside = {"instances": self._known_as[message.ids_digest][0]}
             entry, at = entry_for(message, ask, remembered) | beside, dt.datetime.now(dt.UTC)
@@ -211,8 +224,9 @@ class Ledger:
                 return
             undo.pop_all()
         self._file.close()
-        self._file, self._bytes = following, 0
+        self._file = following
         self._wrote(line)
+        self._bytes = 0  # what it carries does not count: it would be put aside again, and again
         _sync_folder(self.path.parent)
 
     # --- what it remembers ----------------------------------------------------------------------------------------

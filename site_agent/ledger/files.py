@@ -171,6 +171,12 @@ def ends_whole(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
+def carried_bytes(path: Path) -> int:
+    """How long the first line is, where it carries what earlier files said."""
+    with path.open("rb") as file:
+        return 0 if _continued(file) is None else len(file.readline())
+
+
 def lines_since(path: Path) -> int:
     """How many lines there are since the ledger was begun, up to the end of this file; a torn one counts."""
     with path.open("rb") as file:

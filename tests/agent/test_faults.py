@@ -104,3 +104,31 @@ def test_a_fault_is_told_once():
     assert [fault.what for fault in found] == ["x."]
     with pytest.raises(BadTable):
         found.raise_any()
+
+
+SERVICE = """coordinator = "127.0.0.1:9"
+[data.good]
+table = "good.csv"
+target = "y"
+id = "id"
+[data.messy]
+table = "messy.csv"
+target = "y"
+id = "id"
+"""
+
+
+def test_check_reads_every_data_set_of_an_agent_that_serves(messy):
+    folder = messy.parent
+    (folder / "good.csv").write_text("id,a,y\np1,1,1\np2,2,2\np3,3,\n")
+    (folder / "agent.toml").write_text(SERVICE)
+    words = ("coreg-agent", "check", "--config", "agent.toml", "--insecure", "--name", "north")
+    code, out, err = run(*words, cwd=folder)
+    assert code == 6, err
+    lines = out.splitlines()
+    assert sum(line.startswith("WRONG  table messy: messy.csv") for line in lines) == 7
+    assert any(line.startswith("ok     table good: 2 labelled and 1 unlabelled") for line in lines)
+    assert any(line.startswith("ok     output: models go to ") for line in lines)
+    code, _out, err = run(*words, "--target", "y", cwd=folder)
+    assert code == 2
+    assert "--target: agent.toml has sections [data.NAME]" in err

@@ -127,6 +127,23 @@ def test_questions_of_a_run_that_is_long_over_are_found_where_they_stand(tmp_pat
     ledger.close()
 
 
+def test_what_a_file_carries_does_not_fill_it(tmp_path):
+    """A carried line longer than the limit would otherwise make a file a line, each with all of it."""
+    path = tmp_path / "l.jsonl"
+    ledger = Ledger(path, most_bytes=4000)
+    for run in range(6):  # in several processes
+        written(ledger, [(run, 0, 0, question, SITES) for question in range(20)])
+        ledger.close()
+        ledger = Ledger(path, most_bytes=4000)
+    ledger.close()
+    sizes = [archive.stat().st_size for archive in archives(path).values()]
+    carried = [len(archive.read_bytes().splitlines()[0]) for archive in list(archives(path).values())[1:]]
+    assert max(carried) > 3 * 4000
+    written_by_itself = [size - of for size, of in zip(sizes[1:], carried, strict=True)]
+    assert min(written_by_itself) >= 4000
+    assert max(written_by_itself) < 2 * 4000
+
+
 def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
     path = tmp_path / "l.jsonl"
     ledger = Ledger(path)

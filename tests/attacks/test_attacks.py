@@ -111,3 +111,19 @@ def test_residuals_tell_another_site_what_the_plan_names_and_no_more() -> None:
     assert found["grouped"]["means"] < 1e-7
     assert found["grouped"]["labels"] > 0.8 * found["grouped"]["without"]
     assert found["smoothed"]["labels"] > found["smoothed"]["without"]
+
+
+def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> None:
+    found = attack("rewritten_ledger")
+    honest = found.pop("as it was")
+    assert honest == {
+        "answers in the chain": 10,
+        "verified": "signed by both up to line 13",
+        "with the record": "signed by both up to line 13",
+    }
+    assert {said["answers in the chain"] for said in found.values()} == {0}, "the chain alone shows nothing"
+    assert "the chain was made anew" in found["answers out"]["verified"]
+    assert "not of this federation's authority" in found["heads of a stranger's key"]["verified"]
+    for how in ("heads out too", "heads of the operator's own key"):
+        assert found[how]["verified"] == "nothing is signed by both"
+        assert "the end was cut off" in found[how]["with the record"]

@@ -107,6 +107,12 @@ def test_the_two_commands_are_make_targets():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
 
 
+def test_every_page_is_in_the_site():
+    named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    made = {"index.md", "changes.md", "attacks/index.md"}  # by tools/site_hooks.py
+    assert sorted(set(named) - made) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
 def fenced_commands():
     for page in (README, GUIDE, *(ROOT / "docs" / name for name in ("first-month.md", "production.md"))):
         for block in blocks(page, "sh"):

@@ -107,7 +107,7 @@ class Client:
         """The next message; None when the coordinator ended the stream. The last word ends our half."""
         while (data := await self.call.read()) is not grpc.aio.EOF:
             assert isinstance(data, bytes)
-            message = self.assembler.feed_coordinator(pb.CoordinatorFrame.FromString(data))
+            message = self.assembler.feed_coordinator(data)
             if isinstance(message, Rejected):
                 await self.call.done_writing()
             if message is not None:

@@ -42,7 +42,7 @@ class Watching:
 
 
 def test_a_hello_of_protocol_1_is_still_a_hello() -> None:
-    message = Assembler().feed_site(pb.SiteFrame.FromString(frame_of_protocol_1("a")))
+    message = Assembler().feed_site(frame_of_protocol_1("a"))
     assert message == Hello("a", 1, "")
 
 
@@ -120,14 +120,14 @@ OLD = old_schema()
 
 def test_a_coordinator_of_protocol_1_reads_that_we_speak_another() -> None:
     [frame] = site_message_to_frames(Hello("north", PROTOCOL_VERSION, "9.9"))
-    old = OLD["SiteFrame"].FromString(frame.SerializeToString()).message.hello
+    old = OLD["SiteFrame"].FromString(frame).message.hello
     assert (old.site, old.protocol) == ("north", 2)
     assert (old.n_unlabelled, old.ids_digest) == (0, ""), "what it does not know is nothing that it knows"
 
 
 def test_an_agent_of_protocol_1_reads_why_it_is_rejected() -> None:
     [frame] = coordinator_message_to_frames(Rejected("install the same release"))
-    old = OLD["CoordinatorFrame"].FromString(frame.SerializeToString())
+    old = OLD["CoordinatorFrame"].FromString(frame)
     assert old.message.rejected.reason == "install the same release"
 
 

@@ -5,7 +5,7 @@ import contextlib
 import struct
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,10 +45,11 @@ async def fake_coordinator(script: Script) -> AsyncIterator[str]:
 
     async def join(frames: AsyncIterator[bytes], context: Any) -> None:
         async def write(what: ToSite | pb.CoordinatorFrame) -> None:
-            frame: Iterable[pb.CoordinatorFrame]
-            frame = [what] if isinstance(what, pb.CoordinatorFrame) else coordinator_message_to_frames(what)
-            for piece in frame:
-                await context.write(piece.SerializeToString())
+            if isinstance(what, pb.CoordinatorFrame):
+                await context.write(what.SerializeToString())
+                return
+            for frame in coordinator_message_to_frames(what):
+                await context.write(frame)
 
         with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration, grpc.RpcError):
             await anext(frames)  # Hello
@@ -228,7 +229,7 @@ def test_a_silent_coordinator_is_not_waited_for_without_a_word(tmp_path: Path, m
 
     asyncio.run(main())
     assert notes[0] == "connected"
-    assert notes[1].endswith(": waiting for the coordinator, or for other sites")
+    assert notes[1].endswith(": waiting for the coordinator, or for other sites, for as long as the connection lives")
     assert not any("no session" in note for note in notes), "its connection lives: it is waited for"
 
 

@@ -1,0 +1,124 @@
+"""Whoever can write a ledger's file takes every answer out of it, and makes the chain of hashes anew.
+
+The chain by itself is whole again. The heads that site and coordinator signed at each run's end are of other lines: with them
+left in it is found, with heads of his own too, and with none at all once the coordinator's record is asked. The site's own
+operator has the key for new heads, and neither the countersignatures nor the record.
+"""
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.authority.notary import Notary
+from coordinator.authority.pki import create_authority, load_server, sign_request
+from coreg_core.errors import CoregError
+from coreg_core.messages import Fetched, Head, Hello, Prediction, Vector
+from coreg_wire.heads import said_by_site
+from coreg_wire.names import load_certificates
+from coreg_wire.signatures import private_key, sign, to_hex
+from site_agent.identity import Identity, enrol, install
+from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
+from site_agent.ledger.audit import SignedHead, audit
+
+Entry = dict[str, Any]
+
+
+def enrolled(folder: Path, authority: str) -> Identity:
+    """A site called north, under an authority."""
+    create_authority(folder / authority, [])
+    enrol(folder / f"north of {authority}", "north")
+    signed = sign_request(folder / authority, folder / f"north of {authority}" / "site.csr")
+    return install(folder / f"north of {authority}", signed.certificate_path)
+
+
+def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]:
+    """An honest site's ledger of two runs, and the coordinator's record of it."""
+    ledger, record = Ledger(path, HeadSigner(identity)), list[SignedHead]()
+    ledger.record(Hello("north", 2, ""))
+    for run in ("one", "two"):
+        for question in range(5):
+            ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), float(question)))))
+        fetched = ledger.record(Fetched(run))
+        assert isinstance(fetched, Fetched)
+        signed = notary.attest("north", identity.certificate_pem, fetched)
+        ledger.countersigned(signed.receipt)
+        record.append(SignedHead("north", run, fetched.head, signed.signature, signed.certificate, signed.receipt))
+    ledger.close()
+    return record
+
+
+def rewrite(path: Path, made: Callable[[Entry, Head], Entry | None]) -> None:
+    """The file anew, entry by entry, each told the head of what stands before it; the chain is whole."""
+    previous, lines = GENESIS, list[bytes]()
+    for entry in map(json.loads, path.read_bytes().splitlines()):
+        if (kept := made(entry, Head(len(lines), previous, entry["at"]))) is not None:
+            lines.append(json.dumps({**kept, "previous": previous}, sort_keys=True).encode())
+            previous = hashlib.sha256(lines[-1]).hexdigest()
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def without_answers(entry: Entry, _head: Head) -> Entry | None:
+    """Every answer goes."""
+    return None if entry["kind"] == "Prediction" else entry
+
+
+def without_signatures(entry: Entry, head: Head) -> Entry | None:
+    """Every head goes with them."""
+    return None if entry["kind"] in ("Fetched", "Countersigned") else without_answers(entry, head)
+
+
+def signed_by(identity: Identity) -> Callable[[Entry, Head], Entry | None]:
+    """Heads are made anew with that key, and nobody countersigned these."""
+    private = private_key(identity.key_pem)
+    certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
+
+    def made(entry: Entry, head: Head) -> Entry | None:
+        if entry["kind"] == "Fetched":
+            signature = sign(private, said_by_site("north", entry["run"], head))
+            return {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
+        return None if entry["kind"] == "Countersigned" else without_answers(entry, head)
+
+    return made
+
+
+def attack() -> dict[str, Any]:
+    """Of each way to rewrite it: what the chain says, what the signatures say, and what they say beside the record."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        north, stranger = enrolled(folder, "ca"), enrolled(folder, "other-ca")
+        notary, authorities = Notary(load_server(folder / "ca")), load_certificates(north.ca_pem, "ca.pem")
+        path = folder / "ledger.jsonl"
+        record = two_runs(path, north, notary)
+        whole = path.read_bytes()
+
+        def told(record: list[SignedHead]) -> str:
+            try:
+                both = audit(path, authorities, "north", record).both
+            except CoregError as error:
+                return str(error)
+            return "nothing is signed by both" if both is None else f"signed by both up to line {both.head.lines}"
+
+        for how, made in {
+            "as it was": lambda entry, _head: entry,
+            "answers out": without_answers,
+            "heads out too": without_signatures,
+            "heads of a stranger's key": signed_by(stranger),
+            "heads of the operator's own key": signed_by(north),
+        }.items():
+            path.write_bytes(whole)
+            rewrite(path, made)
+            chain = sum(entry["kind"] == "Prediction" for entry in read_ledger(path))
+            found[how] = {"answers in the chain": chain, "verified": told([]), "with the record": told(record)}
+    return found
+
+
+if __name__ == "__main__":
+    for how, said in attack().items():
+        print(how, said)  # noqa: T201

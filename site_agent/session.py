@@ -1,0 +1,39 @@
+"""One open stream of an agent that stays: what leaves over it stands in the ledger first.
+
+Knows the connection and the ledger; nothing of what is said.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from coreg_core.messages import FromSite
+from coreg_wire.codec import Assembler, site_message_to_frames
+from site_agent.connection import Call, write
+from site_agent.ledger import Ledger
+from site_agent.tally import Tally
+
+
+@dataclass(eq=False)
+class Session:
+    """One open stream."""
+
+    call: Call
+    ledger: Ledger
+    assembler: Assembler
+    failed: "asyncio.Future[None]"
+    tally: Tally
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    listened_to: bool = True
+    workers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    async def say(self, message: FromSite) -> None:
+        """A message that needs no site: into the ledger, then out."""
+        leaving = await asyncio.to_thread(self.ledger.record, message)
+        await self.send(list(site_message_to_frames(leaving)))
+
+    async def send(self, frames: list[bytes]) -> None:
+        """What stands in the ledger already."""
+        async with self.turn:
+            if self.listened_to:
+                self.listened_to = await write(self.call, frames)
+                self.tally.bytes["sent"] += sum(map(len, frames))
