@@ -18,7 +18,7 @@ from coreg_wire.credentials import is_loopback
 from coreg_wire.logs import Log
 from coreg_wire.names import check_site_name
 from site_agent.archive import Archive
-from site_agent.connection import Dial, keep_dialling
+from site_agent.connection import CLOSE_GRACE, Dial, keep_dialling
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.desk import Desk
@@ -32,6 +32,7 @@ from site_agent.probe import probe_server
 from site_agent.service_settings import ServiceSettings, read_service_settings
 from site_agent.standing import Service
 
+INSIST = 2 * CLOSE_GRACE  # seconds after a signal to end, until it is seen to once more
 QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines that say the same of a coordinator that cannot be reached
 
 
@@ -110,6 +111,14 @@ async def _stay(
             work.cancel()
         log.info("draining")
         service.stopping.set()
+        loop.call_later(INSIST, insist)
+
+    def insist() -> None:
+        # A session that broke, or an attempt to connect that ended, in the very moment of the signal: it would dial for ever.
+        if not work.done():
+            if service.connected_since is None:
+                work.cancel()
+            loop.call_later(INSIST, insist)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
