@@ -62,12 +62,16 @@ def _archive(config: Path) -> Any:
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """The plans that wait for this operator's consent (approval = "ask")."""
+    from site_agent.join import IN_THE_CLEAR
+
     for entry in _desk(config).pending():
         if as_json:
             print_json(entry)
             continue
         plan = entry["plan"]
         typer.echo(f"{plan['run']}  {plan.get('study', '')}  asked {entry['asked']}")
+        if plan.get("privacy", {}).get("answers") == "clear":
+            typer.echo(f"  the coordinator gets each site's answers IN THE CLEAR: {IN_THE_CLEAR}")
         for name, value in plan.items():
             if name not in ("run", "study"):
                 typer.echo(f"  {name} = {value}")

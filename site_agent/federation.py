@@ -6,7 +6,7 @@ plan allows: whoever holds the connection ends it with that sentence.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coreg_core.additive import questions as additive_questions
@@ -38,8 +38,7 @@ from coreg_core.views import View
 from site_agent.data.private import PrivateData
 from site_agent.jobs import additive, scoring, training
 from site_agent.jobs.additive import AdditiveTraining
-from site_agent.jobs.differencing import SummedWith
-from site_agent.jobs.differencing import objection as differencing_objection
+from site_agent.jobs.differencing import Promises, SummedWith
 from site_agent.jobs.factoring import FACTOR_MEMORY
 from site_agent.jobs.masks import NO_KEYS, Keys, roster_fault
 from site_agent.jobs.remembered import Remembered, SiteResult
@@ -99,6 +98,8 @@ class Terms:
         how much of a sum at one instance may be one label of this site (jobs/exposure.py).
     rationed
         why no question of any run is answered for now, or None.
+    promises
+        the sets of sites that runs of this agent are about to be summed with; one of the process, where it has several at once.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -113,6 +114,7 @@ class Terms:
     membership_changes: bool = False
     label_share_max: float = 1.0
     rationed: Callable[[], str | None] = lambda: None
+    promises: Promises = field(default_factory=Promises)
 
 
 class Site:
@@ -185,6 +187,8 @@ class Site:
 
     def _begin(self, plan: Plan, remembered: Remembered) -> Job:
         pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
+        if self._terms.keys is not None:
+            self._terms.keys.forget(plan.run)
         offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS
         match plan.objective, self._data:
             case Agreement() as terms, PrivateData() as data:
@@ -254,14 +258,15 @@ class Site:
             return f"another roster under the number of attempt {roster.attempt}, or an older one."
         if fault := roster_fault(job.plan, self.name, self._terms.keys.offer(job.plan), roster):
             return fault
-        consents = self._terms.membership_changes and job.plan.privacy.membership_changes
-        return differencing_objection(frozenset(roster.sites), self._sets, consents=consents)
+        may_change = job.plan.privacy.membership_changes
+        now, consents = SummedWith(frozenset(roster.sites), may_change), self._terms.membership_changes and may_change
+        about = (job.plan.run, self._data.ids_digest, now)
+        return self._terms.promises.judge(*about, lambda: self._sets, consents=consents)
 
     @property
     def _sets(self) -> frozenset[SummedWith]:
-        if self._summed is None:
-            self._summed = self._terms.summed_with(self._data.ids_digest)
-        return self._summed
+        # Another run's answers may have gone out since: several are under way at once under `serve`.
+        return (self._summed or frozenset()) | self._terms.summed_with(self._data.ids_digest)
 
     def _asked(self, ask: Ask | Inquiry) -> FromSite:
         if ask.run not in self._in_session or ask.run not in self.runs:
@@ -270,6 +275,8 @@ class Site:
         if (reason := self._terms.rationed()) is not None:
             return Fault(ask.run, ask.question, ask.attempt, f"against this site's policy: {reason}")
         self.runs[ask.run], answered = self.runs[ask.run].answer(ask)
+        if self.runs[ask.run].plan.masked and not isinstance(answered, Masked | Fault):
+            return Fault(ask.run, ask.question, ask.attempt, "its answer would leave without masks, and does not.")
         if isinstance(answered, Masked):
             plan, sites = self.runs[ask.run].plan, frozenset(self.runs[ask.run].remembered.participants)
             self._summed = self._sets | {SummedWith(sites, plan.privacy.membership_changes)}
@@ -293,5 +300,6 @@ class Site:
         if breach is not None:
             self.breach = f"ended run {finished.run} with {breach}"
             return []
+        self._terms.promises.release(finished.run)
         self.result, self._begun = self.runs[finished.run].result, 0
         return [Fetched(finished.run)]

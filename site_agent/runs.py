@@ -35,6 +35,7 @@ from site_agent.desk import Decision, Desk
 from site_agent.federation import MOST_BEGUN, Site, Terms
 from site_agent.jobs.masks import Keys
 from site_agent.jobs.remembered import SiteResult
+from site_agent.join import describe
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.session import Session
@@ -116,7 +117,8 @@ class Runs:
                     return
 
     async def _planned(self, session: Session, under: UnderWay, plan: Plan) -> None:
-        self._log.info("plan", run=plan.run, study=plan.study, data=plan.data, sites=" ".join(plan.sites))
+        names = {"run": plan.run, "study": plan.study, "data": plan.data, "sites": " ".join(plan.sites)}
+        self._log.info("plan", **names, text=describe(plan))
         try:
             if await asyncio.to_thread(self._fetched_before, plan):
                 self._drop(session, under, None, "", models=())

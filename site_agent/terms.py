@@ -37,4 +37,5 @@ def terms_of(
         policy.membership_changes,
         policy.label_share_max,
         lambda: ledger.objection(None, policy.questions_a_day),
+        ledger.promises,
     )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from coordinator.jobs.honesty import SOME_SITE, part_fault, smoothed_fault
+from coordinator.jobs.honesty import SOME_SITE, part_fault, scalar_fault, smoothed_fault
 from coordinator.jobs.summing import Answer as Said
 from coordinator.jobs.summing import clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
@@ -27,7 +27,7 @@ from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.sums import Layout
-from coreg_core.messages import Ask, Inquiry, Share, Vector
+from coreg_core.messages import Ask, Inquiry, PlanAccepted, Share, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 from coreg_core.rounds.schedule import FinalTargets, Progress, column_norms
@@ -159,7 +159,7 @@ class AdditiveComputation:
             return f"NaN or infinity in its answer to question {ask.question}. Check its features."
         return clear_fault(answer, ask.exponents, self.training.n_sites)
 
-    def false(self, ask: Ask | Inquiry, answer: Said, bound: float) -> str | None:  # noqa: ARG002 - b_v is the agreement's
+    def false(self, ask: Ask | Inquiry, answer: Said, stated: PlanAccepted) -> str | None:  # noqa: ARG002 - b_v is 0 here
         """Why an answer in the clear is none that an honest site gives; None where it may be."""
         if not (isinstance(ask, Inquiry) and isinstance(answer, Share)):
             return None
@@ -167,6 +167,8 @@ class AdditiveComputation:
         return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
 
     def _wrong(self, ask: Inquiry, vectors: Vector | None, scalars: Sequence[float], n_answers: int) -> str | None:
+        if (wrong := scalar_fault(ask.kind, scalars)) is not None:
+            return wrong
         if ask.part != "linear" or ask.targets is None or vectors is None:
             return None
         points, answers = ask.targets.values, vectors.values

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.jobs.honesty import SOME_SITE, linear_fault
+from coordinator.jobs.honesty import SOME_SITE, affine_fault, linear_fault
 from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
@@ -166,12 +166,16 @@ class AgreementComputation:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
         return clear_fault(answer, ask.exponents, self.schedule.terms.n_views) if self.plan.summed else None
 
-    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:
-        """Why an answer in the clear, of a site that stated this b_v, is none that an honest site gives; None where it may be."""
-        if not (isinstance(ask, Ask) and isinstance(answer, Prediction)) or ask.part != "linear":
+    def false(self, ask: Ask | Inquiry, answer: Answer, stated: PlanAccepted) -> str | None:
+        """Why an answer in the clear is none that an honest site gives which stated this b_v and reach; None where it may be."""
+        if not (isinstance(ask, Ask) and isinstance(answer, Prediction)):
             return None
-        x = ask.weights * bound
-        wrong = linear_fault(ask.targets.values, answer.values.values, x / (1.0 + x), 1)
+        targets, values = ask.targets.values, answer.values.values
+        if ask.part == "linear":
+            x = ask.weights * stated.bound
+            wrong = linear_fault(targets, values, x / (1.0 + x), 1)
+        else:
+            wrong = affine_fault(targets, values, stated.reach)
         return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
 
     def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:  # noqa: ARG002

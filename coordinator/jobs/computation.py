@@ -59,8 +59,8 @@ class Computation(Protocol):
         """Why an answer cannot be used; None where it can."""
         ...
 
-    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:
-        """Why an answer in the clear, of a site that stated this b_v, is none that an honest site gives; None where it may be."""
+    def false(self, ask: Ask | Inquiry, answer: Answer, stated: PlanAccepted) -> str | None:
+        """Why an answer in the clear, of a site that accepted so, is none that an honest site gives; None where it may be."""
         ...
 
     def step_of(self, ask: Ask | Inquiry, answers: Sequence[Answer], state: Any) -> StepTaken:

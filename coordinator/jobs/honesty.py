@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float64
 
+from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.exchange import Operator, split
 from coreg_core.arrays import Arr
 
@@ -58,6 +59,29 @@ def linear_fault(
         return "goes farther along the direction that was asked than the stated bound b_v allows"
     if (length > n_sites * (1.0 + SLACK) * np.sqrt(size)).any():
         return "is longer than the direction that was asked, and a site's response never is"
+    return None
+
+
+def affine_fault(targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], reach: int) -> str | None:
+    """The same of answers with labels in them: each number is below 2^reach, as the site stated, beside its target's norm."""
+    most = np.ldexp(1.0, reach) + np.sqrt(np.einsum("mk,mk->k", targets, targets))
+    return None if (np.abs(answers) <= most).all() else "is larger than the size that was stated with the acceptance"
+
+
+# Of each kind of question to which scalars are answered, those that are sums of squares, sizes or counts.
+_COUNTS = {Kind.LABELS: (0,), Kind.FORECAST: (2, 3, 4, 5)}
+_NEVER_NEGATIVE = {Kind.SPREAD, Kind.SCORE, Kind.SMOOTHED, Kind.GRADIENT, Kind.JOINT, Kind.FORECAST}
+
+
+def scalar_fault(kind: Kind, scalars: Sequence[float]) -> str | None:
+    """Why these scalars, or a sum of such, are none of honest sites under the additive objective; None where they may be."""
+    counts = [scalars[j] for j in _COUNTS.get(kind, ()) if j < len(scalars)]
+    if any(n < 0.0 or n != np.rint(n) for n in counts):
+        return "counts what is no number of labels or sites"
+    if kind in _NEVER_NEGATIVE and any(x < 0.0 for x in scalars):
+        return "has a size or a sum of squares below zero"
+    if kind is Kind.TRACES and scalars and scalars[0] < 0.0:
+        return "has a size or a sum of squares below zero"
     return None
 
 

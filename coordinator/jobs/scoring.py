@@ -91,7 +91,7 @@ class ScoringComputation:
             return "NaN or infinity among its parts. Check its features."
         return clear_fault(answer, self.exponents, self.n_sites)
 
-    def false(self, ask: Ask | Inquiry, answer: Answer, bound: float) -> str | None:  # noqa: ARG002
+    def false(self, ask: Ask | Inquiry, answer: Answer, stated: PlanAccepted) -> str | None:  # noqa: ARG002
         """A score may be anything."""
         return None
 

@@ -53,7 +53,7 @@ def _usable(reaction: Reaction, site: str, answer: Answer, ask: Ask | Inquiry) -
     reason = computation.fault(reaction.recorded.state, ask, answer)
     if reason is None:
         stated = reaction.live.accepted.get(site) or reaction.recorded.accepted[site]
-        reason = computation.false(ask, answer, stated.bound)
+        reason = computation.false(ask, answer, stated)
     if reason is None:
         return True
     membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site}: {reason}")

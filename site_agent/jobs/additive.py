@@ -115,7 +115,8 @@ class AdditiveTraining:
         if not finite:
             return share  # said below, in words
         try:
-            if self.masks is not None and self.plan.masked:
+            if self.plan.masked:
+                assert self.masks is not None, "judged before"
                 return masked(self.masks, inquiry, inquiry.digest, values, scalars)
             rounded = in_the_clear(values, inquiry)
         except BadData:
@@ -152,6 +153,9 @@ class AdditiveTraining:
         if not (np.isfinite(inquiry.scalars).all() and (inquiry.targets is None or inquiry.targets.finite)):
             return "numbers that are not finite."
         number = (inquiry.question, inquiry.attempt)
+        # Of an answered question too: its answer, given again without masks, would be one site's alone.
+        if self.plan.masked and (self.masks is None or self.masks.roster.attempt != inquiry.attempt):
+            return f"no roster of attempt {inquiry.attempt} came before it, so nobody's masks would cancel."
         asked, kept = self.remembered.asked, self.remembered.kept
         if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
             if asked[number] != inquiry.digest:
@@ -159,8 +163,6 @@ class AdditiveTraining:
         else:
             if asked and number < max(asked):
                 return f"question {inquiry.question} is older than the last answered, {max(asked)[0]}."
-            if self.plan.masked and (self.masks is None or self.masks.roster.attempt != inquiry.attempt):
-                return f"no roster of attempt {inquiry.attempt} came before it, so nobody's masks would cancel."
             last, attempt = (max(asked), max(asked)[1]) if asked else (number, inquiry.attempt)
             same_sites = self.plan.masked and self.remembered.participants == self._participants
             if not attempt <= inquiry.attempt or (inquiry.attempt > self._most_attempts and not same_sites):

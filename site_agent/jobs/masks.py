@@ -51,6 +51,10 @@ class Keys(Protocol):
         """What the acceptance of a plan carries; the same for the same run."""
         ...
 
+    def forget(self, run: str) -> None:
+        """The next offer for that run has another key: whoever begins it anew may have other data under the same questions."""
+        ...
+
     def agree(self, plan: Plan, roster: Roster) -> Masks:
         """The masks with these peers.
 

@@ -190,6 +190,13 @@ def begin(
         )
     if strangers := sorted(set(plan.sites) - set(batch.sites)):
         raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run}, whose models are summed.")
+    if plan.masked and not plan.privacy.membership_changes and (left := sorted(set(batch.sites) - set(plan.sites))):
+        # On other instances the site would not know the earlier sums again, and daily batches overlap.
+        raise Refused(
+            f"{', '.join(left)} took part in run {terms.of_run} and would be left out: sums of these models with and without a "
+            "site tell its part of whatever instances both have. Score with every site of that run, or with [privacy] "
+            "membership_changes = true, which every site's policy has to allow."
+        )
     lacking = int(batch.lacking.sum())
     if lacking and (terms.lacking == "refuse" or batch.mean is None):
         instead = "" if batch.mean is None else '; lacking = "mean" in [scoring] would put its part at its mean there'

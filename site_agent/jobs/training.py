@@ -48,6 +48,7 @@ class Training:
     most: int
     remembered: Remembered
     stated: tuple[float, float, float]
+    label_share_max: float = 1.0
     masks: Masks | None = None
     last: tuple[Ask, Prediction | Masked] | None = None
     faults: int = 0
@@ -138,7 +139,9 @@ def begin(
         offer.signature,
         offer.identity,
     )
-    return Training(plan, data, view, accepted, shift, divisor, most, remembered, (bound, norm, rounding**2))
+    return Training(
+        plan, data, view, accepted, shift, divisor, most, remembered, (bound, norm, rounding**2), label_share_max
+    )
 
 
 def _couplings(plan: Plan, data: PrivateData) -> tuple[float, ...]:
@@ -265,6 +268,12 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return f"nothing that the plan's schedule asks: {reason}"
     if (plan.masked or ask.exponents) and (reason := _scaled_beyond(training, ask)) is not None:
         return reason
+    if plan.masked and relative is not None and ask.part == "affine" and training.label_share_max < 1.0:
+        # How strong relative couplings are, the coordinator says with its first question alone.
+        n_sites = len(training.masks.roster.participants) if training.masks is not None else terms.min_sites
+        share = share_of_one_label(training.view, training.data, ask.weights.tolist(), n_sites)
+        if share > training.label_share_max:
+            return too_much_of_one_label(training.label_share_max)
     if training.remembered.answered >= training.most:
         return (
             f"more than {training.most} questions, the most that this agent answers to a plan of "

@@ -22,7 +22,7 @@ from coreg_core.messages import Ask, Countersigned, Fetched, FromSite, Head, Inq
 from coreg_core.plan import Plan
 from coreg_wire.files import is_locked
 from site_agent.day import Day, day_of
-from site_agent.jobs.differencing import SummedWith
+from site_agent.jobs.differencing import Promises, SummedWith
 from site_agent.jobs.remembered import Remembered
 from site_agent.ledger.entries import Disclosed, countersigned, entry_for
 from site_agent.ledger.files import (
@@ -69,6 +69,7 @@ class Ledger:
         self._most_bytes = most_bytes
         self._memory: Memory | None = None
         self._day: Day | None = None
+        self.promises = Promises()  # of the sets that this process's runs are about to be summed with
         self._known_as: dict[str, KnownAs] = {}
         self._signed: dict[str, Fetched] = {}  # heads that left, until they are countersigned, by run
         try:

@@ -66,6 +66,11 @@ class RunKeys:
             self._offers[plan.run] = Offer(key, signature, identity.hex())
         return self._offers[plan.run]
 
+    def forget(self, run: str) -> None:
+        """The next offer for that run has another key: a job that begins anew may have other data under the same questions."""
+        self._keys.pop(run, None)
+        self._offers.pop(run, None)
+
     def agree(self, plan: Plan, roster: Roster) -> "PairwiseMasks":
         """The masks with everybody else on the roster.
 

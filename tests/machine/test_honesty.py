@@ -17,6 +17,7 @@ from tiny import Pump, make_plan, make_sites
 
 from coordinator.jobs.honesty import linear_fault, part_fault, smoothed_fault
 from coreg_core.additive.exchange import Ask, Operator, stack
+from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.view import Hyper
 from coreg_core.messages import Ask as AgreementAsk
 from coreg_core.messages import FromSite, Inquiry, Masked, Prediction, Share, ToSite, Vector
@@ -194,3 +195,55 @@ def test_what_hides_in_a_sum_of_three() -> None:
     assert part_fault(x, others - 1000.0 * x, [HERE] * 4, 3 * 2.0**20) is None
     t = rng.normal(size=(9, 2))
     assert linear_fault(t, 2 * 0.9 * t - 0.5 * t, np.full(2, 2.9), 3) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "scalars"),
+    [
+        ("LABELS", (-3.0, 1.0)),
+        ("LABELS", (2.5, 1.0)),
+        ("SPREAD", (-50.0,)),
+        ("SCORE", (-1.0,)),
+        ("TRACES", (-1.0, 2.0)),
+        ("SMOOTHED", (-1.0, 2.0)),
+        ("GRADIENT", (-1000.0, -1000.0)),
+    ],
+)
+@pytest.mark.parametrize("answers", ["clear", "sums"])
+def test_scalars_that_no_site_has_end_the_run(kind: str, scalars: tuple[float, ...], answers: str, monkeypatch) -> None:
+    """In the clear by name; of a sum nobody can tell whose."""
+    plan = sums("additive") if answers == "sums" else additive_plan(min_sites=3)
+    sites = masked_sites(plan) if answers == "sums" else additive_sites(plan)
+    engine, before = AdditiveSite, AdditiveSite.answer
+    wrong = scalars if answers == "clear" else tuple(1e3 * x if x < 0 else x for x in scalars)
+
+    def lie(site: AdditiveSite, question: Any) -> Any:
+        answer = before(site, question)
+        if site.name != "b" or question.ask.name != kind:
+            return answer
+        return replace(answer, scalars=np.array(wrong))
+
+    monkeypatch.setattr(engine, "answer", lie)
+    pump = Pump(plan, sites).join().run()
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.SITE_FAULT, pump.end
+    assert pump.end.reason.startswith("b: " if answers == "clear" else "question ")
+
+
+@pytest.mark.parametrize("schedule", ["block-coordinate-descent", "consensus"])
+def test_predictions_beyond_what_was_stated_are_named_under_every_schedule(schedule: str) -> None:
+    plan = make_plan(schedule=schedule, min_sites=3)
+    sites = make_sites(plan.sites)
+    handle = sites["b"].handle
+
+    def lies(message: ToSite) -> list[FromSite]:
+        return [
+            replace(a, values=Vector(np.full(a.values.shape, 1e6))) if isinstance(a, Prediction) else a
+            for a in handle(message)
+        ]
+
+    sites["b"].handle = lies  # type: ignore[method-assign]
+    pump = Pump(plan, sites).join().run()
+    assert pump.end is not None
+    assert pump.end.outcome is Outcome.SITE_FAULT
+    assert pump.end.reason.startswith("b: ")
