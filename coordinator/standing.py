@@ -21,7 +21,7 @@ from coordinator.certificates import Certificates
 from coordinator.chronicle import Chronicle, Chronicler
 from coordinator.config import Configuration, read_configuration
 from coordinator.door import Door
-from coordinator.driver import Lap, Observer, drive, utc_now
+from coordinator.driver import Lap, Memory, Observer, drive, utc_now
 from coordinator.events import Cancelled, Draining, Event, Finish, Interrupted, Relisted, Submitted
 from coordinator.federation import Federation
 from coordinator.metrics import Metrics
@@ -95,7 +95,7 @@ def stand(path: Path, configuration: Configuration, standing: Standing, log: Log
             observer = Several(lines, keeper, keeper.metrics, keeper.chronicler, *others)
             federation = Federation(standing=configuration.federation.sites, clocks=configuration.clocks())
             with _shown(standing, keeper.metrics, service.store, log):
-                asyncio.run(keeper.drive(federation, store, observer))
+                asyncio.run(keeper.drive(federation, keeper.metrics.timed(store), observer))
             return 0
         finally:
             books.close()
@@ -123,6 +123,7 @@ class _Keeper:
         self._log, self._transport, self._queue, self._books = log, transport, queue, books
         self._chronicle, self._certificates = chronicle, certificates
         self.metrics, self.chronicler = Metrics(), Chronicler()
+        self.metrics.listed(configuration.federation.sites)
         self._emit: Callable[[Event], None] = lambda _event: None
         self._federation = Federation()
         self._left: list[Plan] = []  # what an earlier process left unfinished, in order
@@ -135,7 +136,7 @@ class _Keeper:
         self._reminded: dict[str, tuple[object, float, float]] = {}
         self._failure: Exception | None = None
 
-    async def drive(self, federation: Federation, store: RunStore, observer: Observer) -> None:
+    async def drive(self, federation: Federation, store: Memory, observer: Observer) -> None:
         """The driver, with the task beside it."""
         tending: list[asyncio.Task[None]] = []
 
@@ -350,6 +351,7 @@ class _Keeper:
         service = self._configuration.service.model_copy(update={"most_runs": read.service.most_runs})
         self._configuration = self._configuration.model_copy(update={"federation": read.federation, "service": service})
         self._emit(Relisted(read.federation.sites))
+        self.metrics.listed(read.federation.sites)
         self._transport.check_again()
         self._log.info("reloaded", sites=" ".join(read.federation.sites), most_runs=service.most_runs)
 

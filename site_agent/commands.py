@@ -28,6 +28,9 @@ def serve(
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; on a loopback address only.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="The site's name, with --insecure.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The log's lines as JSON.")] = False,
 ) -> None:
     """Stay connected, and take part in the runs that come, on the data sets that they name. The log is on standard error.
@@ -39,7 +42,7 @@ def serve(
     from site_agent.serve import Given
     from site_agent.serve import serve as stay
 
-    raise typer.Exit(stay(Given(config, coordinator, insecure, name), make_log(as_json=as_json)))
+    raise typer.Exit(stay(Given(config, coordinator, insecure, name, metrics), make_log(as_json=as_json)))
 
 
 def _desk(config: Path) -> Any:

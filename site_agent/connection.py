@@ -234,37 +234,38 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
     ledger.record(hello)
     listened_to = await write(call, site_message_to_frames(hello))
     watcher.note("connected")
-    while True:
-        data = await read_frame(call, watcher.note)
-        if not isinstance(data, bytes):  # grpc.aio.EOF
-            raise LostSession("the coordinator closed the stream")
-        try:
-            message = assembler.feed_coordinator(data)
-        except ProtocolError as error:
-            raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
-        if message is None or not (listened_to or isinstance(message, LAST_WORDS)):
-            continue  # nobody hears answers any more; the reason, or the model, may still be on its way
-        watcher.message(message)
-        if isinstance(message, Rejected):
-            raise Refused(f"the coordinator refused this session: {message.reason}")
-        if isinstance(message, Dismissed):
-            raise _dismissal(message)
-        work = asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
-        frames = await told_while(work, work_on(message), watcher.note)
-        if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
-            watcher.note(findings.without_labels(r2))
-        for run, room in site.expected.items():
-            assembler.expect(run, *room)
-        if listened_to:
-            listened_to = await write(call, frames)
-        if site.breach is not None:
-            raise Refused(f"the coordinator broke the protocol: it {site.breach}")
-        if isinstance(message, Finished) and site.result is not None:
-            reading = None
-            if listened_to and ledger.signer is not None:
-                reading = await _countersigned(call, assembler, ledger, message.run, watcher.note)
-            await leave(call, ledger, reading=reading)
-            return site.result
+    with Silence(watcher.note) as silence:
+        while True:
+            data = await silence.read(call)
+            if not isinstance(data, bytes):  # grpc.aio.EOF
+                raise LostSession("the coordinator closed the stream")
+            try:
+                message = assembler.feed_coordinator(data)
+            except ProtocolError as error:
+                raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
+            if message is None or not (listened_to or isinstance(message, LAST_WORDS)):
+                continue  # nobody hears answers any more; the reason, or the model, may still be on its way
+            watcher.message(message)
+            if isinstance(message, Rejected):
+                raise Refused(f"the coordinator refused this session: {message.reason}")
+            if isinstance(message, Dismissed):
+                raise _dismissal(message)
+            work = asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+            frames = await told_while(work, work_on(message), watcher.note)
+            if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
+                watcher.note(findings.without_labels(r2))
+            for run, room in site.expected.items():
+                assembler.expect(run, *room)
+            if listened_to:
+                listened_to = await write(call, frames)
+            if site.breach is not None:
+                raise Refused(f"the coordinator broke the protocol: it {site.breach}")
+            if isinstance(message, Finished) and site.result is not None:
+                reading = None
+                if listened_to and ledger.signer is not None:
+                    reading = await _countersigned(call, assembler, ledger, message.run, watcher.note)
+                await leave(call, ledger, reading=reading)
+                return site.result
 
 
 async def _countersigned(
@@ -297,19 +298,38 @@ def _dismissal(message: Dismissed) -> CoregError:
     return kinds.get(message.outcome, Refused)(f"run {message.run} does not go on with this site: {message.reason}")
 
 
-async def read_frame(call: "Call", note: Callable[[str], None]) -> object:
-    """The next frame; a coordinator that says nothing is waited for, as long as its connection lives, but not silently."""
-    reading, since, pause = asyncio.ensure_future(call.read()), time.monotonic(), SILENCE
-    try:
-        while True:
-            done, _ = await asyncio.wait({reading}, timeout=pause)
-            if done:
-                return reading.result()
-            waited = time.monotonic() - since
-            note(f"connected; nothing heard for {waited:.0f} s: waiting for {WAITED_FOR}")
-            pause *= 2
-    finally:
-        reading.cancel()
+class Silence:
+    """Tells the operator when nothing is heard, ever more seldom. One timer, however many frames come: a vector has thousands."""
+
+    def __init__(self, note: Callable[[str], None]):
+        self._note, self._pause = note, SILENCE
+        self._since: float | None = None  # None while nobody listens
+        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._passed)
+
+    async def read(self, call: "Call") -> object:
+        """The next frame; a coordinator that says nothing is waited for, as long as its connection lives."""
+        self._since, self._pause = time.monotonic(), SILENCE
+        try:
+            return await call.read()
+        finally:
+            self._since = None
+
+    def _passed(self) -> None:
+        left = SILENCE
+        if self._since is not None:
+            waited = time.monotonic() - self._since
+            left = self._pause - waited
+            if left <= 0.0:
+                self._note(f"connected; nothing heard for {waited:.0f} s: waiting for {WAITED_FOR}")
+                self._pause = 2 * waited + SILENCE
+                left = self._pause - waited
+        self._timer = asyncio.get_running_loop().call_later(left, self._passed)
+
+    def __enter__(self) -> "Silence":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._timer.cancel()
 
 
 async def leave(

@@ -38,6 +38,7 @@ from site_agent.jobs.remembered import SiteResult
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.session import Session
+from site_agent.tally import Tally
 from site_agent.terms import terms_of
 from site_agent.working import told_while, work_on
 
@@ -88,6 +89,12 @@ class Runs:
         self._begun = 0
         self.keys = keys
         self.certificate_until: str | None = None
+        self.tally = Tally()
+
+    @property
+    def under_way(self) -> int:
+        """How many runs this site takes part in now."""
+        return len(self._runs)
 
     # --- one run --------------------------------------------------------------------------------------------------
 
@@ -128,19 +135,23 @@ class Runs:
         if reason is None and under.site is None:
             under.doing = "reading and factoring"
             self.tell()
-            reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
+            with self.tally.spending("plan"):
+                reason = await self._not_silently(under, asyncio.to_thread(self._open, under), "reading the data")
         if reason is not None:
+            self.tally.refusals += 1
             self._log.warning("refused", run=plan.run, study=plan.study, text=reason)
             self._drop(session, under, Outcome.REFUSED, reason, models=())
             await session.say(PlanRefused(plan.run, reason))
             return
         assert under.site is not None
         work = asyncio.to_thread(answers, under.site, self._ledger, plan, _no_result)
-        frames = await self._not_silently(under, work, work_on(plan))
+        with self.tally.spending("plan"):
+            frames = await self._not_silently(under, work, work_on(plan))
         if room := under.site.expected.get(plan.run):
             session.assembler.expect(plan.run, *room)
             under.doing = "answering"
         else:  # it was refused, and why is on its way
+            self.tally.refusals += 1
             self._drop(session, under, Outcome.REFUSED, "refused", models=())
         await session.send(frames)
         self.tell()
@@ -224,7 +235,8 @@ class Runs:
         if under.site.answered == 0:
             self._begun += 1
         work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
-        frames = await self._not_silently(under, work, work_on(ask))
+        with self.tally.spending("question"):
+            frames = await self._not_silently(under, work, work_on(ask))
         await session.send(frames)
         self._no_breach(under)
 
@@ -250,7 +262,8 @@ class Runs:
                 paths = self.archive.put(plan, result, prepared, target, lambda _text: None)
                 written.extend(str(path) for path in paths)
 
-        frames = await asyncio.to_thread(answers, under.site, self._ledger, finished, deliver)
+        with self.tally.spending("end"):
+            frames = await asyncio.to_thread(answers, under.site, self._ledger, finished, deliver)
         self._no_breach(under)
         self._begun = 0
         self._drop(session, under, finished.outcome, finished.reason, models=tuple(written))
@@ -272,6 +285,7 @@ class Runs:
             with contextlib.suppress(UsageError):  # a run whose name is none was never put on the desk
                 self._desk.clear(plan.run)
         if outcome is not None:
+            self.tally.ended[outcome.name] += 1
             entry = {
                 "run": plan.run,
                 "study": plan.study,

@@ -7,6 +7,7 @@ import asyncio
 import math
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from coreg_wire.credentials import is_loopback
 from coreg_wire.logs import Log
 from coreg_wire.names import check_site_name
 from site_agent.archive import Archive
-from site_agent.connection import Dial, keep_dialling
+from site_agent.connection import CLOSE_GRACE, Dial, keep_dialling
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.desk import Desk
@@ -31,6 +32,7 @@ from site_agent.probe import probe_server
 from site_agent.service_settings import ServiceSettings, read_service_settings
 from site_agent.standing import Service
 
+INSIST = 2 * CLOSE_GRACE  # seconds after a signal to end, until it is seen to once more
 QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines that say the same of a coordinator that cannot be reached
 
 
@@ -42,6 +44,7 @@ class Given:
     coordinator: str | None = None
     insecure: bool = False
     name: str | None = None
+    metrics: str | None = None
 
     def settings(self) -> ServiceSettings:
         """The file, with it."""
@@ -97,6 +100,7 @@ async def _stay(
         data=" ".join(sorted(inputs)),
         approval=settings.approval,
     )
+    stop_listening = _numbers(given.metrics, service, ledger, desk)
     enrolled = None if identity is None else Enrolled(identity, log, partial(_sign_as, ledger))
     work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, enrolled), quiet.note))
     warning = None if enrolled is None else asyncio.create_task(enrolled.warn_daily())
@@ -107,6 +111,14 @@ async def _stay(
             work.cancel()
         log.info("draining")
         service.stopping.set()
+        loop.call_later(INSIST, insist)
+
+    def insist() -> None:
+        # A session that broke, or an attempt to connect that ended, in the very moment of the signal: it would dial for ever.
+        if not work.done():
+            if service.connected_since is None:
+                work.cancel()
+            loop.call_later(INSIST, insist)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
@@ -119,10 +131,20 @@ async def _stay(
     finally:
         if warning is not None:
             warning.cancel()
+        stop_listening()
         service.waiting = "stopped"
         service.tell()
         log.info("stopped")
     return 0
+
+
+def _numbers(address: str | None, service: Service, ledger: Ledger, desk: Desk) -> Callable[[], None]:
+    if address is None:
+        return lambda: None
+    from coreg_wire.scrapes import listen  # an agent that nobody scrapes loads none of it
+    from site_agent.metrics import Numbers
+
+    return listen(address, Numbers(service, ledger, desk).registry())
 
 
 def _sign_as(ledger: Ledger, identity: Identity) -> None:

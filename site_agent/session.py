@@ -10,6 +10,7 @@ from coreg_core.messages import FromSite
 from coreg_wire.codec import Assembler, site_message_to_frames
 from site_agent.connection import Call, write
 from site_agent.ledger import Ledger
+from site_agent.tally import Tally
 
 
 @dataclass(eq=False)
@@ -20,6 +21,7 @@ class Session:
     ledger: Ledger
     assembler: Assembler
     failed: "asyncio.Future[None]"
+    tally: Tally
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     listened_to: bool = True
     workers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -34,3 +36,4 @@ class Session:
         async with self.turn:
             if self.listened_to:
                 self.listened_to = await write(self.call, frames)
+                self.tally.bytes["sent"] += sum(map(len, frames))

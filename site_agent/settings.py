@@ -82,7 +82,7 @@ class Settings(BaseModel):
     )
     patience: Annotated[float, Field(ge=1)] = Field(600.0, description="Seconds to go on dialling [600].")
     least_bandwidth: Annotated[float, Field(ge=1000)] = Field(
-        LEAST_BANDWIDTH, description="Bytes a second that the link to the coordinator carries at least [20000]."
+        LEAST_BANDWIDTH, description="Bytes a second that the link to the coordinator carries at least [10000]."
     )
     insecure: bool = Field(False, description="No TLS; on a loopback address only.")
     name: Text | None = Field(None, description="The site's name, with --insecure.")

@@ -60,7 +60,8 @@ class Service(Runs):
             what has to be written cannot be.
         """
         call: Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
-        session = Session(call, self._ledger, Assembler(), asyncio.get_running_loop().create_future())
+        failed = asyncio.get_running_loop().create_future()
+        session = Session(call, self._ledger, Assembler(), failed, self.tally)
         for under in self._runs.values():
             under.inbox = asyncio.Queue()
             if under.site is not None:
@@ -81,6 +82,7 @@ class Service(Runs):
         while (data := await self._next(session)) is not None:
             if not isinstance(data, bytes):  # grpc.aio.EOF
                 raise LostSession("the coordinator closed the stream")
+            self.tally.bytes["received"] += len(data)
             try:
                 message = session.assembler.feed_coordinator(data)
             except ProtocolError as error:
@@ -127,6 +129,7 @@ class Service(Runs):
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = now(), "for runs"
+        self.tally.sessions += 1
         self._log.info("connected")
         self.tell()
 

@@ -96,7 +96,7 @@ class Clocks:
     plan: float = 600.0
     round: float = 60.0
     stall: float = 600.0
-    least_bandwidth: float = 20_000.0
+    least_bandwidth: float = 10_000.0
 
 
 def state_diagram(transitions: Mapping[Phase, Mapping[Turn, Phase]] = TRANSITIONS) -> str:

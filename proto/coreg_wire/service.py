@@ -11,7 +11,7 @@ JOIN_PATH = f"/{SERVICE}/{JOIN}"
 
 
 # Bytes a second that every link carries at least, unless an operator says otherwise.
-LEAST_BANDWIDTH = 20_000.0
+LEAST_BANDWIDTH = 10_000.0
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 1 << 16, 1 << 24
 
 
@@ -34,8 +34,9 @@ def channel_options(keepalive_seconds: float, least_bandwidth: float = LEAST_BAN
     gRPC's keepalive timeout counts from the ping's write, to the socket's buffer, and any byte that comes ends it; that of a ping
     that was written and is not acknowledged is ``grpc.http2.ping_timeout_ms``, a minute by default: a frozen peer, or a middlebox
     that swallows, would last that long. Both have to outlast what stands before the ping in the one TCP connection, or a large
-    vector on a slow link ends its own session. gRPC's bandwidth probe is off, since it opens the window to whatever buffers
-    take, and pings of its own are overdue by the same rule.
+    vector on a slow link ends its own session. TCP_USER_TIMEOUT is the keepalive timeout too ("Connection timed out").
+    gRPC's bandwidth probe is off, since it opens the window to whatever buffers take, and pings of its own are overdue by the
+    same rule.
     """
     every, answer = _every(keepalive_seconds), _answer(keepalive_seconds, least_bandwidth)
     return [

@@ -1,6 +1,6 @@
 """Text columns to a float64 matrix: what each column is, and how it is encoded, fitted once and kept in the model file.
 
-Fitted with scikit-learn (SimpleImputer, StandardScaler, OneHotEncoder), applied from plain numbers that JSON holds: no
+Fitted as scikit-learn fits SimpleImputer, StandardScaler and OneHotEncoder, applied from plain numbers that JSON holds: no
 pickle. Means and scales come from the labelled rows alone; which levels there are, and where values are missing, from the
 labelled and the unlabelled rows together. Knows tables; no plan and no kernel.
 """
@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
@@ -21,6 +19,7 @@ from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, sett
 from site_agent.data.faults import BadTable, Fault, Faults
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
+from site_agent.data.standard import mean_of_present, standard
 from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
@@ -230,7 +229,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
     indicator = bool(missing.any())
     own = labelled.frame[name].is_null().to_numpy().astype(np.float64)
-    indicator_mean, indicator_scale = _standard(own) if indicator and scale else (0.0, 1.0)
+    indicator_mean, indicator_scale = standard(own) if indicator and scale else (0.0, 1.0)
     shared: dict[str, Any] = {
         "indicator": indicator,
         "indicator_mean": indicator_mean,
@@ -252,15 +251,9 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     if (one := float(values[largest])) == np.nanmin(values) == np.nanmax(values):
         # The mean of 0.1, 0.1 and 0.1 is not 0.1: taken as it is, a constant column is zeros to the last bit.
         return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
-    imputer = SimpleImputer(strategy="mean").fit(values[:, None])
-    fill = float(imputer.statistics_[0])
-    mean, deviation = _standard(imputer.transform(values[:, None])[:, 0]) if scale else (0.0, 1.0)
+    fill = mean_of_present(values)
+    mean, deviation = standard(np.where(np.isnan(values), fill, values)) if scale else (0.0, 1.0)
     return Column(name, kind, mean, deviation, fill, **shared)
-
-
-def _standard(values: Arr) -> tuple[float, float]:
-    scaler = StandardScaler().fit(values[:, None])
-    return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 
 def _kind(name: str, tables: list[Table]) -> Kind:
@@ -281,8 +274,7 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
         forgotten = holds_dates(values)
         todo = f"{f'Dates: --dates {name}' if forgotten else 'Group them'}, or leave the column out with --drop {name}."
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
-    encoder = OneHotEncoder(sparse_output=False).fit(values.to_numpy().reshape(-1, 1)) if len(values) else None
-    return () if encoder is None else tuple(str(level) for level in encoder.categories_[0])
+    return tuple(sorted(values.to_list()))
 
 
 def _constant(table: Table, column: Column) -> bool:

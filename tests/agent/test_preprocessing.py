@@ -5,6 +5,7 @@ More of the rules stand in test_tables.py, beside the files that they are read f
 
 import dataclasses
 import json
+import math
 import warnings
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from coreg_core.errors import BadData
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
+from site_agent.data.standard import mean_of_present, standard
 from site_agent.data.tables import read_table
 
 
@@ -87,6 +89,24 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
             # Values up to 1e6 against a scale that may be far smaller: the mean's rounding is magnified by it.
             atol = 1e-15 * 1e6 / ours.columns[0].scale + 1e-13
             assert_allclose(ours.transform(part)[:, own], theirs.transform(plain), rtol=1e-12, atol=atol)
+
+
+COLUMNS = st.one_of(
+    st.lists(st.one_of(st.just(math.nan), st.floats(-1e140, 1e140)), min_size=1, max_size=200),
+    st.builds(
+        lambda x, n, e: [x + e * j for j in range(n)], st.floats(-1e9, 1e9), st.integers(1, 300), st.floats(0, 1e-6)
+    ),
+)
+
+
+@given(COLUMNS.filter(lambda cells: not all(map(math.isnan, cells))))
+def test_mean_and_scale_are_scikit_learns_to_the_last_bit(cells):
+    values = np.array(cells)
+    imputer = SimpleImputer().fit(values[:, None])
+    assert mean_of_present(values) == imputer.statistics_[0]
+    filled = imputer.transform(values[:, None])
+    scaler = StandardScaler().fit(filled)
+    assert standard(filled[:, 0]) == (scaler.mean_[0], scaler.scale_[0])
 
 
 def test_the_numbers_come_of_labelled_rows_alone(tmp_path):

@@ -15,6 +15,7 @@ from machine import additive_tiny
 from machine.tiny import make_plan, undisturbed
 from starlette.testclient import TestClient
 
+from coordinator import chronicle as chronicles
 from coordinator import notices as n
 from coordinator.chronicle import Chronicle, Chronicler
 from coordinator.config import FederationSection
@@ -170,6 +171,17 @@ def test_what_was_told_and_what_was_disclosed_stand_beside_it(store: Path) -> No
     assert ["b", "1", "0", "12\u202f345"] in cells
     assert not [row for row in cells if row[:1] == ["c"]], "a greeting is of no run"
     assert re.search(r"<tr><td>c</td>(\s|.)*?<td>1</td><td>0</td><td>0</td>", here)
+
+
+def test_the_latest_notices_are_kept(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chronicles, "KEPT", 3)
+    chronicle, chronicler = Chronicle(store), Chronicler()
+    for number in range(9):
+        chronicler.notice(n.SessionEnded("a", f"reason {number}"), Lap())
+        chronicler.flush(chronicle)
+    texts = [told.text for told in chronicle.told()]
+    chronicle.close()
+    assert texts == [f"a is not connected any more: reason {number}" for number in (8, 7, 6)]
 
 
 def test_who_gained_is_shown_where_the_sites_told_it(store: Path) -> None:

@@ -48,7 +48,7 @@ class Proxy:
 class Link:
     """A TCP connection to a loopback port that carries so many bytes a second each way, with a router's small buffers."""
 
-    BUFFER = 1 << 15
+    BUFFER = 1 << 16
 
     def __init__(self, port, rate):
         self._port, self._rate = port, rate

@@ -79,14 +79,16 @@ class Standing(Federation):
         self.address = f"127.0.0.1:{self.port}"
         return process
 
-    def stays(self, site, more="", env=None, tag=""):
+    def stays(self, site, *arguments, more="", env=None, tag=""):
         """An agent that serves; with a tag, another one of the same site in folders of its own."""
         text = AGENT.format(address=self.address, site=site, more=more)
         if tag:
             shutil.copytree(self.folder / site, self.folder / f"{site}{tag}", ignore=shutil.ignore_patterns("service"))
             text = text.replace(f'"{site}"', f'"{site}{tag}"').replace(f'"{site}-models"', f'"{site}{tag}-models"')
         (self.folder / f"{site}{tag}.toml").write_text(text)
-        return self.start(f"{site}{tag}", "coreg-agent", "serve", "--config", f"{site}{tag}.toml", "--json", env=env)
+        return self.start(
+            f"{site}{tag}", "coreg-agent", "serve", "--config", f"{site}{tag}.toml", "--json", *arguments, env=env
+        )
 
     def study(self, name, **terms):
         (self.folder / f"{name}.toml").write_text(STUDY.format(name=name, **(CONVERGES | terms)))

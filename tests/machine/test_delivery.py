@@ -37,8 +37,8 @@ from coordinator.events import (
     SiteLost,
 )
 from coordinator.jobs.phases import Phase
-from coordinator.records import Closed, Delivered, Ended, MembershipChanged, Record, SiteExcluded, StepTaken
-from coreg_core.messages import Ask, Fault, Finished, Leaving, PlanRefused
+from coordinator.records import Closed, Delivered, Ended, HeadSigned, MembershipChanged, Record, SiteExcluded, StepTaken
+from coreg_core.messages import Ask, Countersigned, Fault, Fetched, Finished, Head, Leaving, PlanRefused
 from coreg_core.outcomes import Outcome, advice, exit_code
 from coreg_core.outcomes import told as worded
 from coreg_core.plan import Plan
@@ -134,6 +134,40 @@ def test_what_is_fetched_twice_is_delivered_once() -> None:
     assert machine.handle(fetches("a")) == []
     assert Send("a", MODEL) in all_of(machine, comes_back(machine, "a")), "it may have lost it"
     assert machine.handle(fetches("a")) == []
+
+
+def head_of(site: str, signature: str = "05", reason: str = "") -> Received:
+    """`Fetched` with the ledger's head, as whoever has the key countersigned it."""
+    fetched = Fetched(RUN, Head(7, "ab", "2026-01-01"), "03")
+    receipt = Countersigned(RUN, fetched.head, "2026-01-02", signature, "06", reason)
+    return Received(site, fetched, HeadSigned(site, fetched.signature, "04", receipt))
+
+
+def test_a_head_is_on_record_before_the_site_hears_that_it_is_and_before_the_run_is_closed() -> None:
+    machine = delivering("a", "b", "c")
+    event = head_of("a")
+    assert event.signed is not None
+    told = [Persist(RUN, event.signed), Persist(RUN, Delivered("a")), Send("a", event.signed.receipt)]
+    assert machine.handle(event) == told
+    assert machine.handle(head_of("a")) == [told[0], told[2]], "it came back for it: one head more, delivered once"
+    machine.handle(fetches("b"))
+    assert machine.handle(head_of("c"))[-3:] == [
+        Send("c", event.signed.receipt),
+        Persist(RUN, Closed()),
+        Finish(RUN, Outcome.CONVERGED, ""),
+    ]
+    assert machine.handle(head_of("c")) == [], "of a run that is over nothing is kept any more"
+
+
+def test_a_head_that_is_not_countersigned_is_not_kept_and_both_are_told_why() -> None:
+    machine = delivering("a", "b", "c")
+    event = head_of("a", "", "a: of another key")
+    assert event.signed is not None
+    assert machine.handle(event) == [
+        Persist(RUN, Delivered("a")),
+        Notify(n.NotCountersigned(RUN, "a", "a: of another key")),
+        Send("a", event.signed.receipt),
+    ]
 
 
 def test_who_does_not_come_for_its_model_in_time_is_named() -> None:

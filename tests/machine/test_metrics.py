@@ -15,7 +15,8 @@ from coordinator import notices as n
 from coordinator.driver import Lap
 from coordinator.jobs.recorded import resume
 from coordinator.metrics import Metrics
-from coordinator.records import StepTaken
+from coordinator.records import Closed, StepTaken
+from coordinator.store import RunStore
 from coreg_core.errors import UsageError
 
 
@@ -39,7 +40,7 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
         if progress.verified:
             gaps.append(float(np.max(progress.gap)))
         metrics.notice(n.QuestionAnswered(plan.run, number, 0, 3, progress), Lap(0.25, 100, 200))
-    metrics.notice(n.SessionOpened("a", "0.2.0", ""), Lap())
+    metrics.notice(n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"), Lap())
     metrics.notice(n.SessionOpened("b", "0.2.0", ""), Lap())
     metrics.notice(n.SessionEnded("b", "its stream ended"), Lap())
     metrics.notice(n.SessionTurnedAway("z", "revoked"), Lap())
@@ -51,7 +52,8 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     metrics.ended(plan.run, "CONVERGED")
     found = read(metrics)
     assert found["coreg_questions_total", ("waits",)] == len(steps)
-    assert found["coreg_question_seconds_sum", ("waits",)] == pytest.approx(0.25 * len(steps))
+    assert found["coreg_rounds_total", ("waits",)] == progress.round
+    assert found["coreg_question_seconds_sum", ("", "waits")] == pytest.approx(0.25 * len(steps))
     assert (found["coreg_bytes_total", ("sent",)], found["coreg_bytes_total", ("received",)]) == (
         100 * len(steps), 200 * len(steps)
     )  # fmt: skip
@@ -59,15 +61,39 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
-    assert found["coreg_refused_total", ()] == 1
+    assert found["coreg_refused_total", ("certificate",)] == 1
+    assert found["coreg_refused_total", ("session",)] == 0
+    assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
     assert found["coreg_queue_length", ()] == 3
     assert found["coreg_store_bytes", ()] == 1024
+
+
+def test_a_site_that_was_never_here_is_away_and_one_that_is_not_listed_is_nothing() -> None:
+    metrics = Metrics()
+    metrics.listed(("a", "b"))
+    metrics.notice(n.SessionOpened("a", "0.2.0", ""), Lap())
+    found = read(metrics)
+    assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
+    metrics.listed(("a",))
+    assert read(metrics)["coreg_site_connected", ("a",)] == 1
+    assert ("coreg_site_connected", ("b",)) not in read(metrics)
+
+
+def test_writing_is_measured_and_done(tmp_path: Path) -> None:
+    metrics, plan, store = Metrics(), make_plan(), RunStore(tmp_path / "runs.sqlite")
+    store.begin(plan, "2026-01-01")
+    metrics.timed(store).write(plan.run, Closed(), None, Lap(), "2026-01-02")
+    assert store.find(plan.run).closed == "2026-01-02"
+    store.close()
+    assert read(metrics)["coreg_store_seconds_count", ()] == 1
 
 
 def test_it_is_read_over_http_and_from_this_machine_alone() -> None:
     metrics = Metrics()
     with pytest.raises(UsageError, match="on a loopback address only"):
         metrics.listen("0.0.0.0:0")
+    with pytest.raises(UsageError, match="expected HOST:PORT"):
+        metrics.listen("127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match="cannot listen there"):
@@ -85,6 +111,6 @@ def test_alerts_and_guide_name_metrics_that_there_are() -> None:
     there |= {f"{name}_total" for name in there}
     root = Path(__file__).resolve().parents[2]
     for page in ("deploy/alerts.yml", "docs/operators-guide.md"):
-        named = set(re.findall(r"\bcoreg_(?!core|sim|wire)\w+", (root / page).read_text()))
+        named = set(re.findall(r"\bcoreg_(?!core|sim|wire|agent_)\w+", (root / page).read_text()))
         assert len(named) >= 6
         assert named <= there, f"{page}: {sorted(named - there)}"

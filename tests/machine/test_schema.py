@@ -5,16 +5,20 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tiny import make_plan, undisturbed
 
+from coordinator.chronicle import Chronicle, Chronicler, Disclosed
 from coordinator.driver import Lap
+from coordinator.events import SiteJoined
 from coordinator.jobs.recorded import resume
 from coordinator.schema import SCHEMA_VERSION, exclusive
 from coordinator.store import RunStore
 from coreg_core.errors import StorageError
+from coreg_core.messages import Hello
 
 # --- a file of release 0.1 ----------------------------------------------------------------------------------------
 
@@ -111,6 +115,21 @@ def columns_of(db: sqlite3.Connection, kind: str) -> dict[str, set[str]]:
     names = [row["name"] for row in db.execute("select name from sqlite_master where type = ?", (kind,))]
     info = "table_info" if kind == "table" else "index_info"
     return {name: {row["name"] for row in db.execute(f"pragma {info}({name})")} for name in names}
+
+
+def test_a_file_of_an_earlier_build_gets_the_tables_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    RunStore(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        for table in ("notices", "disclosed", "heads"):
+            db.execute(f"drop table {table}")
+        db.execute("pragma user_version = 3")
+    chronicle, chronicler = Chronicle(path), Chronicler()
+    assert RunStore(path, read_only=True).heads() == []
+    chronicler.heard(SiteJoined(Hello("a", 1)))
+    chronicler.flush(chronicle)
+    assert chronicle.disclosed() == [Disclosed("a", "Hello", 1, 0)]
+    chronicle.close()
 
 
 # --- one coordinator at a time ------------------------------------------------------------------------------------

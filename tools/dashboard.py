@@ -1,0 +1,158 @@
+"""deploy/grafana-dashboard.json, made from the list of its panels: --write it, or --check that it is fresh.
+
+A dashboard's JSON is long and says little; here a panel is a line. Every query of it is executed in a test.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).resolve().parents[1] / "deploy" / "grafana-dashboard.json"
+WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
+
+# Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is every one.
+PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
+    ("Sites connected", "none", (("sum(coreg_site_connected)", "here"), ("count(coreg_site_connected)", "listed"))),
+    ("Runs", "none", (("coreg_runs_under_way", "under way"), ("coreg_queue_length", "in the queue"))),
+    (
+        "Runs finished, a day",
+        "none",
+        (('sum by (stop) (increase(coreg_runs_finished_total{study=~"$study"}[1d]))', "{{stop}}"),),
+    ),
+    ("Certified gap", "sci", (('coreg_gap{study=~"$study"}', "{{study}}"),)),
+    ("Residual", "sci", (('coreg_residual{study=~"$study"}', "{{study}}"),)),
+    (
+        "Rounds a second",
+        "none",
+        (
+            ('sum by (study) (rate(coreg_rounds_total{study=~"$study"}[5m]))', "{{study}}, rounds"),
+            ('sum by (study) (rate(coreg_questions_total{study=~"$study"}[5m]))', "{{study}}, questions"),
+        ),
+    ),
+    (
+        "Seconds a question",
+        "s",
+        (
+            (
+                'sum by (study, phase) (rate(coreg_question_seconds_sum{study=~"$study"}[5m]))'
+                ' / sum by (study, phase) (rate(coreg_question_seconds_count{study=~"$study"}[5m]))',
+                "{{study}} {{phase}}, mean",
+            ),
+            (
+                'histogram_quantile(0.95, sum by (le) (rate(coreg_question_seconds_bucket{study=~"$study"}[5m])))',
+                "95 %",
+            ),
+        ),
+    ),
+    (
+        "Writing a record to the store",
+        "s",
+        (("rate(coreg_store_seconds_sum[5m]) / rate(coreg_store_seconds_count[5m])", "mean"),),
+    ),
+    ("On the wire", "Bps", (("sum by (direction) (rate(coreg_bytes_total[5m]))", "{{direction}}"),)),
+    ("Run store", "bytes", (("coreg_store_bytes", "size"),)),
+    (
+        "Turned away, stalled, sessions ended",
+        "none",
+        (
+            ("sum by (what) (increase(coreg_refused_total[1h]))", "{{what}} turned away"),
+            ("sum(increase(coreg_stalls_total[1h]))", "stalls"),
+            ("sum by (site) (increase(coreg_sessions_ended_total[1h]))", "{{site}}: sessions ended"),
+        ),
+    ),
+    (
+        "Days to the ends of certificates",
+        "d",
+        (
+            ("(coreg_site_certificate_not_after_seconds - time()) / 86400", "{{site}}"),
+            ("(coreg_agent_certificate_not_after_seconds - time()) / 86400", "{{instance}}, at the agent"),
+        ),
+    ),
+    (
+        "Agent: seconds a second, by part",
+        "s",
+        (("sum by (instance, part) (rate(coreg_agent_seconds_sum[5m]))", "{{instance}} {{part}}"),),
+    ),
+    (
+        "Agent: numbers that left, a second",
+        "none",
+        (("sum by (instance, kind) (rate(coreg_agent_numbers_total[5m]))", "{{instance}} {{kind}}"),),
+    ),
+    (
+        "Agent: waiting for consent, refused",
+        "none",
+        (
+            ("coreg_agent_approvals_waiting", "{{instance}}, waiting"),
+            ("increase(coreg_agent_refusals_total[1h])", "{{instance}}, refused"),
+        ),
+    ),
+    ("Agent: ledger", "bytes", (("coreg_agent_ledger_bytes", "{{instance}}"),)),
+)
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+STUDIES = "label_values(coreg_questions_total, study)"
+
+
+def dashboard() -> dict[str, Any]:
+    variables = [
+        {"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+        {
+            "name": "study",
+            "type": "query",
+            "datasource": SOURCE,
+            "query": STUDIES,
+            "definition": STUDIES,
+            "refresh": 2,
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",
+            "current": {"text": "All", "value": "$__all"},
+        },
+    ]
+    return {
+        "uid": "coreg",
+        "title": "coreg",
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": variables},
+        "panels": [panel(number, *each) for number, each in enumerate(PANELS)],
+    }
+
+
+def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    scale = {"type": "log", "log": 10} if unit == "sci" else {"type": "linear"}
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": title,
+        "datasource": SOURCE,
+        "gridPos": {"x": WIDTH * (number % 3), "y": HEIGHT * (number // 3), "w": WIDTH, "h": HEIGHT},
+        "fieldConfig": {"defaults": {"unit": unit, "custom": {"scaleDistribution": scale}}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + k), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
+            for k, (expression, legend) in enumerate(queries)
+        ],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--write", action="store_true")
+    group.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    text = json.dumps(dashboard(), indent=1) + "\n"
+    if arguments.write:
+        TARGET.write_text(text)
+        return 0
+    if TARGET.read_text() != text:
+        print(f"stale: {TARGET.name}; mend it with tools/dashboard.py --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
