@@ -117,6 +117,8 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         else:
             kept = f"{len(entry['models'])} models" if entry["models"] else "no model"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
+            if entry.get("reason"):
+                typer.echo(f"    {entry['reason']}")
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:

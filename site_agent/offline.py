@@ -61,7 +61,7 @@ def predict(
     write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
     seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
     notes = (*table.notes, *loaded.preprocessing.notes_on(table), *seen.notes)
-    if loaded.target in table.columns:
+    if loaded.target in table.columns and table.frame[loaded.target].count() >= 2:  # fewer make no error
         could = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
         notes = (
             *notes,

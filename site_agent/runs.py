@@ -296,7 +296,8 @@ class Runs:
                 "models": list(models),
             }
             self._desk.over({**entry, "reason": reason})
-            self._log.info("run_over", **{**entry, "models": len(models)})
+            said = {"text": reason} if reason else {}
+            self._log.info("run_over", **{**entry, "models": len(models)}, **said)
         self.tell()
 
     async def _not_silently(self, under: UnderWay, work: Coroutine[Any, Any, T], what: str) -> T:

@@ -250,7 +250,7 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
         plain = [json.loads(line) for line in text.splitlines() if line.strip()]
         told = [one for each in plain for one in each.get("heads", [each])]
         heads = [_from_plain(one) for one in told]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadData(f"{path}: not heads as `coreg-coordinator heads --json` writes them.") from None
     mine = [head for head in heads if site is None or head.site == site]
     if not mine:

@@ -75,7 +75,7 @@ def entry_of(line: bytes) -> dict[str, Any] | None:
     """What a line says; None where it says nothing: it was torn by a crash or a full disk."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
 
@@ -132,7 +132,7 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
         sha256 = hashlib.sha256(line).hexdigest()
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             # Torn by a crash or a full disk: nothing was sent with it. The next line is chained to it as it stands, so
             # that it was nothing else shows there.
             entry = {"at": "", "kind": TORN, "line": number, "previous": "", "text": "not an entry; nothing was sent"}

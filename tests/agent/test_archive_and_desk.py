@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Membership, Plan, Privacy
+from site_agent import commands
 from site_agent.archive import Archive
+from site_agent.cli import app
 from site_agent.data.named import DataSets
 from site_agent.data.prepare import Inputs
 from site_agent.desk import Decision, Desk
@@ -171,3 +174,12 @@ def test_faults_of_the_file_are_all_said_at_once(tmp_path: Path) -> None:
     file.write_text('coordinator = "x:1"\ndata = "t.csv"\n')
     with pytest.raises(UsageError, match="a section for each data set"):
         read_service_settings(file)
+
+
+def test_the_runs_that_ended_are_told_with_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path)
+    desk.over({"at": "t", "run": "a1", "study": "waits", "stop": "REFUSED", "models": [], "reason": "east refused"})
+    desk.over({"at": "t", "run": "b2", "study": "waits", "stop": "CONVERGED", "models": ["m"], "reason": ""})
+    monkeypatch.setattr(commands, "_desk", lambda config: desk)
+    told = CliRunner().invoke(app, ["runs"]).output.splitlines()
+    assert [line.split()[0] for line in told] == ["b2", "a1", "east"], "the reason stands below the run that has one"

@@ -239,3 +239,11 @@ def test_a_run_without_folds_recommends_nothing():
     assert "recommendation" not in told
     few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
     assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"
+
+
+@pytest.mark.parametrize(("labels", "names"), [((3, 4), True), ((3, ""), False), (("", ""), False)])
+def test_predict_names_evaluate_only_where_it_would_work(folder, labels, names):
+    (folder / "new.csv").write_text(f"id,a,y\n1,2,{labels[0]}\n2,2,{labels[1]}\n")
+    told = command("predict", "--model", folder / "good.model", "--data", folder / "new.csv", "--json",
+                   "--output", folder / "p.csv")  # fmt: skip
+    assert any("coreg-agent evaluate" in note for note in json.loads(told.stdout)["notes"]) == names

@@ -119,7 +119,9 @@ def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
         list(read_ledger(path))
 
 
-@pytest.mark.parametrize("line", [b"", b"\xff\xfe", b"[]", b"3", b"{}", json.dumps({"previous": GENESIS}).encode()])
+@pytest.mark.parametrize(
+    "line", [b"", b"\xff\xfe", b"[]", b"3", b"{}", b"[" * 100_000, json.dumps({"previous": GENESIS}).encode()]
+)
 def test_a_line_that_is_no_entry(tmp_path, line):
     path = tmp_path / "l"
     path.write_bytes(line + b"\n")

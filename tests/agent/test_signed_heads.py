@@ -334,7 +334,7 @@ def test_the_command_says_it_in_words_and_in_json_and_ends_with_8_where_it_does_
 def test_a_record_that_holds_no_head_of_the_site_is_no_evidence(home):
     kept = home.serve("one")
     path = home.folder / "heads.json"
-    for text in ("", "{}", "[]", "not JSON", '{"heads": [3]}'):
+    for text in ("", "{}", "[]", "not JSON", '{"heads": [3]}', "[" * 100_000):
         path.write_text(text)
         with pytest.raises(BadData):
             read_record(path, "north")

@@ -117,6 +117,7 @@ def fenced_commands():
     for page in (README, GUIDE, *(ROOT / "docs" / name for name in ("first-month.md", "production.md"))):
         for block in blocks(page, "sh"):
             for line in block.splitlines():
+                line = re.split(r"\s>>?\s", line)[0]  # where it goes is the shell's business
                 if (words := shlex.split(line, comments=True)) and words[0] in PROGRAMS:
                     yield pytest.param(words, id=f"{page.stem}: {' '.join(words[:2])}")
 
