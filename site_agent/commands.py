@@ -62,7 +62,7 @@ def _archive(config: Path) -> Any:
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """The plans that wait for this operator's consent (approval = "ask")."""
-    from site_agent.join import IN_THE_CLEAR
+    from site_agent.wording import IN_THE_CLEAR
 
     for entry in _desk(config).pending():
         if as_json:

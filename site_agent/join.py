@@ -12,9 +12,7 @@ from pathlib import Path
 import grpc
 
 from coreg_core.errors import UsageError
-from coreg_core.messages import Finished, ToSite
-from coreg_core.outcomes import told
-from coreg_core.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.messages import ToSite
 from coreg_wire.command_line import OperatorInterrupt
 from coreg_wire.credentials import client_credentials, is_loopback
 from coreg_wire.release import release
@@ -31,8 +29,6 @@ from site_agent.policy import read_policy
 from site_agent.probe import probe_server
 from site_agent.settings import Settings
 from site_agent.terms import terms_of
-
-IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
 
 
 @dataclass(frozen=True)
@@ -178,32 +174,3 @@ async def _until_the_end(site: Site, ledger: Ledger, dial: Dial, watcher: Watche
         return await work
     except asyncio.CancelledError:
         raise OperatorInterrupt("interrupted; start the agent again to take part again.") from None
-
-
-def _objective(plan: Plan) -> str:
-    match plan.objective:
-        case Agreement() as terms:
-            couplings = ", ".join(f"{c:g}" for c in plan.couplings)
-            rounds = f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
-            return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
-        case Additive() as terms:
-            return (
-                f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
-                f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
-            )
-        case Scoring() as terms:
-            receivers = ", ".join(terms.receivers) or "every site"
-            return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
-
-
-def describe(message: ToSite) -> str | None:
-    """A line for the operator, where a message deserves one."""
-    match message:
-        case Plan():
-            gets = "sums alone" if message.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
-            sites = ", ".join(message.sites)
-            return f"plan of run {message.run}: the coordinator gets {gets}; {_objective(message)}, sites {sites}"
-        case Finished():
-            return told(message.outcome, message.reason)
-        case _:
-            return None

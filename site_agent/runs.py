@@ -35,12 +35,12 @@ from site_agent.desk import Decision, Desk
 from site_agent.federation import MOST_BEGUN, Site, Terms
 from site_agent.jobs.masks import Keys
 from site_agent.jobs.remembered import SiteResult
-from site_agent.join import describe
 from site_agent.ledger import Ledger
 from site_agent.policy import Policy
 from site_agent.session import Session
 from site_agent.tally import Tally
 from site_agent.terms import terms_of
+from site_agent.wording import describe
 from site_agent.working import told_while, work_on
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ class Watching:
 
     def message(self, message: ToSite) -> None:
         """What the coordinator says: the question that is answered, or a line where it deserves one."""
-        from site_agent.join import describe
+        from site_agent.wording import describe
         from site_agent.working import work_on
 
         if isinstance(message, Ask | Inquiry):
