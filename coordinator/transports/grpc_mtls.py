@@ -30,8 +30,10 @@ from coreg_core.messages import (
     Leaving,
     PlanAccepted,
     Rejected,
+    Roster,
     ToSite,
 )
+from coreg_core.plan import Plan
 from coreg_wire.addresses import check_free
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
@@ -73,6 +75,16 @@ class _Session:
     spoke: bool = False  # since the last word to it: it has read that
     ways: dict[str, _Way] = field(default_factory=dict)  # the latest vector to it, by run
     begun: dict[str, float] = field(default_factory=dict)  # since when a vector from it is on its way, by run
+    again: bool = (
+        False  # the site had a session before: what was meant for that one may still be sent, and is not for this one
+    )
+    plans: set[str] = field(default_factory=set)  # runs whose plan went out in this session
+
+    def is_for_an_earlier_one(self, message: ToSite) -> bool:
+        """A question, or its roster, of a run whose plan did not come in this session: the site would call that a breach."""
+        if isinstance(message, Plan):
+            self.plans.add(message.run)
+        return self.again and isinstance(message, Ask | Inquiry | Roster) and message.run not in self.plans
 
     def flow(self, run: str) -> Flow | None:
         """The latest vector of that run, to the site or from it."""
@@ -129,6 +141,7 @@ class GrpcServer:
         self._keepalive, self._least_bandwidth, self._attest = keepalive, least_bandwidth, attest
         self._expected: dict[str, tuple[int, int]] = {}
         self._sessions: dict[str, _Session] = {}
+        self._seen: set[str] = set()  # sites that had a session
         self._streams: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
         self._emit: Emit = lambda _event: None
@@ -159,8 +172,9 @@ class GrpcServer:
         await self._server.start()
 
     async def send(self, site: str, message: ToSite) -> None:
-        """Into the session's outbox."""
-        if (session := self._sessions.get(site)) is not None:
+        """Into the session's outbox; not what the driver sent before it knew of this session."""
+        session = self._sessions.get(site)
+        if session is not None and not session.is_for_an_earlier_one(message):
             if (carried := _vector(message)) is not None:
                 run, size = carried
                 session.ways[run] = _Way(message, 0, size, time.monotonic())
@@ -232,7 +246,8 @@ class GrpcServer:
             return
         for run, room in self._expected.items():
             assembler.expect(run, *room)
-        session = _Session(hello.site, assembler, certificate_pem=pem)
+        session = _Session(hello.site, assembler, certificate_pem=pem, again=hello.site in self._seen)
+        self._seen.add(hello.site)
         if (earlier := self._sessions.get(hello.site)) is not None:
             earlier.close(
                 Rejected(REPLACED.format(site=hello.site, where=_address(context.peer())), final=True)

@@ -386,7 +386,11 @@ def test_a_site_that_rejoins_replaces_its_old_session_without_an_event(home: Hom
             assert told.final, "dialling again would only put out the other"
             assert "another agent has joined under this name, from 127.0.0.1" in told.reason
             assert await old.receive() is None
+            await server.send("a", ask(3))  # before the driver knew of the new session: its site has no plan yet
+            plan = make_plan(run=ask(4).run)
+            await server.send("a", plan)
             await server.send("a", ask(4))
+            assert await new.receive() == plan
             assert await new.receive() == ask(4)
             await new.send(Leaving("bye"))
             assert await events.next() == Received("a", Leaving("bye"))

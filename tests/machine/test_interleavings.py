@@ -64,6 +64,7 @@ class Network(RuleBasedStateMachine):
         self.sites: dict[str, Site] = {name: make_site(name) for name in self.plan.sites}
         self.down: dict[str, deque[ToSite]] = {}  # what is on its way to the site, for each open session
         self.up: dict[str, deque[FromSite]] = {}  # what is on its way from it
+        self.plans: set[str] = set()  # sites whose open session has the plan
         self.events: deque[Event] = deque()  # emitted by the transport, not yet taken by the driver
         self.sent: dict[str, list[Prediction]] = {name: [] for name in self.sites}
         self.records: list[Record] = []
@@ -90,7 +91,10 @@ class Network(RuleBasedStateMachine):
                         assert self.expected, "a vector of which nobody has said how many rows it has"
                     if isinstance(message, Ask) and self.bears_labels(message):
                         assert (site, message.columns) not in self.labels, "labels are asked of a site once"
-                    if site in self.down:
+                    if isinstance(message, Plan):
+                        self.plans.add(site)
+                    # The transport keeps from a session what was meant for the one before it.
+                    if site in self.down and not (isinstance(message, Ask) and site not in self.plans):
                         self.down[site].append(message)
                 case Reject(site, reason):
                     if site in self.down:
@@ -127,6 +131,7 @@ class Network(RuleBasedStateMachine):
     def close(self, site: str) -> None:
         self.down.pop(site, None)
         self.up.pop(site, None)
+        self.plans.discard(site)
 
     # --- the rules ------------------------------------------------------------------------------------------------
 
@@ -142,6 +147,7 @@ class Network(RuleBasedStateMachine):
         """Or rejoin: a session that is open is replaced without an event."""
         name = self.plan.sites[pick % len(self.plan.sites)]
         self.down[name], self.up[name] = deque(), deque()
+        self.plans.discard(name)
         self.events.append(SiteJoined(self.sites[name].hello()))
 
     @precondition(lambda self: self.end is None and self.events)
