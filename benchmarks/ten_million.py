@@ -49,12 +49,8 @@ def main():
     options = parser.parse_args()
     problem = generated(2, LABELLED, options.m, FEATURES, seed=1)
     data = peak()
-    plan = plan_for(
-        problem,
-        Agreement(form="semi-parametric", coupling=(0.01,)),
-        Iteration(tolerance=1e-8, prediction_tolerance=1.0),
-    )
-    plan = replace(plan, iteration=replace(plan.iteration, threads=os.cpu_count() or 1))
+    iteration = Iteration(tolerance=1e-8, prediction_tolerance=1.0, threads=os.cpu_count() or 1)
+    plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.01,)), iteration)
     clock, began = Clocked(), time.perf_counter()
     end = federate(problem, plan, clock)
     gaps = [after - before for before, after in zip(clock.at, clock.at[1:], strict=False)]
