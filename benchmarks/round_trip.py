@@ -42,7 +42,7 @@ from coreg_core.threads import pin_threads
 from coreg_sim.masks import simulated_keys
 from coreg_sim.problems import Problem
 from coreg_sim.simulate import Steps, plan_for
-from coreg_wire.codec import CHUNK_BYTES
+from coreg_wire.codec import LARGEST_PIECE
 from coreg_wire.credentials import client_credentials, server_credentials
 from coreg_wire.service import channel_options
 from site_agent.connection import Dial, Watcher, take_part
@@ -132,7 +132,7 @@ async def echo_clients(folder: Path, port: int, chunks: int) -> None:
 
 def floor(folder: Path, m: int, rounds: int) -> dict[str, float]:
     data = bytes(8 * m)
-    pieces = [data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES)]
+    pieces = [data[i : i + LARGEST_PIECE] for i in range(0, len(data), LARGEST_PIECE)]
 
     clock = Clock()
 

@@ -1,13 +1,15 @@
 """The one loop that turns the machine's actions into deeds: messages, writes, timers, lines on a terminal.
 
 Knows asyncio, the clock and the transport's face; decides nothing. Writing, and whatever computes with long vectors, happens
-off the event loop; writing before the next action, which is what makes a killed coordinator's run resumable.
+off the event loop; writing before the next action, which is what makes a killed coordinator's run resumable. A step alone is
+written while the next question begins to go out: the question's last piece waits for it, and without that there is no question.
 """
 
 import asyncio
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol, assert_never
@@ -30,6 +32,7 @@ from coordinator.federation import Federation, handle
 from coordinator.notices import Notice, QuestionAnswered
 from coordinator.records import Record, StepTaken
 from coordinator.transports import Traffic, Transport
+from coreg_core.errors import CoregError
 from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
 from coreg_core.rounds.schedule import Progress
 
@@ -127,10 +130,11 @@ class _Driver:
     ):
         self._on_finish, self._on_change, self._on_event = on_finish, on_change, on_event
         self._federation, self._transport, self._memory, self._observer = federation, transport, memory, observer
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()  # None: what is being written cannot be
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._laps: dict[str, _Stopwatch] = {}
         self._ends: dict[str, Finish] = {}
+        self._writing: asyncio.Future[None] | None = None  # a step
 
     async def drive(
         self, actions: list[Action], on_start: Callable[[Callable[[Event], None]], None]
@@ -144,13 +148,19 @@ class _Driver:
                     await self._do(action)
                 self._on_change(self._federation)
                 if self._federation.done:
+                    await self._written()
                     return self._ends
                 event = await self._events.get()
+                if event is None:
+                    await self._written()  # which failed
+                    continue
                 self._on_event(event)
                 actions = await self._handled(event)
         finally:
             for timer in self._timers.values():
                 timer.cancel()
+            with suppress(CoregError):  # which is on its way already, if there is one
+                await self._written()
             await self._transport.close()
 
     async def _handled(self, event: Event) -> list[Action]:
@@ -170,6 +180,9 @@ class _Driver:
             case Send(site, message):
                 if isinstance(message, Ask | Inquiry):
                     self._stopwatch(message.run).start((message.question, message.attempt))
+                    await self._transport.send(site, message, self._writing)
+                    return
+                await self._written()
                 await self._transport.send(site, message)
             case Reject(site, reason):
                 await self._transport.reject(site, reason)
@@ -178,7 +191,7 @@ class _Driver:
             case Persist(run, record, progress):
                 lap = self._stopwatch(run).stop() if isinstance(record, StepTaken) else self._stopwatch(run).last
                 if not isinstance(self._memory, NoMemory):
-                    await asyncio.to_thread(self._memory.write, run, record, progress, lap, utc_now())
+                    await self._write(run, record, progress, lap)
             case SetDeadline(run, token, seconds):
                 self._stop_timer(run)
                 if isfinite(seconds):
@@ -195,6 +208,24 @@ class _Driver:
                     self._on_finish(action)
             case _:
                 assert_never(action)
+
+    async def _write(self, run: str, record: Record, progress: Progress | None, lap: Lap) -> None:
+        """In order; of a step it is not waited for here."""
+        await self._written()
+        write = asyncio.to_thread(self._memory.write, run, record, progress, lap, utc_now())
+        self._writing = asyncio.ensure_future(write)
+        self._writing.add_done_callback(self._has_written)
+        if not isinstance(record, StepTaken):
+            await self._written()
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            await writing
+
+    def _has_written(self, writing: "asyncio.Future[None]") -> None:
+        if not writing.cancelled() and writing.exception() is not None:
+            self._events.put_nowait(None)
 
     def _passed(self, run: str, token: int) -> None:
         self._events.put_nowait(DeadlinePassed(run, token, self._transport.flows(run)))

@@ -19,7 +19,8 @@ import grpc.aio
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, Unreachable
 from coreg_core.messages import Ask, Countersigned, Dismissed, Finished, Inquiry, Leaving, Rejected, ToSite
 from coreg_core.outcomes import Outcome
-from coreg_wire.codec import Assembler, site_message_to_frames
+from coreg_wire.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
+from coreg_wire.pace import Pace
 from coreg_wire.service import JOIN_PATH, LEAST_BANDWIDTH, channel_options
 from coreg_wire.values import ProtocolError
 from site_agent import findings
@@ -230,7 +231,7 @@ async def _connected(channel: grpc.aio.Channel) -> None:
 async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher: Watcher) -> SiteResult:
     call: Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
     hello = site.hello()
-    assembler = Assembler()
+    assembler, pace = Assembler(), Pace()
     ledger.record(hello)
     listened_to = await write(call, site_message_to_frames(hello))
     watcher.note("connected")
@@ -243,6 +244,7 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
                 message = assembler.feed_coordinator(data)
             except ProtocolError as error:
                 raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
+            pace.answered(assembler.run, time.monotonic())
             if message is None or not (listened_to or isinstance(message, LAST_WORDS)):
                 continue  # nobody hears answers any more; the reason, or the model, may still be on its way
             watcher.message(message)
@@ -250,13 +252,16 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
                 raise Refused(f"the coordinator refused this session: {message.reason}")
             if isinstance(message, Dismissed):
                 raise _dismissal(message)
-            work = asyncio.to_thread(answers, site, ledger if listened_to else None, message, watcher.deliver)
+            work = asyncio.to_thread(
+                answers, site, ledger if listened_to else None, message, watcher.deliver, pace.piece
+            )
             frames = await told_while(work, work_on(message), watcher.note)
             if isinstance(message, Ask | Inquiry) and (r2 := site.without_labels(message)) is not None:
                 watcher.note(findings.without_labels(r2))
             for run, room in site.expected.items():
                 assembler.expect(run, *room)
             if listened_to:
+                pace.goes(assembler.run, sum(map(len, frames)), time.monotonic())
                 listened_to = await write(call, frames)
             if site.breach is not None:
                 raise Refused(f"the coordinator broke the protocol: it {site.breach}")
@@ -346,7 +351,13 @@ async def leave(
                 reading = None
 
 
-def answers(site: Site, ledger: Ledger | None, message: ToSite, deliver: Callable[[SiteResult], None]) -> list[bytes]:
+def answers(
+    site: Site,
+    ledger: Ledger | None,
+    message: ToSite,
+    deliver: Callable[[SiteResult], None],
+    piece: int = SMALLEST_PIECE,
+) -> list[bytes]:
     """The site's answers as frames, each in the ledger and on the disk; off the event loop, all of it."""
     ask = message if isinstance(message, Ask | Inquiry) else None
     said = site.handle(message)
@@ -356,7 +367,7 @@ def answers(site: Site, ledger: Ledger | None, message: ToSite, deliver: Callabl
     for answer in said:
         if ledger is not None:
             leaving = ledger.record(answer, ask, None if ask is None else site.kept(ask.run))
-            frames += site_message_to_frames(leaving)
+            frames += site_message_to_frames(leaving, piece)
     return frames
 
 

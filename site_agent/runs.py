@@ -236,10 +236,10 @@ class Runs:
             )
         if under.site.answered == 0:
             self._begun += 1
-        work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result)
+        work = asyncio.to_thread(answers, under.site, self._ledger, ask, _no_result, session.pace.piece)
         with self.tally.spending("question"):
             frames = await self._not_silently(under, work, work_on(ask))
-        await session.send(frames)
+        await session.send(frames, ask.run)
         self._no_breach(under)
 
     async def _rostered(self, session: Session, under: UnderWay, roster: Roster) -> None:

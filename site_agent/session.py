@@ -4,10 +4,12 @@ Knows the connection and the ledger; nothing of what is said.
 """
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from coreg_core.messages import FromSite
 from coreg_wire.codec import Assembler, site_message_to_frames
+from coreg_wire.pace import Pace
 from site_agent.connection import Call, write
 from site_agent.ledger import Ledger
 from site_agent.tally import Tally
@@ -22,6 +24,7 @@ class Session:
     assembler: Assembler
     failed: "asyncio.Future[None]"
     tally: Tally
+    pace: Pace = field(default_factory=Pace)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     listened_to: bool = True
     workers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -31,9 +34,11 @@ class Session:
         leaving = await asyncio.to_thread(self.ledger.record, message)
         await self.send(list(site_message_to_frames(leaving)))
 
-    async def send(self, frames: list[bytes]) -> None:
-        """What stands in the ledger already."""
+    async def send(self, frames: list[bytes], run: str = "") -> None:
+        """What stands in the ledger already; of a run, where the coordinator says something about it when it has all of it."""
         async with self.turn:
             if self.listened_to:
+                size = sum(map(len, frames))
+                self.pace.goes(run, size, time.monotonic())
                 self.listened_to = await write(self.call, frames)
-                self.tally.bytes["sent"] += sum(map(len, frames))
+                self.tally.bytes["sent"] += size

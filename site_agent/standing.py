@@ -79,7 +79,16 @@ class Service(Runs):
         await leave(call, self._ledger, "its operator ended it")
 
     async def _listen(self, session: Session, hear: Callable[[ToSite], None]) -> None:
-        while (data := await self._next(session)) is not None:
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await self._listen_until(session, hear, stopping)
+        finally:
+            stopping.cancel()
+
+    async def _listen_until(
+        self, session: Session, hear: Callable[[ToSite], None], stopping: "asyncio.Future[Any]"
+    ) -> None:
+        while (data := await self._next(session, stopping)) is not None:
             if not isinstance(data, bytes):  # grpc.aio.EOF
                 raise LostSession("the coordinator closed the stream")
             self.tally.bytes["received"] += len(data)
@@ -87,6 +96,7 @@ class Service(Runs):
                 message = session.assembler.feed_coordinator(data)
             except ProtocolError as error:
                 raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
+            session.pace.answered(session.assembler.run, time.monotonic())
             if message is None:
                 continue
             hear(message)
@@ -101,10 +111,9 @@ class Service(Runs):
                 case _:
                     self._hand_over(session, message)
 
-    async def _next(self, session: Session) -> object:
+    async def _next(self, session: Session, stopping: "asyncio.Future[Any]") -> object:
         """The next frame; None when the operator ends the agent. A run in which nothing is heard is told, ever more seldom."""
         reading = asyncio.ensure_future(session.call.read())
-        stopping = asyncio.ensure_future(self.stopping.wait())
         since, pause = time.monotonic(), SETTLED if self.connected_since is None else SILENCE
         try:
             while True:
@@ -124,7 +133,6 @@ class Service(Runs):
                     runs = " ".join(sorted(self._runs))
                     self._log.info("waiting", runs=runs, seconds=round(waited), text=f"for {WAITED_FOR}")
         finally:
-            stopping.cancel()
             reading.cancel()
 
     def _is_connected(self) -> None:

@@ -34,6 +34,11 @@ SOME_SITE = "the sum of the answers {}: some site answers falsely, and of a sum 
 PART_SLACK, PART_ROUNDING = 1e-9, 1e-13
 
 
+def products(a: Float64[Arr, "m k"], b: Float64[Arr, "m k"]) -> Float64[Arr, " k"]:
+    """⟨a_j, b_j⟩ of every column: by BLAS where there is one, whose numbers lie side by side."""
+    return np.array([np.dot(a[:, 0], b[:, 0])]) if a.shape[1] == 1 else np.einsum("mk,mk->k", a, b)
+
+
 def linear_fault(
     targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], most: Float64[Arr, " k"], n_sites: int
 ) -> str | None:
@@ -50,9 +55,7 @@ def linear_fault(
     n_sites
         how many answers were added.
     """
-    size = np.einsum("mk,mk->k", targets, targets)
-    along = np.einsum("mk,mk->k", targets, answers)
-    length = np.sqrt(np.einsum("mk,mk->k", answers, answers))
+    size, along, length = products(targets, targets), products(targets, answers), np.sqrt(products(answers, answers))
     if (along < -SLACK * n_sites * size).any():
         return "points away from the direction that was asked, and a site's response never does"
     if (along > (most + SLACK * n_sites) * size).any():
@@ -64,8 +67,15 @@ def linear_fault(
 
 def affine_fault(targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], reach: int) -> str | None:
     """The same of answers with labels in them: each number is below 2^reach, as the site stated, beside its target's norm."""
-    most = np.ldexp(1.0, reach) + np.sqrt(np.einsum("mk,mk->k", targets, targets))
-    return None if (np.abs(answers) <= most).all() else "is larger than the size that was stated with the acceptance"
+    most = np.ldexp(1.0, reach) + np.sqrt(products(targets, targets))
+    at_all = max(
+        answers.max(initial=0.0), -answers.min(initial=0.0)
+    )  # of no temporary's size; columns apart only if need be
+    return (
+        None
+        if at_all <= most.min() or (np.abs(answers) <= most).all()
+        else "is larger than the size that was stated with the acceptance"
+    )
 
 
 # Of each kind of question to which scalars are answered, those that are sums of squares, sizes or counts.
@@ -112,8 +122,7 @@ def part_fault(
     str or None
         what the answer does that none of an honest site does.
     """
-    sizes = np.sqrt(np.einsum("rk,rk->k", points, points))
-    length = np.sqrt(np.einsum("rk,rk->k", answers, answers))
+    sizes, length = np.sqrt(products(points, points)), np.sqrt(products(answers, answers))
     if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
         return "is longer than the plan's largest_gain lets any be"
     for operator in dict.fromkeys(operators):
@@ -129,7 +138,7 @@ def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, ste
     """Of directions of norm 1 under one operator; every combination of them is one of its directions too."""
     (s, q, a), (y_s, y_q, y_a) = split(x), split(y)
     # A backward error of the site's own solve is as large as B allows, not as its answer is.
-    slack = PART_SLACK * np.sqrt(np.einsum("rk,rk->k", y, y)) + step + gain * PART_ROUNDING
+    slack = PART_SLACK * np.sqrt(products(y, y)) + step + gain * PART_ROUNDING
     crossed, straight, centre = q.T @ y_s, s.T @ y_q, np.outer(a, y_a)
     together = crossed + straight + centre
     if (np.abs(together - together.T) > slack + slack[:, None]).any():
@@ -145,8 +154,8 @@ def smoothed_fault(
 ) -> str | None:
     """The same of SMOOTHED: (D, e) of ρ_s, with Σσ⁻²‖S‖² and Σσ⁻²‖S‖√n as they were stated beside it."""
     D, e = answers[:-1], answers[-1]
-    size, length = (np.sqrt(np.einsum("mk,mk->k", v, v)) for v in (points, D))
-    along = np.einsum("mk,mk->k", points, D)
+    size, length = (np.sqrt(products(v, v)) for v in (points, D))
+    along = products(points, D)
     moved = step * size
     along += PART_SLACK * size * length + moved * size
     if (length > np.sqrt(sizes[0] * np.maximum(along, 0.0)) + moved).any():

@@ -4,6 +4,7 @@ One contract suite (tests/contract) runs on every transport. Each delivers a sit
 were sent, emits `SiteJoined` before anything else of a site, and never emits an event of a session that was replaced.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -31,8 +32,8 @@ class Transport(Protocol):
         """Let sites in; from here on every event goes to ``emit``."""
         ...
 
-    async def send(self, site: str, message: ToSite) -> None:
-        """Queue a message for a site; a site that is gone meanwhile is no error."""
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+        """Queue a message for a site, to be whole there only after that is done; a site that is gone meanwhile is no error."""
         ...
 
     async def reject(self, site: str, reason: str) -> None:

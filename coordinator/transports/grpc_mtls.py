@@ -38,6 +38,7 @@ from coreg_wire.addresses import check_free
 from coreg_wire.codec import Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.names import load_certificates
+from coreg_wire.pace import Pace
 from coreg_wire.service import JOIN, LEAST_BANDWIDTH, SERVICE, channel_options
 from coreg_wire.values import ProtocolError
 
@@ -70,11 +71,12 @@ class _Session:
     site: str
     assembler: Assembler
     certificate_pem: bytes = b""
-    outbox: asyncio.Queue[ToSite | None] = field(default_factory=asyncio.Queue)
+    outbox: "asyncio.Queue[tuple[ToSite, asyncio.Future[None] | None] | None]" = field(default_factory=asyncio.Queue)
     closed_by_us: bool = False
     spoke: bool = False  # since the last word to it: it has read that
     ways: dict[str, _Way] = field(default_factory=dict)  # the latest vector to it, by run
     begun: dict[str, float] = field(default_factory=dict)  # since when a vector from it is on its way, by run
+    pace: Pace = field(default_factory=Pace)
     again: bool = (
         False  # the site had a session before: what was meant for that one may still be sent, and is not for this one
     )
@@ -82,8 +84,6 @@ class _Session:
 
     def is_for_an_earlier_one(self, message: ToSite) -> bool:
         """A question, or its roster, of a run whose plan did not come in this session: the site would call that a breach."""
-        if isinstance(message, Plan):
-            self.plans.add(message.run)
         return self.again and isinstance(message, Ask | Inquiry | Roster) and message.run not in self.plans
 
     def flow(self, run: str) -> Flow | None:
@@ -101,7 +101,7 @@ class _Session:
     def close(self, last_word: ToSite | None = None) -> None:
         self.closed_by_us = True
         if last_word is not None:
-            self.outbox.put_nowait(last_word)
+            self.outbox.put_nowait((last_word, None))
         self.outbox.put_nowait(None)
 
 
@@ -145,7 +145,7 @@ class GrpcServer:
         self._streams: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
         self._emit: Emit = lambda _event: None
-        self._encoded: tuple[ToSite, list[bytes]] | None = None
+        self._encoded: tuple[ToSite, dict[int, list[bytes]]] | None = None  # by the size of its pieces
 
     async def start(self, emit: Emit) -> None:
         """Listen.
@@ -171,14 +171,16 @@ class GrpcServer:
             raise UsageError(f"cannot listen on {self._listen}: {error}. Is another coordinator running?") from None
         await self._server.start()
 
-    async def send(self, site: str, message: ToSite) -> None:
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
         """Into the session's outbox; not what the driver sent before it knew of this session."""
         session = self._sessions.get(site)
         if session is not None and not session.is_for_an_earlier_one(message):
+            if isinstance(message, Plan):
+                session.plans.add(message.run)
             if (carried := _vector(message)) is not None:
                 run, size = carried
                 session.ways[run] = _Way(message, 0, size, time.monotonic())
-            session.outbox.put_nowait(message)
+            session.outbox.put_nowait((message, after))
 
     async def reject(self, site: str, reason: str) -> None:
         """`Rejected`, then the end of the stream."""
@@ -197,6 +199,7 @@ class GrpcServer:
         for session in self._sessions.values():
             session.assembler.forget(run)
             session.ways.pop(run, None)
+            session.pace.forget(run)
 
     def flows(self, run: str) -> Mapping[str, Flow]:
         """Of every open session that has carried a vector of the run."""
@@ -258,8 +261,8 @@ class GrpcServer:
         message: ToSite | None = None
         try:
             while (following := await session.outbox.get()) is not None:
-                message, session.spoke = following, False
-                await self._write(context, message, session)
+                (message, after), session.spoke = following, False
+                await self._write(context, message, session, after)
             if isinstance(message, LAST_WORDS) and not session.spoke:
                 await _ends(reader)
         finally:
@@ -291,8 +294,9 @@ class GrpcServer:
             async for data in frames:
                 message = assembler.feed_site(self._counted(data))
                 session.spoke = True
-                begun = session.begun
-                session.begun = {run: begun.get(run, time.monotonic()) for run in assembler.under_way}
+                begun, now = session.begun, time.monotonic()
+                session.begun = {run: begun.get(run, now) for run in assembler.under_way}
+                session.pace.answered(assembler.run, now)
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
                 if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
@@ -334,20 +338,36 @@ class GrpcServer:
         context: "grpc.aio.ServicerContext[bytes, bytes]",
         message: ToSite,
         session: _Session | None = None,
+        after: "asyncio.Future[None] | None" = None,
     ) -> None:
-        # The same question goes to every site: it is encoded once.
-        if self._encoded is None or self._encoded[0] is not message:
-            self._encoded = (message, list(coordinator_message_to_frames(message)))
-        way = None if session is None else session.way(message)
-        for data in self._encoded[1]:
+        way, pace = (None, Pace()) if session is None else (session.way(message), session.pace)
+        if (carried := _vector(message)) is not None:
+            pace.goes(*carried, time.monotonic())
+        *most, last = self._frames(message, pace.piece)
+        for data in most:
             self.traffic.sent += len(data)
             await context.write(data)
             if way is not None:
                 way.moved = min(
                     way.moved + len(data), way.of - 1
                 )  # heads count too: it is whole when all of it went out
+        if after is not None:
+            await asyncio.wait({after})
+            if after.cancelled() or after.exception() is not None:
+                return  # there is no such question: the coordinator could not write down what it follows from
+        self.traffic.sent += len(last)
+        await context.write(last)
         if way is not None:
             way.message, way.moved, way.since = None, way.of, time.monotonic()
+
+    def _frames(self, message: ToSite, piece: int) -> list[bytes]:
+        """The same question goes to every site: it is encoded once, for links of one pace."""
+        if self._encoded is None or self._encoded[0] is not message:
+            self._encoded = (message, {})
+        by_piece = self._encoded[1]
+        if piece not in by_piece:
+            by_piece[piece] = list(coordinator_message_to_frames(message, piece))
+        return by_piece[piece]
 
 
 def _vector(message: ToSite) -> tuple[str, int] | None:

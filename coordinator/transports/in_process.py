@@ -4,6 +4,7 @@ Sites answer at once, one after another, on the caller's thread, so a simulation
 as one. Knows nothing of how a site computes: a site is whatever has `hello` and `handle`.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -65,8 +66,10 @@ class InProcess:
         for site in self._sites.values():
             emit(SiteJoined(site.hello()))
 
-    async def send(self, site: str, message: ToSite) -> None:
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
         """The site answers before this returns; its answers are events."""
+        if after is not None:
+            await after
         function = self._sites.get(site)
         if function is None or self._emit is None:
             return

@@ -99,10 +99,13 @@ def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) ->
     """Whether `encode` takes these numbers; no integer is made, and nothing of the size of ``values``."""
     if not values.size:
         return True
-    # A power of two moves no number past another, and the largest rounds to the largest of the rounded.
+    powers, limit = np.asarray(exponents, dtype=np.int64), ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))
+    # A power of two moves no number past another, and the largest rounds to the largest of the rounded. Rows are numbers side by
+    # side, which a search by columns takes one by one: it is made only where the largest of all, at the largest power, is none.
+    if (np.rint(_times_power(max(values.max(), -values.min()), powers)) < limit).all():
+        return True
     largest = np.maximum(values.max(axis=0), -values.min(axis=0))
-    scaled = np.rint(_times_power(largest, np.asarray(exponents, dtype=np.int64)))
-    return bool((scaled < ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))).all())  # never where one is no number
+    return bool((np.rint(_times_power(largest, powers)) < limit).all())  # never where one is no number
 
 
 def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:

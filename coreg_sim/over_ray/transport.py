@@ -104,8 +104,10 @@ class RayActors:
             emit(SiteJoined(hello))
         self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self._actors]
 
-    async def send(self, site: str, message: ToSite) -> None:
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
         """It goes at the loop's next turn, with whatever else is sent until then."""
+        if after is not None:
+            await after
         if site not in self._open:
             return
         self.traffic.sent += vector_bytes(message)

@@ -1,7 +1,7 @@
 r"""Messages to protobuf frames and back, in pairs, with every check that can be made before a message is used.
 
-Knows coreg_core.messages and the generated code; no machine, no socket. A vector travels as raw little-endian doubles,
-128 KiB at a time, so that one that comes slowly is seen to come: the first piece inside its message, the rest in Chunk frames,
+Knows coreg_core.messages and the generated code; no machine, no socket. A vector travels as raw little-endian doubles, in
+pieces of 128 KiB to 1 MiB (pace.py says which): the first inside its message, the rest in Chunk frames,
 each with its run, so that the runs of one stream do not wait for each other. A frame is bytes here (chunks.py says why). What
 comes from a peer is checked for size, shape, order and finiteness, and the size is checked *before* memory is taken: nothing
 is taken for a run that was not expected.
@@ -19,8 +19,8 @@ from coreg_wire.chunks import chunk_frames, chunk_of
 from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import ProtocolError, fill, read, snake, text
 
-CHUNK_BYTES = 1 << 17
-# A frame is a chunk, or a message of many names (a plan, a roster): anything larger is refused by gRPC before it is parsed.
+SMALLEST_PIECE, LARGEST_PIECE = 1 << 17, 1 << 20
+# A frame is a piece, or a message of many names (a plan, a roster): anything larger is refused by gRPC before it is parsed.
 MAX_FRAME_BYTES = 5 << 18
 
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
@@ -41,17 +41,17 @@ _VECTOR_FIELDS = {
 # --- out ----------------------------------------------------------------------------------------------------------
 
 
-def site_message_to_frames(message: FromSite) -> Iterator[bytes]:
-    """One message, and the chunks of its vector."""
-    return _frames(message, pb.SiteFrame)
+def site_message_to_frames(message: FromSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
+    """One message, and the chunks of its vector, in pieces of so many bytes."""
+    return _frames(message, pb.SiteFrame, piece)
 
 
-def coordinator_message_to_frames(message: ToSite) -> Iterator[bytes]:
-    """One message, and the chunks of its vector."""
-    return _frames(message, pb.CoordinatorFrame)
+def coordinator_message_to_frames(message: ToSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
+    """One message, and the chunks of its vector, in pieces of so many bytes."""
+    return _frames(message, pb.CoordinatorFrame, piece)
 
 
-def _frames(message: Any, frame_type: Any) -> Iterator[bytes]:
+def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
     name = snake(type(message).__name__)
     frame = frame_type()
     body = getattr(frame.message, name)
@@ -64,10 +64,10 @@ def _frames(message: Any, frame_type: Any) -> Iterator[bytes]:
         data = vector.values.astype(dtype, copy=False).data.cast("B") if vector.values.size else data
         head = getattr(body, _VECTOR_FIELDS[name])
         head.rows, head.columns = shape
-        head.data = bytes(data[:CHUNK_BYTES])  # in place: a message handed to a constructor is copied once more
+        head.data = bytes(data[:piece])  # in place: a message handed to a constructor is copied once more
     yield frame.SerializeToString()
-    if len(data) > CHUNK_BYTES:
-        yield from chunk_frames(data[CHUNK_BYTES:], CHUNK_BYTES, message.run)
+    if len(data) > piece:
+        yield from chunk_frames(data[piece:], piece, message.run)
 
 
 # --- in -----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class _Assembly:
     def add(self, data: bytes | memoryview) -> None:
         end = self._filled + len(data)
         full = end == len(self._bytes)
-        if end > len(self._bytes) or (len(data) != CHUNK_BYTES and not full):
+        if end > len(self._bytes) or (len(data) < SMALLEST_PIECE and not full):
             raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of a vector of {len(self._bytes)}.")
         self._bytes[self._filled : end] = data
         self._filled = end
@@ -123,6 +123,7 @@ class Assembler:
     def __init__(self) -> None:
         self._room: dict[str, tuple[int, int]] = {}
         self._under_way: dict[str, _Assembly] = {}
+        self.run = ""  # that the frame before belongs to; empty where it belongs to none
 
     def expect(self, run: str, rows: int, columns: int) -> None:
         """From here on, vectors of that run may announce as many rows and columns."""
@@ -167,7 +168,8 @@ class Assembler:
                 raise ProtocolError("an empty frame.")
 
     def _piece(self, run: str, data: bytes | memoryview, kinds: dict[str, type[Any]]) -> object:
-        assembly = self._under_way.get(text(run))
+        self.run = text(run)
+        assembly = self._under_way.get(self.run)
         if assembly is None:
             raise ProtocolError("a chunk that belongs to no vector.")
         assembly.add(data)
@@ -179,7 +181,7 @@ class Assembler:
             raise ProtocolError("a message of a kind that this version does not know.")
         part = getattr(body, name)
         field = _VECTOR_FIELDS.get(name)
-        run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
+        self.run = run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
             raise ProtocolError("a new message of a run before its last one's vector was complete.")
         if field is None or not part.HasField(field):

@@ -3,7 +3,7 @@
 Client and server keepalive are set together: a server's default kills a stream whose client pings every few seconds.
 """
 
-from coreg_wire.codec import CHUNK_BYTES, MAX_FRAME_BYTES
+from coreg_wire.codec import MAX_FRAME_BYTES, SMALLEST_PIECE
 
 SERVICE = "coreg.v1.Federation"
 JOIN = "Join"
@@ -23,7 +23,8 @@ def window_bytes(keepalive_seconds: float, least_bandwidth: float = LEAST_BANDWI
 def silence_seconds(keepalive_seconds: float, least_bandwidth: float = LEAST_BANDWIDTH) -> float:
     """Within how long a silent loss is found: a keepalive until the ping, and the time until its answer is overdue.
 
-    A ping stands behind what was sent before it: the window and the piece under way, at `least_bandwidth`.
+    A ping stands behind what was sent before it: the window and the piece under way, at `least_bandwidth`. A link that carries no
+    more than that gets small pieces alone (`coreg_wire.pace`); one that no longer carries what it did is a lost one.
     """
     return (_every(keepalive_seconds) + _answer(keepalive_seconds, least_bandwidth)) / 1000
 
@@ -61,5 +62,5 @@ def _every(keepalive_seconds: float) -> int:
 
 
 def _answer(keepalive_seconds: float, least_bandwidth: float) -> int:
-    before = window_bytes(keepalive_seconds, least_bandwidth) + CHUNK_BYTES
+    before = window_bytes(keepalive_seconds, least_bandwidth) + SMALLEST_PIECE
     return max(1000, _every(keepalive_seconds) * 4 // 5) + int(1000 * before / least_bandwidth)

@@ -193,8 +193,8 @@ class Dialled:
         async with self._home.dial(self.server.port, name) as client:
             await client.serve(site)
 
-    async def send(self, site: str, message: ToSite) -> None:
-        await self.server.send(site, message)
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+        await self.server.send(site, message, after)
 
     async def reject(self, site: str, reason: str) -> None:
         await self.server.reject(site, reason)

@@ -24,10 +24,10 @@ from coordinator.wording import worded
 from coreg_core.errors import UsageError
 from coreg_core.messages import PROTOCOL_VERSION, Ask, Hello, Leaving, Prediction, Rejected, Vector
 from coreg_core.rounds.columns import Column
-from coreg_wire.codec import CHUNK_BYTES, Assembler, site_message_to_frames
+from coreg_wire.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
-PIECE = CHUNK_BYTES // 8
+PIECE = SMALLEST_PIECE // 8
 
 
 def within(seconds: float, work: Coroutine[Any, Any, None]) -> None:
@@ -266,7 +266,7 @@ def test_a_session_that_ends_before_hello_is_turned_away(home: Home) -> None:
 
 # --- a session that breaks the protocol ---------------------------------------------------------------------------
 
-WHOLE_PIECE = b"\0" * CHUNK_BYTES
+WHOLE_PIECE = b"\0" * SMALLEST_PIECE
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from coreg_core.messages import Ask, Finished, FromSite, ToSite, Vector
 from coreg_core.objective import consensus_weight
 from coreg_core.outcomes import Outcome, exit_code
 from coreg_core.rounds.columns import Column
-from coreg_wire.codec import CHUNK_BYTES, coordinator_message_to_frames
+from coreg_wire.codec import SMALLEST_PIECE, coordinator_message_to_frames
 from coreg_wire.service import JOIN, SERVICE, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent import connection
@@ -107,7 +107,7 @@ COLUMN = pb.Column(coupling=1.0, weight=1.0)
                 run="run-1",
                 part="affine",
                 columns=4096 * [COLUMN],
-                targets=pb.Vector(rows=20_000, columns=4096, data=bytes(CHUNK_BYTES)),
+                targets=pb.Vector(rows=20_000, columns=4096, data=bytes(SMALLEST_PIECE)),
             )
         ),
         pb.ToSite(
@@ -115,7 +115,7 @@ COLUMN = pb.Column(coupling=1.0, weight=1.0)
                 run="run-1",
                 outcome="CONVERGED",
                 columns=[COLUMN],
-                targets=pb.Vector(rows=2**40, columns=1, data=bytes(CHUNK_BYTES)),
+                targets=pb.Vector(rows=2**40, columns=1, data=bytes(SMALLEST_PIECE)),
             )
         ),
     ],
@@ -125,7 +125,7 @@ def test_a_vector_before_a_plan_ends_the_session_before_memory_is_taken(tmp_path
     async def script(frames: AsyncIterator[bytes], write: Write) -> None:
         await write(pb.CoordinatorFrame(message=body))
         for _ in range(3):
-            await write(pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(CHUNK_BYTES))))
+            await write(pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(SMALLEST_PIECE))))
 
     tracemalloc.start()
     try:

@@ -11,7 +11,7 @@ from machine.tiny import make_plan
 
 from coordinator import notices as n
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.events import Received, SiteJoined
+from coordinator.events import Received, SiteJoined, SiteLost
 from coordinator.federation import begin
 from coordinator.jobs.phases import Clocks
 from coordinator.jobs.recorded import Recorded
@@ -44,6 +44,45 @@ def test_a_vector_that_outlasts_the_keepalive_ends_no_session(home: Home) -> Non
                     assert await events.next() == Received("a", Prediction(RUN, 0, 0, numbers))
                     assert len(events.seen) == 2, "and nobody was lost"
                     echo.cancel()
+        finally:
+            await server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_pieces_grow_on_a_fast_link_and_stay_small_on_a_slow_one(home: Home) -> None:
+    """Both ends learn it from their own vectors; a vector of 320 kB at 400 kB/s takes 0.8 s."""
+    numbers = Vector(np.arange(40_000.0)[:, None])
+
+    async def frames_of(site: str, port: int, server: Any, events: Events) -> list[int]:
+        """Of two questions, how many frames each was."""
+        counts = [0]
+        async with home.dial(port, site) as client:
+            feed = client.assembler.feed_coordinator
+
+            def counted(data: bytes) -> Any:
+                counts[-1] += 1
+                return feed(data)
+
+            client.assembler.feed_coordinator = counted  # type: ignore[method-assign]
+            echo = asyncio.create_task(client.serve(EchoSite(site)))
+            assert isinstance(await events.next(), SiteJoined)
+            for number in range(2):
+                await server.send(site, Ask(RUN, number, 0, "linear", (Column(0.1, 1.0),), True, numbers))
+                assert await events.next() == Received(site, Prediction(RUN, number, 0, numbers))
+                counts.append(0)
+            echo.cancel()
+        return counts[:2]
+
+    async def main() -> None:
+        server, events = home.server(), Events()
+        await server.start(events.emit)
+        server.expect(RUN, 40_000, 1)
+        try:
+            assert await frames_of("a", server.port, server, events) == [3, 1]
+            assert isinstance(await events.next(), SiteLost)
+            with slow_link(server.port, 400_000) as port:
+                assert await frames_of("b", port, server, events) == [3, 3], "every session learns for itself"
         finally:
             await server.close()
 

@@ -1,6 +1,7 @@
 """One contract, every transport: what the driver and the machine rely on, whoever carries the messages."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
@@ -23,6 +24,7 @@ from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.exchange import Column as ProbeColumn
 from coreg_core.additive.exchange import Operator
 from coreg_core.additive.terms import Additive
+from coreg_core.errors import StorageError
 from coreg_core.messages import (
     Ask,
     Countersigned,
@@ -44,10 +46,10 @@ from coreg_core.outcomes import Outcome
 from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.schedule import Progress
-from coreg_wire.codec import CHUNK_BYTES
+from coreg_wire.codec import SMALLEST_PIECE
 
 T = TypeVar("T")
-PIECE = CHUNK_BYTES // 8  # numbers in a chunk
+PIECE = SMALLEST_PIECE // 8  # numbers in a chunk
 
 
 def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -263,6 +265,27 @@ def test_close_delivers_what_is_queued_in_process_and_on_the_wire(wire: Wire) ->
     within(30, main())
 
 
+@pytest.mark.parametrize("rows", [1, 5 * PIECE])
+def test_a_message_is_whole_only_after_what_it_waits_for(wire: Wire, rows: int) -> None:
+    async def main() -> None:
+        site = EchoSite("a")
+        transport, events = wire({"a": site}), Events()
+        await transport.start(events.emit)
+        await events.next()
+        transport.expect(RUN, rows, 1)
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sending = asyncio.create_task(transport.send("a", ask(numbers(rows)), written))
+        waited = asyncio.create_task(events.next())
+        assert not (await asyncio.wait({waited}, timeout=0.3))[0]
+        assert site.heard == []
+        written.set_result(None)
+        assert await waited == Received("a", Prediction(RUN, 0, 0, numbers(rows)))
+        await sending
+        await transport.close()
+
+    within(30, main())
+
+
 # --- whole runs ---------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +316,64 @@ def test_a_whole_run_ends_on_the_same_bits_on_every_transport_in_every_order(
         for mine, other in zip(site.result.solutions, theirs.solutions, strict=True):
             assert mine.prediction.tobytes() == other.prediction.tobytes()
             assert mine.function.coef.tobytes() == other.function.coef.tobytes()
+
+
+class Slow(Kept):
+    """A memory that takes its time over a step, and says when it has it."""
+
+    def __init__(self, told: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.told = told
+
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+        if isinstance(record, StepTaken):
+            time.sleep(0.02)
+            self.told.append(("written", record.question))
+        super().write(run, record, progress, measured, at)
+
+
+class Telling:
+    """A site that says what it hears before it answers."""
+
+    def __init__(self, site: Any, told: list[tuple[str, int]]) -> None:
+        self._site, self._told = site, told
+        self.hello = site.hello
+
+    def handle(self, message: ToSite) -> Any:
+        if isinstance(message, Ask):
+            self._told.append(("heard", message.question))
+        return self._site.handle(message)
+
+
+def test_no_question_is_heard_before_the_step_before_it_is_written(wire: Wire) -> None:
+    told: list[tuple[str, int]] = []
+    sites = {name: Telling(site, told) for name, site in make_sites("abc").items()}
+    plan = make_plan(schedule="conjugate-gradients", tolerance=1e-6, prediction_tolerance=1e-1)
+    end, _ = within(60, driven(wire(sites), plan, Slow(told)))
+    assert end.outcome is Outcome.CONVERGED
+    heard = [number for what, number in told if what == "heard"]
+    assert max(heard) >= 2
+    for i, (what, number) in enumerate(told):
+        if what == "heard" and number > 0:
+            assert ("written", number - 1) in told[:i]
+
+
+class Full(Kept):
+    """A memory on a disk that is full from the second step on."""
+
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+        if isinstance(record, StepTaken) and record.question == 1:
+            raise StorageError("runs.sqlite: no space left on device.")
+        super().write(run, record, progress, measured, at)
+
+
+def test_a_step_that_cannot_be_written_ends_the_coordinator_and_nobody_hears_what_follows_from_it(wire: Wire) -> None:
+    told: list[tuple[str, int]] = []
+    sites = {name: Telling(site, told) for name, site in make_sites("abc").items()}
+    plan = make_plan(schedule="conjugate-gradients", tolerance=1e-6, prediction_tolerance=1e-1)
+    with pytest.raises(StorageError, match="no space left"):
+        within(30, driven(wire(sites), plan, Full()))
+    assert sorted(set(told)) == [("heard", 0), ("heard", 1)]
 
 
 def test_a_run_that_a_site_refuses_ends_and_everybody_is_let_go(wire: Wire) -> None:

@@ -61,8 +61,8 @@ from coreg_core.rounds.columns import Column
 from coreg_core.views import BoundRule, Part
 from coreg_wire.chunks import chunk_frames, chunk_of
 from coreg_wire.codec import (
-    CHUNK_BYTES,
     MAX_FRAME_BYTES,
+    SMALLEST_PIECE,
     Assembler,
     coordinator_message_to_frames,
     site_message_to_frames,
@@ -71,7 +71,7 @@ from coreg_wire.v1 import federation_pb2 as pb
 from coreg_wire.values import MAX_TEXT, ProtocolError, fill, read, snake
 
 REPOSITORY = Path(__file__).parents[2]
-PIECE = CHUNK_BYTES // 8
+PIECE = SMALLEST_PIECE // 8
 Made = Callable[[], Any]
 
 texts = st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" "), max_size=40)
@@ -353,10 +353,10 @@ def test_a_plan_keeps_its_digest_and_the_digest_leaves_out_the_run(made: Made) -
 
 
 @pytest.mark.parametrize("rows", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1])
-def test_vectors_are_cut_at_a_mebibyte(rows: int) -> None:
+def test_vectors_are_cut_at_the_smallest_piece_unless_the_link_is_known(rows: int) -> None:
     vector = Vector(np.random.default_rng(rows).normal(size=(rows, 1)))
     frames = of_site(Prediction("r", 0, 0, vector))
-    assert len(frames) == -(-8 * rows // CHUNK_BYTES)
+    assert len(frames) == -(-8 * rows // SMALLEST_PIECE)
     assert all(len(data) <= MAX_FRAME_BYTES for data in frames)
     assert from_site_frames(frames, max_rows=rows) == [Prediction("r", 0, 0, vector)]
 
@@ -413,10 +413,12 @@ def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
     finally:
         tracemalloc.stop()
     assert isinstance(back, Prediction)
-    assert peak < 8 * CHUNK_BYTES + 4 * CHUNK_BYTES, "the vector, a frame or two, and nothing of its size beside it"
+    assert peak < 8 * SMALLEST_PIECE + 4 * SMALLEST_PIECE, (
+        "the vector, a frame or two, and nothing of its size beside it"
+    )
 
 
-WHOLE_PIECE = b"\0" * CHUNK_BYTES
+WHOLE_PIECE = b"\0" * SMALLEST_PIECE
 
 
 @pytest.mark.parametrize(
@@ -541,7 +543,7 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 
 @pytest.mark.parametrize("rows", [1, 20_000 * 4096])
 def test_no_vector_is_taken_before_its_run_is_expected_and_no_memory_either(rows: int) -> None:
-    vector = pb.Vector(rows=rows, columns=1, data=bytes(min(8 * rows, CHUNK_BYTES)))
+    vector = pb.Vector(rows=rows, columns=1, data=bytes(min(8 * rows, SMALLEST_PIECE)))
     ask = pb.Ask(run="r", part="affine", columns=[pb.Column(coupling=1.0, weight=1.0)], targets=vector)
     finished = pb.Finished(run="r", outcome="CONVERGED", targets=vector)
     for body in (pb.ToSite(ask=ask), pb.ToSite(finished=finished)):

@@ -1,0 +1,84 @@
+"""How large the pieces of a vector are: by what the link has shown, and by nothing that a buffer could feign."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreg_core.messages import Ask, Prediction, Vector
+from coreg_core.rounds.columns import Column
+from coreg_wire.codec import (
+    LARGEST_PIECE,
+    MAX_FRAME_BYTES,
+    SMALLEST_PIECE,
+    Assembler,
+    coordinator_message_to_frames,
+    site_message_to_frames,
+)
+from coreg_wire.pace import SECONDS_A_PIECE, Pace, piece_at
+from coreg_wire.values import ProtocolError
+
+
+@given(st.floats(0.0, 1e12))
+def test_a_piece_takes_half_a_second_at_most_unless_it_is_the_smallest(rate: float) -> None:
+    piece = piece_at(rate)
+    assert SMALLEST_PIECE <= piece <= LARGEST_PIECE
+    assert piece == SMALLEST_PIECE or piece <= SECONDS_A_PIECE * rate
+    assert piece == LARGEST_PIECE or 2 * piece > SECONDS_A_PIECE * rate, "and a larger one would take longer"
+
+
+def test_pieces_grow_where_a_vector_was_answered_at_once_and_shrink_again() -> None:
+    pace = Pace()
+    assert pace.piece == SMALLEST_PIECE
+    pace.goes("a", 8_000_000, 100.0)
+    pace.answered("b", 100.001)  # another run's word says nothing of it
+    assert pace.piece == SMALLEST_PIECE
+    pace.answered("a", 101.0)
+    assert pace.piece == LARGEST_PIECE
+    pace.answered("a", 900.0)  # a second word about it is about nothing
+    assert pace.piece == LARGEST_PIECE
+    pace.goes("a", 8_000_000, 200.0)
+    pace.answered("a", 280.0)  # 100 kB/s
+    assert pace.piece == SMALLEST_PIECE
+
+
+def test_what_a_buffer_holds_and_what_is_over_says_nothing() -> None:
+    pace = Pace()
+    pace.goes("a", SMALLEST_PIECE - 1, 0.0)
+    pace.answered("a", 0.001)
+    pace.goes("b", 8_000_000, 0.0)
+    pace.forget("b")
+    pace.answered("b", 0.001)
+    assert pace.piece == SMALLEST_PIECE
+
+
+@pytest.mark.parametrize("piece", [SMALLEST_PIECE, 2 * SMALLEST_PIECE, LARGEST_PIECE])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_whatever_the_piece_the_vector_is_the_same(piece: int, more: int) -> None:
+    rows = 2 * piece // 8 + more
+    vector = Vector(np.random.default_rng(rows).normal(size=(rows, 1)))
+    ask, answer = Ask("r", 0, 0, "linear", (Column(0.1, 1.0),), False, vector), Prediction("r", 0, 0, vector)
+    for message, frames, feed in (
+        (ask, list(coordinator_message_to_frames(ask, piece)), Assembler.feed_coordinator),
+        (answer, list(site_message_to_frames(answer, piece)), Assembler.feed_site),
+    ):
+        assert len(frames) == -(-8 * rows // piece)
+        assert all(len(frame) <= MAX_FRAME_BYTES for frame in frames)
+        assembler = Assembler()
+        assembler.expect("r", rows, 1)
+        *most, last = [feed(assembler, frame) for frame in frames]
+        assert last == message
+        assert most == [None] * len(most)
+        assert assembler.run == "r"
+
+
+def test_a_piece_may_have_another_size_than_the_one_before_but_not_less_than_the_smallest() -> None:
+    rows = 4 * SMALLEST_PIECE // 8
+    answer = Prediction("r", 0, 0, Vector(np.zeros((rows, 1))))
+    small, large = (list(site_message_to_frames(answer, n * SMALLEST_PIECE)) for n in (1, 2))
+    assembler = Assembler()
+    assembler.expect("r", rows, 1)
+    assert [assembler.feed_site(frame) for frame in (*small[:2], large[1])] == [None, None, answer]
+    tiny = list(site_message_to_frames(answer, SMALLEST_PIECE - 8))
+    with pytest.raises(ProtocolError, match="a piece of 131064 bytes at 0"):
+        assembler.feed_site(tiny[0])
