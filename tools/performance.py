@@ -1,4 +1,4 @@
-"""docs/performance.md, from docs/performance.json, which benchmarks/performance.py and benchmarks/round_trip.py wrote.
+"""docs/performance.md, from docs/performance.json, which benchmarks/performance.py, round_trip.py and installation.py wrote.
 
     python tools/performance.py --write     the page, from the figures
     python tools/performance.py --check     fail if the page is not what --write would make
@@ -43,6 +43,10 @@ def page() -> str:
         for kind in ("wall", "cpu"):
             cells += [ms(row[kind]), ms(row[f"floor {kind}"]), f"{row[kind] / row[f'floor {kind}']:.2f}"]
         wire.append(cells)
+    weighed = found["installation"]
+    plain, rest = weighed["plain"], weighed["estimators"]["bytes"] - weighed["plain"]["bytes"]
+    names = [name for name in plain["parts"] if name != "tools"]
+    parts = [f"{name} {plain['parts'][name] / 1e6:.0f}" for name in names]
     set_up = [
         [name, "" if row["seconds"] is None else f"{row['seconds']:.1f}", f"{row['mb']:.0f}"]
         for name, row in found["set-up"].items()
@@ -76,6 +80,11 @@ def page() -> str:
         sites=found["wire"][0]["sites"],
         wire=table("| m | answers | wall, ms | echo | ratio | CPU, ms | echo | ratio |", wire),
         set_up=table("| what | s | peak, MB |", set_up),
+        python=weighed["python"],
+        installed=f"{plain['bytes'] / 1e6:.0f}",
+        tools=f"{plain['tools'] / 1e6:.0f}",
+        parts=", ".join(parts),
+        estimators=f"{rest / 1e6:.0f}",
     )
 
 
