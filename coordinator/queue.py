@@ -35,6 +35,14 @@ class Attendance:
         """Its session is open."""
         return self.since is not None and self.ended is None
 
+    def seen(self, told: str | None) -> str | None:
+        """When it was last here, where nobody serves; None of a site that never was.
+
+        A coordinator that was killed could not write down that its sessions ended: then it is when it spoke last (``told`` of
+        `Queue.said`).
+        """
+        return self.ended if self.since is None or self.ended is not None else max(self.since, told or self.since)
+
 
 class Queue:
     """See the module's docstring. A connection of its own: use it from one thread at a time."""

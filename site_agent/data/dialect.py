@@ -30,7 +30,7 @@ UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
 
 @dataclass(frozen=True)
 class Dialect:
-    """What stands between columns and before decimals; "?" where the file does not tell. ``why``: said of a decimal of the other kind."""
+    """What stands between columns and before decimals; "?" where it is not clear. ``why`` tells of decimals of another kind."""
 
     separator: str = ","
     decimal: Mark = "."
@@ -95,8 +95,8 @@ def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
     """What stands before decimals, told from the columns that look like numbers.
 
     A comma shows itself as a decimal comma by what it cannot be otherwise: 1,5 and 0,125 are no thousands. Where commas part
-    the columns too, a comma in a cell is never taken for a decimal one. Where nearly all decimals are of one kind, the table is of
-    that kind, and the few others are slips: they are no numbers, and named each for itself.
+    the columns too, a comma in a cell is never taken for a decimal one. Where nearly all decimals are of one kind, the few others
+    are slips: they are no numbers, and named each for itself.
     """
     commas, points, grouped = _Seen(), _Seen(), _Seen()
     for name in frame.columns:

@@ -81,7 +81,7 @@ def test_check_tells_fields_and_no_cell_in_them(messy):
     words = ("--target", "y", "--id", "id", "--insecure", "--name", "north", "--coordinator", "127.0.0.1:9", "--json")
     code, out, err = run("coreg-agent", "check", "--data", "messy.csv", *words, cwd=messy.parent)
     assert code == 6, err
-    wrong = [told for line in out.splitlines() if not (told := json.loads(line))["ok"]]
+    wrong = [told for line in out.splitlines() if (told := json.loads(line))["ok"] is False]
     assert len(wrong) == 7
     for told in wrong:
         assert told["check"] == "table"

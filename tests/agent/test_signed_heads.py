@@ -395,3 +395,13 @@ def test_heads_outlive_the_authority_that_signed_for_them(tmp_path):
     only = ["--authority", str(home.folder / "north" / "ca.pem")]
     failed = CliRunner().invoke(app, ["ledger", str(home.path), "--verify", *only])
     assert "not of this federation's authority" in str(failed.exception)
+
+
+def test_a_broken_chain_is_one_fault_with_one_code_however_it_is_read(home):
+    home.serve("one")
+    lines = home.path.read_bytes().splitlines(keepends=True)
+    home.path.write_bytes(b"".join([*lines[:2], *lines[3:]]))
+    for options in ([], ["--verify"]):
+        failed = CliRunner().invoke(app, ["ledger", str(home.path), *options]).exception
+        assert str(failed) == f"{home.path}, line 3: the chain is broken; a line was changed, removed or put in."
+        assert failed.exit_code == 8
