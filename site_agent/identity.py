@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_core.errors import BadData, Refused, StorageError
 from coreg_wire.files import read, write_whole
 from coreg_wire.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.names import (
