@@ -68,7 +68,8 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/performance.py --write && $(BIN)/python benchmarks/round_trip.py --write && $(BIN)/python tools/performance.py --write
+	$(BIN)/python benchmarks/performance.py --write && $(BIN)/python benchmarks/round_trip.py --write && $(BIN)/python benchmarks/installation.py --write \
+	  && $(BIN)/python benchmarks/preconditioner.py --write && $(BIN)/python tools/performance.py --write
 	$(BIN)/python benchmarks/additive_service.py
 	$(BIN)/python benchmarks/sizing.py --write && $(BIN)/python tools/docs.py --write
 	$(BIN)/python benchmarks/scoring.py
@@ -90,6 +91,7 @@ bundle: setup
 lock:
 	echo "uv" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header - -o requirements-installer.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web --extra estimators pyproject.toml -o requirements-estimators.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra sim --extra web pyproject.toml tools/build-requirements.txt -o requirements-dev.lock
 

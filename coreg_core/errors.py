@@ -20,6 +20,10 @@ class UsageError(CoregError, ValueError):
     exit_code = 2
 
 
+class NotInstalled(UsageError, ImportError):
+    """A package that only an extra of this installation brings is not there (exit code 2)."""
+
+
 class Refused(CoregError):
     """Somebody with the right to say no said no (exit code 4)."""
 

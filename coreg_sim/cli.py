@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from coreg_core.extras import require_scikit_learn
 from coreg_sim.commands.benefit import benefit
 from coreg_sim.commands.compare import compare
 from coreg_sim.commands.options import JsonOption
@@ -33,6 +34,7 @@ def tables(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
 ) -> None:
     """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them."""
+    require_scikit_learn("tables")
     from coreg_sim import joining
     from coreg_sim.demo import federation_toml
     from coreg_sim.diabetes import deal
@@ -62,6 +64,7 @@ def paper(
     as_json: JsonOption = False,
 ) -> None:
     """Run a paper's experiment on real data, and show its table beside what comes out here."""
+    require_scikit_learn("paper")
     from coreg_sim.papers import pool as pools
     from coreg_sim.papers.report import show, waiting
 

@@ -17,15 +17,19 @@ from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.private import PrivateData
 from site_agent.join import host_and_port, inputs_of, who_am_i
 from site_agent.models import check_output
-from site_agent.policy import read_policy
+from site_agent.policy import as_written, read_policy
 from site_agent.probe import probe_server
 from site_agent.rehearsal import rehearse
 from site_agent.settings import Settings
 
 
+class _Skipped(Exception):
+    """What cannot be checked here; says why."""
+
+
 def check(
     settings: Settings,
-    note: Callable[[str, bool, Mapping[str, Any]], None],
+    note: Callable[[str, bool | None, Mapping[str, Any]], None],
     plan_file: Path | None = None,
     data_sets: Mapping[str, Inputs] | None = None,
 ) -> int:
@@ -34,8 +38,8 @@ def check(
     ``plan_file``: a plan that the policy and these rows are held to as well. ``data_sets``: those of an agent that serves, each
     by its name; otherwise the settings name the one table.
 
-    ``note`` is told a sentence, whether all is well, and fields for a program: the check, and of a table's fault all that
-    `Fault.fields` has.
+    ``note`` is told a sentence, whether all is well (None: skipped, nobody knows), and fields for a program: the check, and of a
+    table's fault all that `Fault.fields` has.
     """
     code = 0
 
@@ -43,6 +47,8 @@ def check(
         nonlocal code
         try:
             note(f"{title}: {work()}", True, {"check": title})
+        except _Skipped as why:
+            note(f"{title}: {why}", None, {"check": title})
         except BadTable as error:  # everything that is wrong with it, each for itself
             for fault in error.faults:
                 note(f"{title}: {fault.text}", False, {"check": title.partition(" ")[0], **fault.fields()})
@@ -78,9 +84,11 @@ def check(
         assert settings.coordinator is not None
         host, port = host_and_port(settings.coordinator)
         if not known:  # it has been said what is wrong with it, and that it stands in the way here need not be
-            return f"{settings.coordinator} is not probed without an identity"
+            raise _Skipped(f"{settings.coordinator} is not probed without an identity")
         _, checked = who_am_i(settings)
-        return "not probed with --insecure" if checked is None else probe_server(host, port, checked)
+        if checked is None:
+            raise _Skipped(f"{settings.coordinator} is not probed with --insecure")
+        return probe_server(host, port, checked)
 
     def plan(path: Path) -> None:
         """Each reason for itself: they are told at once, as the policy tells them."""
@@ -113,7 +121,7 @@ def check(
     tables = {"": inputs_of(settings)} if data_sets is None else data_sets
     for name, inputs in tables.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))
-    step("policy", lambda: f"accepts {read_policy(settings.policy)}")
+    step("policy", lambda: f"accepts {', '.join(as_written(read_policy(settings.policy)))}")
     known = step("identity", identity)
     if plan_file is not None:
         try:

@@ -96,6 +96,9 @@ def root(
     raise typer.Exit(exit_code(outcome))
 
 
+_VERDICTS = {True: "ok", False: "WRONG", None: "skipped"}
+
+
 @app.command("check")
 @with_settings(without=frozenset({"alone", "ledger", "patience"}))
 def check_command(
@@ -113,16 +116,16 @@ def check_command(
     --config may be the file of an agent that serves: every data set of it is read.
 
     All faults of a table are told at once. With --json each has fields: file, row (its first line), rows (how many), column, kind
-    (what was found there, never the cell itself) and do.
+    (what was found there, never the cell itself) and do. What could not be checked is skipped (null under "ok").
     """
     from site_agent.check import check
     from site_agent.service_settings import serves, settings_that_serve
 
-    def show(text: str, good: bool, fields: Mapping[str, Any]) -> None:
+    def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:
         if as_json:
             print_json({"event": "check", "ok": good, "text": text, **fields})
         else:
-            typer.echo(f"{'ok     ' if good else 'WRONG  '}{text}")
+            typer.echo(f"{_VERDICTS[good]:<6} {text}")
 
     if config is not None and serves(config):
         settings, data_sets = settings_that_serve(config, given)

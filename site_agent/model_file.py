@@ -305,20 +305,23 @@ def load_model(path: Path) -> SiteModel:
         ) from None
 
 
+TABLES = (".csv", ".parquet", ".pq")
+
+
 def check_predictions(path: Path, id_column: str | None = None, column: str = "prediction") -> None:
     """Said before the work, and not after it, where predictions could not be written.
 
     Raises
     ------
     StorageError
-        there is no such folder, or the suffix is neither .csv nor .parquet.
+        there is no such folder.
     UsageError
-        the id column has the predictions' name.
+        the suffix is neither .csv nor .parquet, or the id column has the predictions' name.
     """
     if not path.resolve().parent.is_dir():
         raise StorageError(f"{path.resolve().parent}: no such folder.")
-    if path.suffix.lower() not in (".csv", ".parquet", ".pq"):
-        raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
+    if path.suffix.lower() not in TABLES:
+        raise _no_table(path)
     if id_column == column:
         raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
 
@@ -340,9 +343,9 @@ def write_predictions(
     Raises
     ------
     StorageError
-        it cannot be written there, or the suffix is neither.
+        it cannot be written there.
     UsageError
-        as many ids as predictions there are not, or the id column has the predictions' name.
+        the suffix is neither, as many ids as predictions there are not, or the id column has the predictions' name.
     """
     if ids is not None and len(ids) != len(predictions):
         raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
@@ -360,7 +363,11 @@ def write_predictions(
             frame.write_parquet(buffer)
             write_whole(path, buffer.getvalue(), mode=mode)
         case _:
-            raise StorageError(f"{path}: predictions are written as .csv or .parquet.")
+            raise _no_table(path)
+
+
+def _no_table(path: Path) -> UsageError:
+    return UsageError(f"{path}: predictions are written as .csv or .parquet; give --output such a name.")
 
 
 def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:

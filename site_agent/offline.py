@@ -49,8 +49,9 @@ def predict(
     from site_agent.data.drift import look
     from site_agent.data.sources import source_of
     from site_agent.data.tables import read_table
-    from site_agent.model_file import load_model, write_predictions
+    from site_agent.model_file import check_predictions, load_model, write_predictions
 
+    check_predictions(output, id_column)
     loaded = load_model(model)
     table = read_table(source_of(data))
     predictions = loaded.predict(table)

@@ -4,6 +4,8 @@ Knows pydantic, the plan, and of the site's rows what `site_agent.scale` makes o
 that both operators can act on it; none has a figure of the site's rows in it, since it leaves the site.
 """
 
+import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -318,3 +320,27 @@ def read_policy(path: Path | None) -> Policy:
             f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (it is {e['input']!r})" for e in error.errors()
         )
         raise UsageError(f"{path}: {error.error_count()} fault(s):\n{faults}") from None
+
+
+def as_written(policy: Policy) -> list[str]:
+    """Every key as it would stand in policy.toml, defaults too, without those that say nothing; the secret is not shown."""
+    told = []
+    for key, value in policy.model_dump(exclude_none=True).items():
+        match key:
+            case "ids_secret":
+                told.append('ids_secret = "(not shown)"')
+            case "peers":
+                told += [f"peers.{_key(site)} = {_toml(fingerprint)}" for site, fingerprint in value.items()]
+            case _:
+                told.append(f"{key} = {_toml(value)}")
+    return told
+
+
+def _toml(value: bool | int | float | str | tuple[str, ...]) -> str:
+    """Numbers, truth and lists of words are written in TOML as they are in JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    """Bare where TOML takes it so."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

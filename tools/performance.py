@@ -1,4 +1,4 @@
-"""docs/performance.md, from docs/performance.json, which benchmarks/performance.py and benchmarks/round_trip.py wrote.
+"""docs/performance.md, from docs/performance.json, which scripts of benchmarks/ wrote (the page names them).
 
     python tools/performance.py --write     the page, from the figures
     python tools/performance.py --check     fail if the page is not what --write would make
@@ -14,6 +14,7 @@ from pages import count, write_or_check  # beside this file
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES, TEXT = ROOT / "docs" / "performance.json", ROOT / "tools" / "performance.md"
 PAGE = ROOT / "docs" / "performance.md"
+NARROW = ("landmarks", "linear")  # forms whose mean R has fewer dimensions than a start-up has columns
 
 
 def table(headings: str, rows: list[list[str]]) -> str:
@@ -27,6 +28,63 @@ def ms(seconds: float) -> str:
 
 def beside(row: dict) -> list[str]:
     return [ms(row["seconds"]), ms(row["limit"]), f"{row['seconds'] / row['limit']:.2f}"]
+
+
+def share(gains: list[float]) -> str:
+    return f"{100 * min(gains):.0f} to {100 * max(gains):.0f} %".replace("-", "−")
+
+
+def vectors(rounds: int, asked: int = 0, start_up: int = 0) -> int:
+    """Of length m, both ways; a start-up asks so many columns in so many rounds, and sites draw the first round's."""
+    drawn = asked // start_up if start_up else 0
+    return 2 * (rounds - start_up) + 2 * asked - drawn
+
+
+def preconditioned(found: dict) -> dict[str, str]:
+    """Of what a preconditioner from sums would save, what the page says."""
+    link, runs, rows = found["link"], found["runs"], []
+    gains: dict[str, list[float]] = {}
+    ratios, seconds, waiting, known, certificate, lighter = [], [], [], [], [], 0
+    for run in runs:
+        plain, each = run["plain"]["rounds"], 8.0 * run["m"] / link["bytes/s"]
+        ways = [(k, 1, found["rounds"]) for k, found in run["probes"].items()]
+        ways += [(k, 2, found["rounds"]) for k, found in run["twice"].items()]
+        for k, start_up, rounds in ways:
+            ratios.append((plain - rounds) / int(k))
+            kind = ("narrow" if run["form"] in NARROW else "wide", k if start_up == 1 else f"{k}_twice")
+            gains.setdefault("_".join(kind), []).append(1.0 - rounds / plain)
+        costs = [(plain, vectors(plain)), *((rounds, vectors(rounds, int(k), n)) for k, n, rounds in ways)]
+        times = [rounds * link["round trip"] + each * carried for rounds, carried in costs]
+        seconds.append(times[0] - min(times))
+        waiting.append(1.0 - min(times) / times[0])
+        lighter += min(carried for _, carried in costs[1:]) < costs[0][1]
+        [eigenvectors] = run["eigenvectors"].values()
+        certificate.append(1.0 - run["plain"]["true"] / plain)
+        known.append(1.0 - eigenvectors["rounds"] / plain)
+        rows.append(
+            [run["data"], run["form"], str(run["sites"]), count(run["m"]), f"{run['coupling']:g}", str(plain)]
+            + [str(run["plain"]["true"])]
+            + [str(run["probes"][k]["rounds"]) for k in ("8", "16", "32", "64")]
+            + [str(run["twice"]["64"]["rounds"]), str(eigenvectors["rounds"]), f"{times[0]:.2f}", f"{min(times):.2f}"]
+        )
+    return {
+        "pre_table": table(
+            "| data | form | sites | m | coupling | rounds | true error | 8 | 16 | 32 | 64 | 64, twice "
+            "| 8 eigenvectors | s | least, s |",
+            rows,
+        ),
+        "pre_each": f"{found['each']:g}".replace("e-0", "e-"),
+        "pre_draws": str(found["draws"]),
+        "pre_link": f"{1e3 * link['round trip']:g} ms and {8e-6 * link['bytes/s']:g} Mbit/s",
+        "pre_runs": str(len(runs)),
+        "pre_ratio": f"{max(ratios):.2f}",
+        "pre_lighter": str(lighter),
+        "pre_seconds": f"{min(seconds):.1f} to {max(seconds):.1f} s",
+        "pre_waiting": share(waiting),
+        "pre_eigenvectors": share(known),
+        "pre_certificate": share(certificate),
+        **{f"pre_{kind}": share(gain) for kind, gain in gains.items()},
+    }
 
 
 def page() -> str:
@@ -43,6 +101,10 @@ def page() -> str:
         for kind in ("wall", "cpu"):
             cells += [ms(row[kind]), ms(row[f"floor {kind}"]), f"{row[kind] / row[f'floor {kind}']:.2f}"]
         wire.append(cells)
+    weighed = found["installation"]
+    plain, rest = weighed["plain"], weighed["estimators"]["bytes"] - weighed["plain"]["bytes"]
+    names = [name for name in plain["parts"] if name != "tools"]
+    parts = [f"{name} {plain['parts'][name] / 1e6:.0f}" for name in names]
     set_up = [
         [name, "" if row["seconds"] is None else f"{row['seconds']:.1f}", f"{row['mb']:.0f}"]
         for name, row in found["set-up"].items()
@@ -76,6 +138,12 @@ def page() -> str:
         sites=found["wire"][0]["sites"],
         wire=table("| m | answers | wall, ms | echo | ratio | CPU, ms | echo | ratio |", wire),
         set_up=table("| what | s | peak, MB |", set_up),
+        python=weighed["python"],
+        installed=f"{plain['bytes'] / 1e6:.0f}",
+        tools=f"{plain['tools'] / 1e6:.0f}",
+        parts=", ".join(parts),
+        estimators=f"{rest / 1e6:.0f}",
+        **preconditioned(found["preconditioner"]),
     )
 
 

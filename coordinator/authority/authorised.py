@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from coreg_core.errors import Refused, StorageError
+from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_wire import files
 from coreg_wire.names import certificate_name, check_site_name, fingerprint, load_certificates
 
@@ -78,8 +78,19 @@ def authorise(directory: Path | str, name: str, mark: str, *, beside: str | None
 
 
 def revoke(directory: Path | str, name: str) -> bool:
-    """Take a site off the list, at once and without a restart; False when it was not there."""
-    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), None)
+    """Take a site off the list, at once and without a restart; False when it was not there.
+
+    Raises
+    ------
+    UsageError
+        there is no such list: nobody was ever signed there.
+    """
+    path = Path(directory) / ALLOW_LIST
+    if not path.exists():
+        raise UsageError(
+            f"{path} does not exist: no site is listed there. Name the folder that `coreg-coordinator init` made with --identity."
+        )
+    return _edit(path, check_site_name(name), None)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -88,7 +88,7 @@ def web(
 
     token = _token(web_token_file)
     existing(store)
-    listening = bound(listen, token)
+    listening = bound(listen, token, "--listen")
     typer.echo(f"http://{listen.rpartition(':')[0]}:{listening.getsockname()[1]}/", err=True)
     server_of(store, token).run(sockets=[listening])
 
@@ -185,12 +185,15 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
         here = a.connected and up
         if as_json:
             listed = site in said.get("sites", ())
-            output.print_json({**dataclasses.asdict(a), "connected": here, "listed": listed})
+            seen = None if here else a.seen(said.get("told"))
+            output.print_json({**dataclasses.asdict(a), "connected": here, "seen": seen, "listed": listed})
             continue
         if here:
             state = f"connected since {a.since}"
+        elif a.connected:
+            state = f"last seen {a.seen(said.get('told'))}, when the coordinator was last heard of"
         else:
-            state = "never connected" if a.since is None else f"away since {a.ended or '(unknown)'}"
+            state = "never connected" if a.since is None else f"away since {a.ended}"
         typer.echo(
             f"{site:<20} {state}"
             + (f"  release {a.release}" if a.release else "")

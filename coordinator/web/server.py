@@ -9,11 +9,12 @@ import uvicorn
 
 from coordinator.web.pages import pages
 from coreg_core.errors import UsageError
+from coreg_wire.addresses import why_not
 from coreg_wire.credentials import is_loopback
 
 
-def bound(address: str, token: str | None) -> socket.socket:
-    """A socket that listens there.
+def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
+    """A socket that listens there; ``option`` is what gave the address.
 
     Raises
     ------
@@ -22,15 +23,15 @@ def bound(address: str, token: str | None) -> socket.socket:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--web {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
+        raise UsageError(f"{option} {address}: expected HOST:PORT, as in 127.0.0.1:7601.")
     if not is_loopback(address) and not token:
         raise UsageError(
-            f"--web {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
+            f"{option} {address} can be reached from elsewhere: set a token (--web-token-file), and put TLS before it."
         )
     try:
         return socket.create_server((host.strip("[]"), int(port)))
     except OSError as error:
-        raise UsageError(f"--web {address}: cannot listen there ({error.strerror}).") from None
+        raise UsageError(f"{option} {address}: cannot listen there: {why_not(error, port, option)}") from None
 
 
 def server_of(store: Path, token: str | None) -> uvicorn.Server:

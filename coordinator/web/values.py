@@ -69,6 +69,7 @@ def overview(path: Path) -> dict[str, Any]:
                 "name": name,
                 "here": a.connected and up,
                 "seen": a,
+                "last": a.seen(said.get("told")),
                 "listed": name in listed,
                 "days": _days_left(a.until, now),
                 "sent": sent.get(name, Sent(name, 0, 0, 0)),

@@ -1,5 +1,6 @@
-"""The methods of the literature with scikit-learn's conventions, one a file."""
+"""The methods of the literature with scikit-learn's conventions, one a file. Needs the extra `estimators`."""
 
+from coreg_core.estimators import _needs  # noqa: F401 - before all others
 from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import StorageError, UsageError
+from coreg_core.extras import require_scikit_learn
 from coreg_sim.commands.options import JsonOption
 from coreg_sim.jobs import Where, run_jobs
 from coreg_wire import output
@@ -35,6 +36,7 @@ def benefit(
     as_json: JsonOption = False,
 ) -> None:
     """Deal federations from real tables, and set every method beside each site alone: gains, losses, forecasts."""
+    require_scikit_learn("benefit")
     from coreg_sim.benefit.outcome import headline, seats  # scikit-learn and polars take a second to import
     from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, study

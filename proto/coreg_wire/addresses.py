@@ -33,15 +33,16 @@ def check_free(listen: str) -> None:
             tried.bind(address)
             tried.listen()
     except OSError as error:
-        raise UsageError(f"cannot listen on {listen}: {_why(error, port)}") from None
+        raise UsageError(f"cannot listen on {listen}: {why_not(error, port, '--listen')}") from None
 
 
-def _why(error: OSError, port: str) -> str:
+def why_not(error: OSError, port: str, option: str) -> str:
+    """Why an address cannot be listened on, and what to do; ``option`` gives another one."""
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                f"another program listens on port {port}; is another coordinator running? End it, or give another address with "
-                f"--listen (`ss -ltnp 'sport = :{port}'` names it)."
+                f"another program listens on port {port}; is another of ours running? End it, or give another address with "
+                f"{option} (`ss -ltnp 'sport = :{port}'` names it)."
             )
         case errno.EADDRNOTAVAIL:
             return "this machine has no such address; 0.0.0.0 means all that it has."

@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_core.errors import BadData, Refused, UsageError
 
 FILE_VARIABLE, VARIABLE = "COREG_PASSPHRASE_FILE", "COREG_PASSPHRASE"
 LEAST = 12  # characters of a new passphrase
@@ -31,9 +31,7 @@ def ask(what: str) -> bytes:
     Raises
     ------
     UsageError
-        none of the three has one.
-    StorageError
-        the file cannot be read.
+        none of the three has one, or the file is not there or cannot be read.
     Refused
         the file is open to others.
     """
@@ -68,7 +66,9 @@ def _of_file(path: Path) -> bytes:
         data = path.read_bytes()
         mode = path.stat().st_mode
     except OSError as error:
-        raise StorageError(f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}).") from None
+        raise UsageError(
+            f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}): mend the variable, or the file."
+        ) from None
     if mode & 0o007:
         raise Refused(f"{path} holds a passphrase and is open to every user of this machine: run `chmod 600 {path}`.")
     if not (passphrase := data.rstrip(b"\r\n")):
@@ -90,7 +90,7 @@ def load_key(pem: bytes, path: Path, passphrase: Passphrase = ask) -> tuple[ec.E
         the passphrase is wrong.
     BadData
         no private key in PEM, or not an elliptic-curve key.
-    UsageError, StorageError
+    UsageError
         see `ask`.
     """
     secret = passphrase(str(path)) if is_encrypted(pem) else None

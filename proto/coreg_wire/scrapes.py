@@ -5,6 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, start_http_server
 
 from coreg_core.errors import UsageError
+from coreg_wire.addresses import why_not
 from coreg_wire.credentials import is_loopback
 
 
@@ -24,7 +25,7 @@ def listen(address: str, registry: CollectorRegistry) -> Callable[[], None]:
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry)
     except OSError as error:
-        raise UsageError(f"--metrics {address}: cannot listen there ({error.strerror}).") from None
+        raise UsageError(f"--metrics {address}: cannot listen there: {why_not(error, port, '--metrics')}") from None
 
     def end() -> None:
         server.shutdown()

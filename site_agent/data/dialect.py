@@ -30,7 +30,7 @@ UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
 
 @dataclass(frozen=True)
 class Dialect:
-    """What stands between columns and before decimals; "?" where the file does not tell, and ``why``."""
+    """What stands between columns and before decimals; "?" where it is not clear. ``why`` tells of decimals of another kind."""
 
     separator: str = ","
     decimal: Mark = "."
@@ -95,11 +95,10 @@ def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
     """What stands before decimals, told from the columns that look like numbers.
 
     A comma shows itself as a decimal comma by what it cannot be otherwise: 1,5 and 0,125 are no thousands. Where commas part
-    the columns too, a comma in a cell is never taken for a decimal one.
+    the columns too, a comma in a cell is never taken for a decimal one. Where nearly all decimals are of one kind, the few others
+    are slips: they are no numbers, and named each for itself.
     """
-    commas: str | None = None
-    points: str | None = None
-    grouped: str | None = None
+    commas, points, grouped = _Seen(), _Seen(), _Seen()
     for name in frame.columns:
         cells = frame[name].drop_nulls()
         if not looks_numeric(cells):
@@ -107,26 +106,42 @@ def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
         comma = cells.filter(cells.str.contains(COMMA))
         sure = comma.filter(~comma.str.contains(GROUPED_BY_COMMAS))
         point = cells.filter(cells.str.contains(POINT) & ~cells.str.contains(GROUPED_BY_POINTS))
-        commas = commas or _first(name, sure)
-        grouped = grouped or _first(name, comma)
-        points = points or _first(name, point)
-    if (commas or grouped) and separator == ",":
-        return Dialect(
-            separator,
-            "?",
-            "commas stand between this table's columns too, so this may be a decimal comma, a thousand or a slip",
-        )
-    if commas and points:
-        return Dialect(separator, "?", f"the table has decimal commas ({commas}) and decimal points ({points})")
-    if grouped and not commas and not points:
-        return Dialect(
-            separator, "?", f"nothing in the table tells whether its commas ({grouped}) are decimal commas or thousands"
-        )
-    return Dialect(separator, "," if commas else ".")
+        commas.add(name, sure)
+        grouped.add(name, comma)
+        points.add(name, point)
+    if grouped.count and separator == ",":
+        why = "commas stand between this table's columns too, so this may be a decimal comma, a thousand or a slip"
+        return Dialect(separator, "." if grouped.slips_beside(points) else "?", why)
+    if commas.count and points.count:
+        if commas.slips_beside(points):
+            return Dialect(separator, ".", f"this table's decimals have points ({points.first})")
+        if points.slips_beside(commas):
+            return Dialect(separator, ",", f"this table's decimals have commas ({commas.first})")
+        why = f"the table has decimal commas ({commas.first}) and decimal points ({points.first})"
+        return Dialect(separator, "?", why)
+    if grouped.count and not commas.count and not points.count:
+        why = f"nothing in the table tells whether its commas ({grouped.first}) are decimal commas or thousands"
+        return Dialect(separator, "?", why)
+    return Dialect(separator, "," if commas.count else ".")
 
 
-def _first(name: str, cells: pl.Series) -> str | None:
-    return f"{cells[0]!r} in column {name!r}" if len(cells) else None
+SLIPS = 5  # one decimal of the other kind among so many is a slip; with more the table is in two minds
+
+
+@dataclass
+class _Seen:
+    """How many cells were written in some way, and the first of them in words."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, name: str, cells: pl.Series) -> None:
+        if len(cells) and not self.count:
+            self.first = f"{cells[0]!r} in column {name!r}"
+        self.count += len(cells)
+
+    def slips_beside(self, other: "_Seen") -> bool:
+        return SLIPS * self.count <= other.count
 
 
 def looks_numeric(cells: pl.Series) -> bool:
@@ -168,6 +183,8 @@ def advice(kind: str, column: str, dialect: Dialect) -> str:
                 "Write decimals with a point; or put ; between the table's columns, decimal commas before decimals, and nothing "
                 f"between thousands. If these are texts: --categorical {column}."
             )
+        case "decimal comma":
+            return f"Write it with a point, and no thousands. If these are texts: --categorical {column}."
         case "decimal point" | "thousands or decimals":
             return "Decimals have commas in this table. Write this column so too, and no thousands."
         case "thousands separators":

@@ -98,7 +98,7 @@ class Faults:
         return len(self._found)
 
     def raise_any(self) -> None:
-        """End here if anything was found.
+        """End here if anything was found: by file, and in a file by line, as somebody goes through it who mends it.
 
         Raises
         ------
@@ -106,7 +106,8 @@ class Faults:
             with all of it.
         """
         if self._found:
-            raise BadTable(*self._found)
+            files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
+            raise BadTable(*sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines)))
 
 
 def some(names: Iterable[object]) -> str:

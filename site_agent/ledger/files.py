@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from coreg_core.errors import BadData, StorageError
+from coreg_core.errors import StorageError
 
 GENESIS = "0" * 64
 CONTINUED = "Continued"  # the first line of a file that goes on from another
@@ -88,10 +88,8 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Raises
     ------
-    BadData
-        a line is not JSON, or the chain is broken; says which line.
     StorageError
-        a file cannot be read.
+        a line is not JSON, or the chain is broken (says which line); a file is missing or cannot be read.
     """
     try:
         with ExitStack() as ends:
@@ -101,7 +99,7 @@ def read_lines(path: Path) -> Iterator[Line]:
                 if first == 0 and beginning is not None:
                     previous, since = str(beginning["previous"]), int(beginning["lines"])
                 elif beginning is not None and beginning.get("lines") != since:
-                    raise BadData(
+                    raise StorageError(
                         f"{name}: goes on after line {beginning.get('lines')}, and what is here before it ends at line {since}: "
                         "a file is missing between them, or lines were cut off. Put it back beside this one."
                     )
@@ -111,7 +109,7 @@ def read_lines(path: Path) -> Iterator[Line]:
             if (
                 line is not None and line.torn and line.whole
             ):  # an agent that ends a torn line writes the next one at once
-                raise BadData(
+                raise StorageError(
                     f"{line.path}, line {line.number}: not a ledger entry, and nothing is chained to it; it was changed."
                 )
     except OSError as error:
@@ -139,7 +137,9 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
             yield Line(path, number, since + number, sha256, entry, torn=True, whole=whole)
         else:
             if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
-                raise BadData(f"{path}, line {number}: the chain is broken; a line was changed, removed or put in.")
+                raise StorageError(
+                    f"{path}, line {number}: the chain is broken; a line was changed, removed or put in."
+                )
             yield Line(path, number, since + number, sha256, entry, whole=whole)
         previous = sha256
 

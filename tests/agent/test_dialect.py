@@ -108,3 +108,53 @@ def test_what_may_be_read_in_two_ways_is_refused_in_words(tmp_path, why):
 def test_thousands_are_decimals_where_another_column_shows_it(tmp_path):
     table = read_table(write(tmp_path, "id;a;b\n1;1,234;0,5\n2;5,678;7\n"))
     assert table.numbers("a").tolist() == [1.234, 5.678]
+
+
+def decimals(separator, mark, slips=()):
+    """A table of 40 rows whose decimals have ``mark``, with some cells written over: (line, column, cell)."""
+    rows = [
+        ["id", "a", "b", "y"],
+        *([f"p{i}", f"{i}.25", f"{50 - i}.5", f"{i}.75" if i < 20 else ""] for i in range(40)),
+    ]
+    rows = [[cell.replace(".", mark) for cell in row] for row in rows]
+    for line, column, cell in slips:
+        rows[line - 1][rows[0].index(column)] = cell
+    return written(rows, separator, False)
+
+
+SLIPS = [
+    (";", ".", "1,5", "decimal comma", "Write it with a point"),
+    ("\t", ".", "1,5", "decimal comma", "Write it with a point"),
+    (",", ".", "1,5", "decimal comma", "a decimal comma, a thousand or a slip. Write it with a point"),
+    (",", ".", "1,234", "decimal comma", "a decimal comma, a thousand or a slip. Write it with a point"),
+    (";", ",", "1.5", "decimal point", "this table's decimals have commas ('0,25' in column 'a')"),
+    (";", ",", "1.234", "thousands or decimals", "Decimals have commas in this table"),
+]
+
+
+@pytest.mark.parametrize(("separator", "mark", "cell", "kind", "said"), SLIPS)
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_a_stray_mark_is_one_fault_in_its_own_cell(tmp_path, separator, mark, cell, kind, said, column):
+    path = write(tmp_path, decimals(separator, mark, [(18, column, cell)]))
+    with pytest.raises(BadTable) as error:
+        prepare(Inputs(path, "y", "id"))
+    [fault] = error.value.faults
+    assert (fault.lines, fault.column, fault.kind) == ((18,), column, kind)
+    assert f"t.csv, line 18, column {column!r}: {cell!r} is not a finite number" in str(error.value)
+    assert said in str(error.value)
+
+
+def test_stray_marks_are_told_in_the_order_of_the_file(tmp_path):
+    path = write(tmp_path, decimals(";", ".", [(30, "a", "3,5"), (12, "b", "1,5"), (7, "y", "2,5"), (33, "b", "4,5")]))
+    with pytest.raises(BadTable) as error:
+        prepare(Inputs(path, "y", "id"))
+    assert [(f.lines, f.column) for f in error.value.faults] == [((7,), "y"), ((12,), "b"), ((30,), "a"), ((33,), "b")]
+
+
+def test_a_table_in_two_minds_is_not_decided(tmp_path):
+    """20 commas beside 80 points are no slips: neither kind is taken for the other's mistake."""
+    path = write(tmp_path, decimals(";", ".", [(line, "y", f"{line},75") for line in range(2, 22)]))
+    with pytest.raises(
+        BadTable, match=r"decimal commas \('2,75' in column 'y'\) and decimal points \('0.25' in column 'a'\)"
+    ):
+        prepare(Inputs(path, "y", "id"))

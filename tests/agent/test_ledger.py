@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from coreg_core.errors import BadData, StorageError
+from coreg_core.errors import StorageError
 from coreg_core.messages import (
     Ask,
     Fault,
@@ -102,7 +102,7 @@ def test_one_byte_changed_anywhere_before_the_last_line_is_found(tmp_path_factor
     at = data.draw(st.integers(0, before_last))
     other = data.draw(st.integers(1, 255))
     path.write_bytes(whole[:at] + bytes([whole[at] ^ other]) + whole[at + 1 :])
-    with pytest.raises(BadData, match=r"l, line \d+: "):
+    with pytest.raises(StorageError, match=r"l, line \d+: "):
         list(read_ledger(path))
 
 
@@ -112,10 +112,10 @@ def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     found = []
-    with pytest.raises(BadData, match="line 3: the chain is broken"):
+    with pytest.raises(StorageError, match="line 3: the chain is broken"):
         found.extend(read_ledger(path))
     path.write_bytes(b"".join(lines[1:]))  # the first line, too, has something before it
-    with pytest.raises(BadData, match="line 1: the chain is broken"):
+    with pytest.raises(StorageError, match="line 1: the chain is broken"):
         list(read_ledger(path))
 
 
@@ -125,7 +125,7 @@ def test_the_line_that_is_named_is_the_first_that_does_not_fit(tmp_path):
 def test_a_line_that_is_no_entry(tmp_path, line):
     path = tmp_path / "l"
     path.write_bytes(line + b"\n")
-    with pytest.raises(BadData, match="l, line 1: "):
+    with pytest.raises(StorageError, match="l, line 1: "):
         list(read_ledger(path))
 
 

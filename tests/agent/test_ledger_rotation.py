@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_signed_heads import Home
 
-from coreg_core.errors import BadData, StorageError
+from coreg_core.errors import StorageError
 from coreg_core.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction, Vector, Words
 from coreg_core.plan import Membership, Plan
 from coreg_core.rounds.columns import Column
@@ -158,18 +157,6 @@ def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
     ledger.close()
 
 
-@pytest.fixture(scope="module")
-def enrolled(tmp_path_factory):
-    return Home(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture
-def home(enrolled):
-    for path in enrolled.path.parent.glob("ledger*"):
-        path.unlink()
-    return enrolled
-
-
 def test_heads_hold_over_files_and_in_the_middle_of_a_run(home):
     kept = home.serve("one", "two", most_bytes=1500)
     names = [path.name for path in archives(home.path).values()]
@@ -191,7 +178,7 @@ def test_a_file_that_is_missing_or_was_changed_is_missed(home):
         with pytest.raises(StorageError, match=why):
             home.audit()
         archive.write_bytes(whole[:-30] + b"x" + whole[-29:])
-        with pytest.raises(StorageError, match="is not the ledger that was written"):
+        with pytest.raises(StorageError, match=r"the chain is broken|is not the ledger that was written"):
             home.audit()
         archive.write_bytes(whole)
     home.audit()
@@ -199,7 +186,7 @@ def test_a_file_that_is_missing_or_was_changed_is_missed(home):
     assert next(read_ledger(home.path))["kind"] == CONTINUED, "what is here is shown, from the line that goes on"
     last = archives(home.path)[max(archives(home.path))]
     last.write_bytes(b"".join(last.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(BadData, match="goes on after line"):
+    with pytest.raises(StorageError, match="goes on after line"):
         list(read_ledger(home.path))
 
 

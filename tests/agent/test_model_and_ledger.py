@@ -80,7 +80,7 @@ def test_places_that_cannot_be_written(tmp_path):
     model, _ = model_of(tmp_path, Gaussian(1.0))
     with pytest.raises(StorageError, match="cannot be written"):
         save_model(tmp_path / "none" / "m", model)
-    with pytest.raises(StorageError, match=r"\.csv or \.parquet"):
+    with pytest.raises(UsageError, match=r"\.csv or \.parquet"):
         write_predictions(tmp_path / "p.txt", np.zeros(2))
 
 
@@ -134,7 +134,7 @@ def test_a_changed_ledger_is_found(tmp_path, change):
         case "swap":
             lines[1], lines[2] = lines[2], lines[1]
     path.write_bytes(b"".join(lines))
-    with pytest.raises(BadData, match="line"):
+    with pytest.raises(StorageError, match="line"):
         list(read_ledger(path))
 
 
@@ -148,7 +148,7 @@ def test_a_line_torn_by_a_crash_is_survived_and_shown(tmp_path):
     assert len(told) == 4 + 4, "what came after it is read, and chained to it as it stands"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], b"another tear\n", *lines[4:]]))
-    with pytest.raises(BadData, match="line 5: the chain is broken"):
+    with pytest.raises(StorageError, match="line 5: the chain is broken"):
         list(read_ledger(path))
 
 

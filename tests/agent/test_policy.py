@@ -1,6 +1,7 @@
 """policy.toml: every key decides something, the border itself is allowed, and a mistake in the file is never a default."""
 
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from coreg_core.loo import RIDGES
 from coreg_core.plan import Additive, Agreement
 from coreg_core.rounds.questions import most_questions
 from site_agent.data.private import PrivateData
-from site_agent.policy import Policy, read_policy
+from site_agent.policy import Policy, as_written, read_policy
 from site_agent.scale import scaled
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
@@ -210,3 +211,30 @@ def test_targets_of_the_additive_objective():
     plan = make_plan()
     assert policy.objection(replace(plan, objective=Additive(targets="raw")), DATA) is None
     assert "targets=['raw']" in (policy.objection(replace(plan, objective=Additive()), DATA) or "")
+
+
+WRITTEN = {
+    "nothing": {},
+    "everything that may be left out": {
+        "most_questions": 40,
+        "grouped_at_least": 3,
+        "forms": ["linear"],
+        "ridge_min": 1e-7,
+        "scoring": True,
+        "peers": {"north": "0" * 64, "a site.of-ours": "1" * 64},
+    },
+}
+
+
+@pytest.mark.parametrize("keys", WRITTEN.values(), ids=WRITTEN.keys())
+def test_a_policy_is_told_as_it_would_be_written(keys):
+    policy = Policy.model_validate(keys)
+    told = as_written(policy)
+    assert Policy.model_validate(tomllib.loads("\n".join(told))) == policy
+    assert not any(word in " ".join(told) for word in ("None", "True", "False", "("))
+
+
+def test_what_is_told_of_a_policy_has_no_secret_in_it():
+    told = " ".join(as_written(Policy(ids_secret="agreed by telephone")))
+    assert 'ids_secret = "(not shown)"' in told
+    assert "telephone" not in told

@@ -35,6 +35,8 @@ def folder(tmp_path_factory):
     (path / "agent.toml").write_text('dta = "x.csv"\n')
     (path / "policy.toml").write_text("max_rounds = 0\n")
     (path / "not-a-model").write_text("hello")
+    entry = {"at": "2026-01-01T00:00:00.000+00:00", "kind": "Leaving", "previous": "0" * 64}
+    (path / "broken.jsonl").write_text(f"{json.dumps(entry)}\n" * 2)
     return path
 
 
@@ -57,6 +59,17 @@ MISTAKES = {
     "a policy out of range": (agent(*AGENT, "--policy", "policy.toml"), 2, "max_rounds"),
     "no such model": (("coreg-agent", "predict", "--model", "m", "--data", "good.csv"), 8, "m: no such model file"),
     "not a model": (("coreg-agent", "predict", "--model", "not-a-model", "--data", "good.csv"), 6, "not a model file"),
+    "predictions for a spreadsheet": (
+        ("coreg-agent", "predict", "--model", "m", "--data", "good.csv", "--output", "p.xlsx"),
+        2,
+        "p.xlsx: predictions are written as .csv or .parquet; give --output such a name.",
+    ),
+    "revoked in a folder that is none": (("coreg-coordinator", "revoke", "north", "--identity", "no"), 2, "--identity"),
+    "a chain that is broken": (
+        ("coreg-agent", "ledger", "broken.jsonl"),
+        8,
+        "broken.jsonl, line 2: the chain is broken",
+    ),
     "a request that is none": (("coreg-coordinator", "sign", "good.csv"), 2, "coreg-coordinator init DIR"),
     "a misspelt key": (("coreg-coordinator", "run", "config.toml"), 2, "schedule.tolerence"),
     "not TOML": (("coreg-coordinator", "run", "broken.toml"), 2, "line 1"),
@@ -95,8 +108,10 @@ def test_check_names_what_is_wrong(folder):
         "coreg-agent", "check", *agent("--coordinator", "127.0.0.1:9", data="typo.csv")[1:], "--json", cwd=folder
     )  # fmt: skip
     verdicts = [json.loads(line) for line in out.splitlines()]
-    wrong = [v["text"] for v in verdicts if not v["ok"]]
+    wrong = [v["text"] for v in verdicts if v["ok"] is False]
     assert code == 6
+    [skipped] = [v for v in verdicts if v["ok"] is None]
+    assert skipped["text"] == "coordinator: 127.0.0.1:9 is not probed without an identity"
     assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
     assert "line 5" in wrong[0]
     assert "enroll" in wrong[1]
@@ -119,6 +134,7 @@ def test_check_tells_versions_and_the_space_for_the_model(folder):
     code, out, err = run("coreg-agent", "check", *agent(*AGENT)[1:], cwd=folder)
     assert code == 0, f"{out}\n{err}"
     told = {title: text for line in out.splitlines() for title, _, text in [line[7:].partition(": ")]}
+    assert "skipped coordinator: 127.0.0.1:9 is not probed with --insecure" in out.splitlines()
     python = ".".join(map(str, sys.version_info[:3]))
     for part in (
         f"Python {python}",

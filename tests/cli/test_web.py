@@ -1,6 +1,7 @@
 """The pages show what the store tells, change nothing in it, ask for a token where one is set, and load nothing from outside."""
 
 import asyncio
+import json
 import re
 import socket
 import urllib.request
@@ -14,10 +15,12 @@ import pytest
 from machine import additive_tiny
 from machine.tiny import make_plan, undisturbed
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from coordinator import chronicle as chronicles
 from coordinator import notices as n
 from coordinator.chronicle import Chronicle, Chronicler
+from coordinator.cli import app as coordinator_app
 from coordinator.config import FederationSection
 from coordinator.driver import Lap
 from coordinator.events import Received, SiteJoined
@@ -129,6 +132,28 @@ def test_without_a_coordinator_nobody_is_connected(store: Path) -> None:
         text = get(client, "/")
     assert "no coordinator serves this store" in text
     assert "connected since" not in text
+
+
+def test_a_site_of_a_coordinator_that_was_killed_was_seen_when_that_spoke_last(store: Path) -> None:
+    """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
+    queue, last = Queue(store), "2026-01-02T03:04:05.000+00:00"
+    queue.say({"state": "ready"}, last)
+    queue.close()
+    with TestClient(web.pages(store)) as client:
+        assert "last seen 2026-01-02 03:04:05" in get(client, "/")
+    command = ["sites", "--store", str(store)]
+    said = {line.split()[0]: line for line in CliRunner().invoke(coordinator_app, command).output.splitlines()}
+    assert f"last seen {last}, when the coordinator was last heard of  release 0.2.0" in said["a"]
+    told = [json.loads(line) for line in CliRunner().invoke(coordinator_app, [*command, "--json"]).output.splitlines()]
+    assert {t["site"]: (t["connected"], t["seen"]) for t in told} == {
+        "a": (False, last),
+        "b": (False, None),
+        "c": (False, None),
+    }
+    queue = Queue(store)
+    queue.ended("a", "2026-01-02T03:04:04.000+00:00")
+    queue.close()
+    assert "away since 2026-01-02T03:04:04" in CliRunner().invoke(coordinator_app, command).output
 
 
 def test_a_run_is_shown_with_its_convergence_and_who_is_awaited(store: Path) -> None:
@@ -285,7 +310,9 @@ def test_it_is_served_in_a_thread_that_ends_and_beyond_loopback_with_a_token_alo
         show("127.0.0.1", store, None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match="cannot listen there"):
+        with pytest.raises(
+            UsageError, match=rf"cannot listen there: another program listens on port {port}.*with --web \(`ss -ltnp"
+        ):
             show(f"127.0.0.1:{port}", store, None)
     end = show(f"127.0.0.1:{port}", store, None)
     try:

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from coordinator.authority.pki import create_authority, encrypt_keys, load_server, sign_request
-from coreg_core.errors import Refused, StorageError, UsageError
+from coreg_core.errors import Refused, UsageError
 from coreg_wire import keys
 from coreg_wire.keys import FILE_VARIABLE, VARIABLE, is_encrypted
 from site_agent.identity import check_identity, enrol, install
@@ -56,7 +56,9 @@ def test_the_file_goes_before_the_variable_and_has_to_be_private(home: Path, mon
     path = home / "passphrase"
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     monkeypatch.setenv(VARIABLE, "not looked at")
-    with pytest.raises(StorageError, match="passphrase, which COREG_PASSPHRASE_FILE names, cannot be read"):
+    with pytest.raises(
+        UsageError, match=r"passphrase, which COREG_PASSPHRASE_FILE names, cannot be read.*: mend the variable"
+    ):
         check_identity(home / "a")
     path.write_bytes(SECRET + b"\n")
     path.chmod(0o604)

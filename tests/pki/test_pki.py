@@ -313,6 +313,8 @@ def test_revoking_needs_no_restart(authority: Path, tmp_path: Path) -> None:
     allowed.check("a", pem)
     assert revoke(authority, "a")
     assert not revoke(authority, "a")
+    with pytest.raises(UsageError, match=r"authorised-sites does not exist: no site is listed there.*--identity"):
+        revoke(tmp_path / "elsewhere", "a")
     with pytest.raises(Refused, match="never signed here, or was revoked"):
         allowed.check("a", pem)
 
