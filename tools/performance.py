@@ -143,6 +143,8 @@ def page() -> str:
         tools=f"{plain['tools'] / 1e6:.0f}",
         parts=", ".join(parts),
         estimators=f"{rest / 1e6:.0f}",
+        agent=" and ".join(f"{row['most'] / 1e6:.0f} MB at m = {count(row['m'])}" for row in plain["agent"]),
+        before=f"{plain['agent'][0]['before'] / 1e6:.0f}",
         **preconditioned(found["preconditioner"]),
     )
 
