@@ -5,20 +5,15 @@ coordinator heard in its last moment may be missing here; the sites' ledgers, wr
 Knows SQL, notices and messages; decides nothing.
 """
 
-import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from coordinator import notices as n
 from coordinator.driver import Lap, utc_now
 from coordinator.events import Event, Received, SiteJoined
-from coordinator.schema import open_database, open_for_reading, transaction
+from coordinator.schema import Tables, transaction
 from coordinator.wording import is_grave, worded
-from coreg_core.errors import StorageError
 from coreg_core.messages import FromSite, Masked, PlanAccepted, Prediction, Share
 
 KEPT = 5000  # notices; the oldest go
@@ -61,23 +56,8 @@ def numbers_in(message: FromSite) -> int:
             return 0
 
 
-class Chronicle:
-    """The tables. A connection of its own: use it from one thread at a time. Every method may raise `StorageError`."""
-
-    def __init__(self, path: Path, *, read_only: bool = False):
-        self.path = path
-        self._db = open_for_reading(path) if read_only else open_database(path)
-
-    def close(self) -> None:
-        """No more."""
-        self._db.close()
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
-            raise StorageError(f"{self.path}: cannot be read ({error}). Restore it from a backup.") from None
+class Chronicle(Tables):
+    """The tables."""
 
     def write(
         self, told: list[Told], disclosed: Counter[tuple[str, str, str]], numbers: Counter[tuple[str, str, str]]

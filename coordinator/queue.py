@@ -5,16 +5,13 @@ Knows SQL and plans; no machine. A queued run begins in the same transaction tha
 """
 
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from coordinator.schema import FORMAT, open_database, open_for_reading, transaction
+from coordinator.schema import FORMAT, Tables, transaction
 from coordinator.seals import seal_json, unseal_json
-from coreg_core.errors import StorageError, UsageError
+from coreg_core.errors import UsageError
 from coreg_core.plan import Plan, plan_from_dict
 
 
@@ -44,23 +41,8 @@ class Attendance:
         return self.ended if self.since is None or self.ended is not None else max(self.since, told or self.since)
 
 
-class Queue:
-    """See the module's docstring. A connection of its own: use it from one thread at a time."""
-
-    def __init__(self, path: Path, *, read_only: bool = False):
-        self.path = path
-        self._db = open_for_reading(path) if read_only else open_database(path)
-
-    def close(self) -> None:
-        """No more."""
-        self._db.close()
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
-            raise StorageError(f"{self.path}: cannot be read ({error}). Restore it from a backup.") from None
+class Queue(Tables):
+    """See the module's docstring."""
 
     # --- the queue ------------------------------------------------------------------------------------------------
 

@@ -148,6 +148,26 @@ def open_database(path: Path) -> sqlite3.Connection:
     return db
 
 
+class Tables:
+    """Some tables of a store, over a connection of their own: use it from one thread at a time. Any may raise `StorageError`."""
+
+    def __init__(self, path: Path, *, read_only: bool = False):
+        self.path = path
+        self._db = open_for_reading(path) if read_only else open_database(path)
+
+    def close(self) -> None:
+        """No more."""
+        self._db.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A file that was damaged raises many things; all of them mean this."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
+            raise StorageError(f"{self.path}: cannot be read ({error}). Restore it from a backup.") from None
+
+
 def _make(path: Path) -> None:
     """A new file is for its owner alone, and so are its log and its index then.
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from coreg_core.errors import BadData, Refused, StorageError, UsageError
-from coreg_wire.files import write_whole
+from coreg_core.errors import BadData, Refused, StorageError
+from coreg_wire.files import read, write_whole
 from coreg_wire.keys import Passphrase, ask, key_pem, load_key
 from coreg_wire.names import (
     certificate_name,
@@ -298,12 +298,7 @@ def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurv
 
 
 def _read(path: Path, next_step: str = _STEPS) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist. {next_step}") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+    return read(path, next_step)
 
 
 def _make_directory(directory: Path) -> None:

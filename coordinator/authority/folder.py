@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
+from coreg_wire.files import read as read_file
 from coreg_wire.keys import Passphrase, ask, load_key
 from coreg_wire.names import load_certificates
 
@@ -60,13 +61,8 @@ def pem_of(certificate: x509.Certificate) -> bytes:
 
 
 def read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
-    """A file\'s bytes, or what to do where it is not there."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} does not exist. {next_step}") from error
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+    """A file's bytes, or what to do where it is not there; see `coreg_wire.files.read`."""
+    return read_file(path, next_step)
 
 
 def create_all(*files: tuple[Path, bytes, int]) -> None:

@@ -8,7 +8,25 @@ import os
 import tempfile
 from pathlib import Path
 
-from coreg_core.errors import StorageError
+from coreg_core.errors import StorageError, UsageError
+
+
+def read(path: Path, next_step: str) -> bytes:
+    """A file's bytes.
+
+    Raises
+    ------
+    UsageError
+        it is not there; ``next_step`` says what to do.
+    StorageError
+        it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist. {next_step}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
 
 
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_signed_heads import Home
 
 from coreg_core.errors import StorageError
 from coreg_core.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction, Vector, Words
@@ -156,18 +155,6 @@ def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
         assert [ledger.recall(plan_of(f"run-{run}", 0), "ids").answered for run in range(3)] == [2, 2, 2]
         assert len(ledger.summed_with("ids")) == 1
     ledger.close()
-
-
-@pytest.fixture(scope="module")
-def enrolled(tmp_path_factory):
-    return Home(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture
-def home(enrolled):
-    for path in enrolled.path.parent.glob("ledger*"):
-        path.unlink()
-    return enrolled
 
 
 def test_heads_hold_over_files_and_in_the_middle_of_a_run(home):

@@ -4,113 +4,32 @@ import dataclasses
 import hashlib
 import json
 
-import numpy as np
 import pytest
+from ledger_home import Home
 from typer.testing import CliRunner
 
 from coordinator.authority.notary import Notary
-from coordinator.authority.pki import create_authority, load_server, sign_request
+from coordinator.authority.pki import load_server, sign_request
 from coordinator.authority.renewal import finish_authority, renew_authority
 from coordinator.driver import Lap
 from coordinator.listing import head_line, went_back
 from coordinator.store import RunStore
 from coreg_core.errors import BadData, StorageError
 from coreg_core.messages import (
-    Ask,
     Countersigned,
     Fetched,
     Head,
     Hello,
     Leaving,
-    PlanAccepted,
-    Prediction,
-    Vector,
 )
 from coreg_core.plan import Membership, Plan
-from coreg_core.rounds.columns import Column
 from coreg_wire.heads import said_by_coordinator, said_by_site
 from coreg_wire.names import fingerprint, load_certificates
 from coreg_wire.signatures import private_key, sign, to_hex
 from site_agent.cli import app
-from site_agent.identity import check_identity, enrol, install
-from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
-from site_agent.ledger.audit import audit, read_record
-
-ASK = Ask("r", 0, 0, "affine", (Column(0.1, 0.6),), True, Vector(np.ones((3, 1))))
-
-
-class Home:
-    """An authority, its notary, and two enrolled sites; another authority that nobody asked."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        for authority, sites in (("ca", ("north", "south")), ("other-ca", ("stranger",))):
-            create_authority(folder / authority, [])
-            for site in sites:
-                enrol(folder / site, "north" if site == "stranger" else site)
-                install(folder / site, sign_request(folder / authority, folder / site / "site.csr").certificate_path)
-        self.notary = Notary(load_server(folder / "ca"))
-        self.authorities = load_certificates((folder / "ca" / "ca.pem").read_bytes(), "ca.pem")
-        self.path = folder / "north" / "ledger.jsonl"
-
-    def identity(self, site="north"):
-        return check_identity(self.folder / site)
-
-    def serve(self, *runs, countersign=True, **options):
-        """An agent's process that takes part in these runs; what the coordinator keeps of them."""
-        identity, kept = self.identity(), []
-        ledger = Ledger(self.path, HeadSigner(identity), **options)
-        try:
-            ledger.record(Hello("north", 2, "0.2.0"))
-            kept.extend(self.one(ledger, identity, run, countersign=countersign) for run in runs)
-            ledger.record(Leaving("over"))
-        finally:
-            ledger.close()
-        return kept
-
-    def one(self, ledger, identity, run, *, countersign=True, answers=3):
-        ledger.record(PlanAccepted(run, "plan", 3, "ids", "data", 1.0, 1.0, 1))
-        for question in range(answers):
-            asked = dataclasses.replace(ASK, run=run, question=question)
-            ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), 1.0 + question))), asked)
-        fetched = ledger.record(Fetched(run))
-        signed = self.notary.attest("north", identity.certificate_pem, fetched)
-        if countersign:
-            assert ledger.countersigned(signed.receipt) is None
-        return signed
-
-    def audit(self, record=(), site="north"):
-        return audit(self.path, self.authorities, site, record)
-
-    def record(self, kept):
-        path = self.folder / "heads.json"
-        path.write_text("".join(json.dumps(dataclasses.asdict(signed)) + "\n" for signed in kept))
-        return read_record(path, "north")
-
-    @property
-    def lines(self):
-        return [json.loads(line) for line in self.path.read_bytes().splitlines()]
-
-    def rewrite(self, entries):
-        """The file anew, with a chain that is whole."""
-        previous, whole = GENESIS, b""
-        for entry in entries:
-            line = json.dumps({**entry, "previous": previous}, sort_keys=True).encode()
-            previous, whole = hashlib.sha256(line).hexdigest(), whole + line + b"\n"
-        self.path.write_bytes(whole)
-        assert len(list(read_ledger(self.path))) == len(entries), "the chain by itself shows nothing"
-
-
-@pytest.fixture(scope="module")
-def enrolled(tmp_path_factory):
-    return Home(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture
-def home(enrolled):
-    for path in enrolled.path.parent.glob("ledger*"):
-        path.unlink()
-    return enrolled
+from site_agent.identity import enrol, install
+from site_agent.ledger import GENESIS, HeadSigner, Ledger
+from site_agent.ledger.audit import read_record
 
 
 def test_what_both_signed_is_told_with_where_and_when(home):

@@ -6,13 +6,16 @@ import threading
 import time
 
 
-class Proxy:
-    """Listens on a loopback port; ``connects`` are the addresses that it was asked for."""
+class _Listener:
+    """A loopback port; whoever dials it is served in a thread of its own."""
 
-    def __init__(self):
-        self.connects = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+    def __init__(self, buffer=None):
+        self._listener = socket.socket()
+        if buffer is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -23,6 +26,15 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+
+class Proxy(_Listener):
+    """An HTTP proxy that knows CONNECT; ``connects`` are the addresses that it was asked for."""
+
+    def __init__(self):
+        self.connects = []
+        super().__init__()
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def _serve(self, client):
         with client, contextlib.suppress(OSError):
@@ -39,45 +51,32 @@ class Proxy:
             host, _, port = address.rpartition(":")
             with socket.create_connection((host, int(port))) as server:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
-                back.start()
-                _pump(client, server)
-                back.join(5)
+                _carry(client, server)
 
 
-class Link:
+class Link(_Listener):
     """A TCP connection to a loopback port that carries so many bytes a second each way, with a router's small buffers."""
 
     BUFFER = 1 << 16
 
     def __init__(self, port, rate):
-        self._port, self._rate = port, rate
-        self._listener = socket.socket()
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.BUFFER)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen()
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        self._to, self._rate = port, rate
+        super().__init__(self.BUFFER)
 
     def _serve(self, client):
         with client, socket.socket() as server, contextlib.suppress(OSError):
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.BUFFER)
-            server.connect(("127.0.0.1", self._port))
+            server.connect(("127.0.0.1", self._to))
             for end in (client, server):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.BUFFER)
-            back = threading.Thread(target=_pump, args=(server, client, self._rate), daemon=True)
-            back.start()
-            _pump(client, server, self._rate)
-            back.join(5)
+            _carry(client, server, self._rate)
+
+
+def _carry(client, server, rate=None):
+    back = threading.Thread(target=_pump, args=(server, client, rate), daemon=True)
+    back.start()
+    _pump(client, server, rate)
+    back.join(5)
 
 
 def _pump(source, sink, rate=None):

@@ -35,6 +35,11 @@ def test_demo(tmp_path):
         helped = errors["rmse_federated"] < errors["rmse_alone"]
         [line] = [x for x in done.stdout.splitlines() if "does not help" in x] or [""]
         assert (name in line) == (not helped)
+        # Every round's answer left under masks, as the site's own ledger has it, and none in the clear.
+        [left] = [x for x in done.stdout.splitlines() if x.startswith(f"  {name}: ")]
+        assert f", {report['rounds']} Masked, " in left
+        assert f" {report['rounds']} answers masked;" in left
+        assert "Prediction" not in left
     joined = report["joined"]
     assert set(joined) == set(report["sites"])
     draws = json.loads((ROOT / "coreg_sim" / "diabetes_draws.json").read_text())
