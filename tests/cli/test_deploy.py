@@ -1,5 +1,6 @@
 """deploy/: what stands in files there is what the programs take, and what an orchestrator takes."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -102,3 +103,20 @@ def test_profiles_and_what_prometheus_scrapes():
     command = services["coordinator"]["command"]
     assert command[command.index("--metrics") + 1] == target
     assert services["prometheus"]["network_mode"] == "service:coordinator"
+
+
+def locked(name):
+    return {line.split("==")[0] for line in (ROOT / name).read_text().splitlines() if "==" in line}
+
+
+def test_the_image_has_scikit_learn_where_the_demonstration_deals_its_tables_and_nowhere_else():
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    [plain] = re.findall(r"^ARG LOCK=(\S+)$", dockerfile, re.MULTILINE)
+    build = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["tables"]["build"]
+    built = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]["image"]["build"]
+    assert "args" not in built, "in production the plain one"
+    demonstration = build["args"]["LOCK"]
+    assert "scikit-learn" not in locked(plain)
+    assert "scikit-learn" in locked(demonstration)
+    assert locked(plain) < locked(demonstration)
+    assert {f"!{plain}", f"!{demonstration}"} <= set((ROOT / ".dockerignore").read_text().splitlines())
