@@ -3,12 +3,14 @@
     python benchmarks/installation.py [--write]      --write puts it into docs/performance.json, behind docs/performance.md
 
 Needs the index. Beside it the same with the extra `estimators`. Bytes are the files' lengths, with the byte code that pip makes;
-*tools* are pip and setuptools, which Python's own `venv` puts there.
+*tools* are pip and setuptools, which Python's own `venv` puts there. And what an agent holds there: a process that reads a table,
+factors it (semi-parametric) and answers once, by the rooms that an agent does it with; the kernel's own record of its peak.
 """
 
 import argparse
 import json
 import platform
+import random
 import subprocess
 import tempfile
 import venv
@@ -18,6 +20,22 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "docs" / "performance.json"
 TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 MOST = 6  # parts with a row of their own
+LABELLED, COLUMNS, SHARED = 100, 8, (10_000, 100_000)
+AGENT = """
+import sys
+import numpy as np
+import site_agent.join
+from pathlib import Path
+from site_agent.data.prepare import Inputs, prepare
+from site_agent.jobs.factoring import factor
+from coreg_core.plan import Agreement
+def peak():
+    print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1])
+peak()
+data = prepare(Inputs(Path(sys.argv[1]), "y", "id")).data
+factor(Agreement(form="semi-parametric"), data, data.y - data.y.mean()).respond(np.ones((len(data.Z), 1)), np.array([0.1]))
+peak()
+"""
 
 
 def weight(path: Path) -> int:
@@ -48,7 +66,25 @@ def installed(extra: str) -> dict[str, object]:
             parts[part(each.name)] = parts.get(part(each.name), 0) + weight(each)
         whole = weight(Path(folder))
         largest = sorted(parts.items(), key=lambda item: -item[1])[:MOST]
-        return {"bytes": whole, "parts": dict(largest), "tools": parts["tools"]}
+        found = {"bytes": whole, "parts": dict(largest), "tools": parts["tools"]}
+        return found if extra else found | {"agent": [held(python, m, Path(folder)) for m in SHARED]}
+
+
+def held(python: Path, m: int, folder: Path) -> dict[str, float]:
+    """Bytes of memory of an agent's work in that environment, before its data and at most."""
+    draws, table = random.Random(0), folder / "table.csv"
+    with table.open("w", encoding="utf-8") as file:
+        file.write(f"id,{','.join(f'x{i}' for i in range(COLUMNS))},y\n")
+        for i in range(LABELLED + m):
+            x = [f"{draws.gauss(0, 1):.4f}" for _ in range(COLUMNS)]
+            file.write(f"p{i},{','.join(x)},{f'{draws.gauss(0, 1):.4f}' if i < LABELLED else ''}\n")
+    command = [python, "-c", AGENT, table]
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=folder, env=environment, timeout=300
+    ).stdout
+    before, most = (1024 * int(each) for each in out.split())
+    return {"m": m, "before": before, "most": most}
 
 
 def main() -> None:

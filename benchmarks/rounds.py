@@ -8,6 +8,7 @@ Both run through the real machines in one process. Steps in series are what a wi
 import argparse
 import json
 
+from coreg_core.plan import Agreement, Iteration
 from coreg_sim.problems import generated
 from coreg_sim.simulate import plan_for, simulate
 
@@ -23,9 +24,9 @@ def main() -> None:
         problem = generated(M, 50, 500, 5, seed=0)
         row = {"sites": M, "coupling": coupling}
         for schedule in ("conjugate-gradients", "block-coordinate-descent"):
-            plan = plan_for(problem, coupling=(coupling,), schedule=schedule, prediction_tolerance=1e-3)
-            result = simulate(problem, plan)
-            row[schedule] = {"stop": result.stop.name, "rounds": result.rounds, "in_series": result.steps_in_series}
+            iteration = Iteration(schedule, prediction_tolerance=1e-3, max_rounds=10_000)
+            result = simulate(problem, plan_for(problem, Agreement(coupling=(coupling,)), iteration))
+            row[schedule] = {"stop": result.outcome.name, "rounds": result.rounds, "in_series": result.steps_in_series}
         row["ratio"] = row["block-coordinate-descent"]["in_series"] / row["conjugate-gradients"]["in_series"]
         rows.append(row)
         if not options.json:

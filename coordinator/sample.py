@@ -29,6 +29,8 @@ name = "conjugate-gradients"
 tolerance = 1e-10
 prediction_tolerance = 1e-6
 max_rounds = 1000
+# Search directions, which certify nothing, may travel in "float32": half their bytes, the same ends.
+# wire = "float64"
 
 [privacy]
 # What this coordinator learns of the sites' answers: "sums" (masked; three sites at least, each of which pins the others'

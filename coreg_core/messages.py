@@ -24,6 +24,7 @@ from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, WORD
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Natural, NotNegative, Plan
 from coreg_core.rounds.columns import Column
+from coreg_core.rounds.singles import survives
 from coreg_core.views import Part
 
 PROTOCOL_VERSION = 2
@@ -38,13 +39,20 @@ Exponents: TypeAlias = Annotated[tuple[Exponent, ...], Len(0, MOST_SCALARS)]
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A read-only (m, k) float64 matrix, equal to another by shape and bytes (so that NaN and -0.0 cannot hide)."""
+    """A read-only (m, k) float64 matrix, equal to another by shape and bytes (so that NaN and -0.0 cannot hide).
+
+    ``single``: it travels in float32, and every number of it is one of float32. Whoever makes it has rounded it before
+    (`coreg_core.rounds.singles`), so that no transport moves a bit.
+    """
 
     values: Arr
+    single: bool = False
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.dtype != np.float64:
             raise BadData(f"a vector is a float64 matrix (m, k), not {self.values.dtype} {self.values.shape}.")
+        if self.single and not survives(self.values):
+            raise BadData("a vector that is to travel in float32 has numbers that float32 does not hold.")
         values = np.ascontiguousarray(self.values).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
@@ -52,7 +60,7 @@ class Vector:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vector):
             return NotImplemented
-        return self.shape == other.shape and bool(
+        return (self.shape, self.single) == (other.shape, other.single) and bool(
             np.array_equal(self.values.view(np.uint64), other.values.view(np.uint64))
         )
 
@@ -65,9 +73,14 @@ class Vector:
         m, k = self.values.shape
         return m, k
 
+    @property
+    def wire_bytes(self) -> int:
+        """What its numbers take on the wire."""
+        return self.values.size * (4 if self.single else 8)
+
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the little-endian bytes, row by row."""
+        """SHA-256 over the little-endian bytes of float64, row by row, however it travels."""
         return hashlib.sha256(self.values.astype("<f8", copy=False).data.cast("B")).hexdigest()
 
     @cached_property
@@ -89,6 +102,11 @@ class Words:
         values = np.ascontiguousarray(self.values).view()
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
+
+    @property
+    def wire_bytes(self) -> int:
+        """What they take on the wire."""
+        return self.values.nbytes
 
     def __eq__(self, other: object) -> bool:
         return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
@@ -158,7 +176,10 @@ class PlanRefused:
 
 @dataclass(frozen=True)
 class Prediction:
-    """respond(t, μ): one number for each unlabelled instance and column."""
+    """respond(t, μ): one number for each unlabelled instance and column; t − respond(t, μ) where t came in float32.
+
+    The difference is what a search direction is asked for: rounded, it is as good as its own digits, and not as t's.
+    """
 
     run: str
     question: Large
@@ -281,6 +302,7 @@ class Ask:
     """respond(targets, weights), or its linear part; ``question`` counts the questions of a run from 0.
 
     ``verifies``: the targets may become the run's result, so the site writes their digest down; `Finished` is held to it.
+    Under a plan whose ``wire`` is "float32" every linear question that does not verify travels so, and no other.
     """
 
     run: str

@@ -7,7 +7,7 @@ and no wire. The agent's policy judges a plan; `digest` is what both ends compar
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,12 +18,13 @@ from coreg_core.additive.terms import vectors_of
 from coreg_core.kernels import KernelName
 from coreg_core.objective import relative_coupling
 from coreg_core.rounds import ScheduleName
-from coreg_core.views import BoundRule
+from coreg_core.views import BoundRule, Part
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 LostPolicy: TypeAlias = Literal["wait", "continue"]
 Answers: TypeAlias = Literal["sums", "clear"]
+Wire: TypeAlias = Literal["float64", "float32"]
 
 MOST_COLUMNS = 64
 FEWEST_MASKED = 3  # sites in a sum
@@ -32,6 +33,8 @@ Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
 Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
+# Of a word that joined a plan later: its default is not said, neither on the wire nor in the digest, as in plans that are older.
+UNSAID = {"unsaid": True}
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,18 @@ Objective: TypeAlias = Agreement | Additive | Scoring
 
 @dataclass(frozen=True)
 class Iteration:
-    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
+    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance.
+
+    ``wire`` is how search directions travel, and the answers to them where answers are in the clear. What can become a result,
+    and what certifies it, always travels in float64.
+    """
 
     name: ScheduleName = "conjugate-gradients"
     tolerance: NotNegative = 1e-10
     prediction_tolerance: NotNegative = 1e-6
     max_rounds: Count = 1000
     threads: Annotated[int, Ge(1), Le(1024)] = 1
+    wire: Wire = field(default="float64", metadata=UNSAID)
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,10 @@ class Plan:
         """Whether answers are only ever added, and so encoded in fixed point; Algorithm 1 needs each by itself."""
         return isinstance(self.objective, Additive) or self.iteration.name != "block-coordinate-descent"
 
+    def in_singles(self, part: Part, *, verifies: bool) -> bool:
+        """Whether such a question travels in float32: a search direction, under ``wire`` = "float32"."""
+        return self.iteration.wire == "float32" and part == "linear" and not verifies
+
     def widest(self, n_unlabelled: int) -> tuple[int, int]:
         """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
         match self.objective:
@@ -173,6 +185,9 @@ class Plan:
         plain = asdict(self)
         if not plain["objective"].get("relative", True):
             del plain["objective"]["relative"]  # as in plans that are older than the key
+        for later in fields(Iteration):
+            if later.metadata == UNSAID and plain["iteration"][later.name] == later.default:
+                del plain["iteration"][later.name]
         if isinstance(self.objective, Additive):
             plain["objective"] = {"name": "additive", **plain["objective"]}
         for name in ("study", "data"):  # the plan of a federation of one run digests as before there were studies
@@ -238,8 +253,24 @@ def plan_fault(plan: Plan) -> str | None:
             f"least. Say "
             '[privacy] answers = "clear", where every site agrees to that, or find a third.'
         )
+    if (fault := _wire_fault(plan)) is not None:
+        return fault
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)
+    return None
+
+
+def _wire_fault(plan: Plan) -> str | None:
+    if plan.iteration.wire == "float64":
+        return None
+    said = f'wire = "{plan.iteration.wire}" is for search directions, which verify nothing'
+    if not isinstance(plan.objective, Agreement):
+        return (
+            f"{said}. The additive objective's are one orthonormal basis, on which its solve relies to float64's last digit, "
+            "and scoring has none: leave it out."
+        )
+    if plan.iteration.name != "conjugate-gradients":
+        return f'{said}: every round of {plan.iteration.name} does. Leave it out, or take name = "conjugate-gradients".'
     return None
 
 

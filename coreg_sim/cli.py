@@ -33,7 +33,10 @@ def tables(
     directory: Annotated[Path, typer.Argument(help="Made when absent.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
 ) -> None:
-    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them."""
+    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them.
+
+    Needs the extra `estimators`.
+    """
     require_scikit_learn("tables")
     from coreg_sim import joining
     from coreg_sim.demo import federation_toml
@@ -63,7 +66,7 @@ def paper(
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from OpenML what the folder lacks.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a paper's experiment on real data, and show its table beside what comes out here."""
+    """Run a paper's experiment on real data, and show its table beside what comes out here. Needs the extra `estimators`."""
     require_scikit_learn("paper")
     from coreg_sim.papers import pool as pools
     from coreg_sim.papers.report import show, waiting

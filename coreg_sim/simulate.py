@@ -97,6 +97,7 @@ class Simulated:
     rounds: int
     steps_in_series: int
     numbers_sent: int
+    bytes_sent: int
     seconds: float
     certified_gap: float
     certified_prediction_bound: float
@@ -124,7 +125,7 @@ def plan_for(
     """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds.
 
     In the clear, since masks change no bit and one owner has nobody to hide from; with "sums" the work of masking is
-    simulated too.
+    simulated too. (Where search directions travel in float32, answers in the clear are rounded, and masked ones are not.)
     """
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
@@ -140,6 +141,7 @@ class Federated:
     results: tuple[SiteResult, ...]
     last: Progress  # of the last verified round
     numbers_sent: int
+    bytes_sent: int
     seconds: float
 
 
@@ -166,8 +168,9 @@ def federate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry:
     if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
         raise Refused(told(end.outcome, end.reason))
     last = next(s.progress for s in reversed(steps.taken) if s.progress is not None and s.progress.verified)
-    numbers = (transport.traffic.sent + transport.traffic.received) // 8
-    return Federated(end.outcome, tuple(r for r in results if r is not None), last, numbers, seconds)
+    traffic = transport.traffic
+    found = tuple(r for r in results if r is not None)
+    return Federated(end.outcome, found, last, traffic.numbers, traffic.sent + traffic.received, seconds)
 
 
 def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
@@ -190,6 +193,7 @@ def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry:
         rounds=run.last.round,
         steps_in_series=len(steps.taken),
         numbers_sent=run.numbers_sent,
+        bytes_sent=run.bytes_sent,
         seconds=run.seconds,
         certified_gap=float(run.last.gap.max()),
         certified_prediction_bound=float(run.last.prediction_bound.max()),

@@ -12,6 +12,8 @@ def _objective(plan: Plan) -> str:
         case Agreement() as terms:
             couplings = ", ".join(f"{c:g}" for c in plan.couplings)
             rounds = f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
+            if plan.iteration.wire != "float64":
+                rounds += f", search directions in {plan.iteration.wire}"
             return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
         case Additive() as terms:
             return (

@@ -87,6 +87,37 @@ def preconditioned(found: dict) -> dict[str, str]:
     }
 
 
+def directions(found: list[dict]) -> dict[str, str]:
+    """Rounds and bytes in float64 and float32, and the ends' distance from the closed form."""
+    rows, more = [], []
+    by_what: dict[str, list[float]] = {"difference": [], "answer": []}
+    for row in found:
+        wide, narrow, sums = (row[kind] for kind in ("float64", "float32", "float32, sums"))
+        all_sums, plain = row["float64, sums"], row["in memory"]["nothing"]
+        for what, gains in by_what.items():
+            if plain is not None and row["in memory"][what] is not None:
+                gains.append(row["in memory"][what] / plain - 1.0)
+        if wide["stop"] == narrow["stop"] == "CONVERGED":
+            more.append(narrow["rounds"] / wide["rounds"] - 1.0)
+        rounds = [f"{r['rounds']}{'' if r['stop'] == 'CONVERGED' else ' (stagnated)'}" for r in (wide, narrow, sums)]
+        rows.append(
+            [row["form"], str(row["sites"]), count(row["m"]), f"{row['coupling']:g}", f"{row['condition']:.0e}"]
+            + [f"{row['each']:.0e}", *rounds]
+            + [f"{narrow['bytes'] / wide['bytes']:.2f}", f"{sums['bytes'] / all_sums['bytes']:.2f}"]
+            + [f"{end['true error']:.0e}" for end in (wide, narrow, sums)]
+        )
+    return {
+        "directions": table(
+            "| form | sites | m | coupling | 1 + μb | to | float64 | float32 | float32, sums | bytes | bytes, sums "
+            "| error, float64 | float32 | float32, sums |",
+            rows,
+        ),
+        "directions_more": share(more),
+        **{f"directions_{what}": share(gains) for what, gains in by_what.items()},
+        "directions_runs": str(len(more)),
+    }
+
+
 def page() -> str:
     found = json.loads(FIGURES.read_text(encoding="utf-8"))
     machine, [stopped] = found["machine"], found["stopped"]
@@ -135,6 +166,7 @@ def page() -> str:
                 for row in found["rounds"]
             ],
         ),
+        **directions(found["directions"]),
         sites=found["wire"][0]["sites"],
         wire=table("| m | answers | wall, ms | echo | ratio | CPU, ms | echo | ratio |", wire),
         set_up=table("| what | s | peak, MB |", set_up),
@@ -143,6 +175,8 @@ def page() -> str:
         tools=f"{plain['tools'] / 1e6:.0f}",
         parts=", ".join(parts),
         estimators=f"{rest / 1e6:.0f}",
+        agent=" and ".join(f"{row['most'] / 1e6:.0f} MB at m = {count(row['m'])}" for row in plain["agent"]),
+        before=f"{plain['agent'][0]['before'] / 1e6:.0f}",
         **preconditioned(found["preconditioner"]),
     )
 

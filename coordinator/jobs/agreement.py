@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.jobs.honesty import SOME_SITE, affine_fault, linear_fault
-from coordinator.jobs.summing import Answer, clear_fault, masked_fault, summed
+from coordinator.jobs.summing import Answer, clear_fault, masked_fault, response, summed
 from coordinator.jobs.told import Told
 from coordinator.records import Sites, StepTaken
 from coreg_core.arrays import Arr
@@ -65,6 +65,7 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
         roundings=tuple(
             a.rounding * _grown(plan, accepted, participants, s) for s, a in zip(participants, agreed, strict=True)
         ),
+        singles=plan.iteration.wire == "float32",
     )
     if not plan.summed:
         return terms
@@ -129,7 +130,7 @@ class AgreementComputation:
         """What the schedule asks next, and of which site where it is one alone."""
         query = self.schedule.query(state)
         columns = self._columns(query.weights)
-        targets = Vector(query.targets)
+        targets = Vector(query.targets, single=self.plan.in_singles(query.part, verifies=query.verifies))
         exponents = self._exponents(query.part, query.targets) if self.plan.summed else ()
         ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets, exponents)
         return ask, query.site
@@ -162,18 +163,23 @@ class AgreementComputation:
                 f"{values.shape} predictions to question {number}, expected {ask.targets.shape}. "
                 "Check that its unlabelled file lists the shared instances."
             )
+        if values.single != ask.targets.single:
+            told, asked = ("float32" if v.single else "float64" for v in (values, ask.targets))
+            return f"its answer to question {number} came in {told}, and the question was in {asked}."
         if not values.finite:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
-        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views) if self.plan.summed else None
+        if not self.plan.summed:
+            return None
+        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views, ask.targets)
 
     def false(self, ask: Ask | Inquiry, answer: Answer, stated: PlanAccepted) -> str | None:
         """Why an answer in the clear is none that an honest site gives which stated this b_v and reach; None where it may be."""
         if not (isinstance(ask, Ask) and isinstance(answer, Prediction)):
             return None
-        targets, values = ask.targets.values, answer.values.values
+        targets, values = ask.targets.values, response(ask.targets, answer)
         if ask.part == "linear":
             x = ask.weights * stated.bound
-            wrong = linear_fault(targets, values, x / (1.0 + x), 1)
+            wrong = linear_fault(targets, values, x / (1.0 + x), 1, singles=answer.values.single)
         else:
             wrong = affine_fault(targets, values, stated.reach)
         return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
@@ -191,11 +197,13 @@ class AgreementComputation:
             [only] = answers
             assert isinstance(only, Prediction)
             return StepTaken(ask.question, ask.attempt, ask.part, only.values, 1)
-        values, scalars = summed(self._layout(ask), answers, ask.exponents)
+        values, scalars = summed(self._layout(ask), answers, ask.exponents, ask.targets)
         if ask.part == "linear" and values is not None:
             others = scalars[3:] or self.schedule.terms.stays
-            most = np.array([len(answers) - f for f in others])
-            if (wrong := linear_fault(ask.targets.values, values.values, most, len(answers))) is not None:
+            most, singles = np.array([len(answers) - f for f in others]), ask.targets.single and not self.plan.masked
+            if (
+                wrong := linear_fault(ask.targets.values, values.values, most, len(answers), singles=singles)
+            ) is not None:
                 raise BadData(SOME_SITE.format(wrong))
         return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 

@@ -4,7 +4,8 @@ The linear part R of a site is symmetric with 0 ⪯ R ≺ I, and no larger than 
 
     0 ≤ tᵀRt ≤ ‖t‖² x/(1 + x),   ‖Rt‖ ≤ ‖t‖,        x = μ b_v
 
-and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`.
+and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`; where d = t − Rt came in
+float32, each of its numbers is off by 2⁻²⁴ of itself, so with ‖d‖ ≤ ‖t‖ all three bounds by 2⁻²⁴ of theirs, a site.
 
 Under the additive objective the linear answer y = (Z w, Sᵀα, 1ᵀα) to x = (s, q, a) is a Hessian's, of one sign in (s, a) and the
 other in q, so for any two directions of one operator, and for the sum over sites as for each,
@@ -23,6 +24,7 @@ from jaxtyping import Float64
 from coreg_core.additive.exchange import Ask as Kind
 from coreg_core.additive.exchange import Operator, split
 from coreg_core.arrays import Arr
+from coreg_core.rounds.singles import UNIT as SINGLE_UNIT
 
 SLACK = (
     1e-6  # of ‖t‖²: far above what rounding does to an honest answer, far below what a false one has to do to matter
@@ -40,7 +42,12 @@ def products(a: Float64[Arr, "m k"], b: Float64[Arr, "m k"]) -> Float64[Arr, " k
 
 
 def linear_fault(
-    targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], most: Float64[Arr, " k"], n_sites: int
+    targets: Float64[Arr, "m k"],
+    answers: Float64[Arr, "m k"],
+    most: Float64[Arr, " k"],
+    n_sites: int,
+    *,
+    singles: bool = False,
 ) -> str | None:
     """Why these are no answers, or no sum of answers, of so many honest sites to linear questions; None where they may be.
 
@@ -54,13 +61,16 @@ def linear_fault(
         x/(1 + x) of each column, or its sum over the sites.
     n_sites
         how many answers were added.
+    singles
+        what they differ from t by came in float32.
     """
+    slack = SLACK + (SINGLE_UNIT if singles else 0.0)
     size, along, length = products(targets, targets), products(targets, answers), np.sqrt(products(answers, answers))
-    if (along < -SLACK * n_sites * size).any():
+    if (along < -slack * n_sites * size).any():
         return "points away from the direction that was asked, and a site's response never does"
-    if (along > (most + SLACK * n_sites) * size).any():
+    if (along > (most + slack * n_sites) * size).any():
         return "goes farther along the direction that was asked than the stated bound b_v allows"
-    if (length > n_sites * (1.0 + SLACK) * np.sqrt(size)).any():
+    if (length > n_sites * (1.0 + slack) * np.sqrt(size)).any():
         return "is longer than the direction that was asked, and a site's response never is"
     return None
 

@@ -17,10 +17,14 @@ Emit: TypeAlias = Callable[[Event], None]
 
 @dataclass
 class Traffic:
-    """Bytes since the start, as the coordinator sees them: to the sites and from them."""
+    """Bytes since the start, as the coordinator sees them: to the sites and from them.
+
+    ``numbers`` are those that crossed either way, where the sites are simulated.
+    """
 
     sent: int = 0
     received: int = 0
+    numbers: int = 0
 
 
 class Transport(Protocol):

@@ -374,7 +374,7 @@ def _vector(message: ToSite) -> tuple[str, int] | None:
     """The run and the bytes of a message that carries a vector."""
     match message:
         case Ask(run=run, targets=targets) | Inquiry(run=run, targets=targets) | Finished(run=run, targets=targets):
-            return None if targets is None else (run, targets.values.nbytes)
+            return None if targets is None else (run, targets.wire_bytes)
         case _:
             return None
 

@@ -22,6 +22,8 @@ from coreg_core.messages import (
     Rejected,
     Share,
     ToSite,
+    Vector,
+    Words,
 )
 
 
@@ -38,18 +40,27 @@ class SiteFunction(Protocol):
 
 
 def vector_bytes(message: FromSite | ToSite) -> int:
-    """Bytes of the numbers in a message: what a simulation counts, where nothing is serialised."""
+    """Bytes of the numbers in a message, as they would take them on the wire: what a simulation counts."""
+    vector, scalars = _carried(message)
+    return 8 * scalars + (0 if vector is None else vector.wire_bytes)
+
+
+def vector_numbers(message: FromSite | ToSite) -> int:
+    """How many numbers these are."""
+    vector, scalars = _carried(message)
+    return scalars + (0 if vector is None else vector.values.size)
+
+
+def _carried(message: FromSite | ToSite) -> tuple[Vector | Words | None, int]:
     match message:
-        case Prediction(values=vector) | Ask(targets=vector):
-            return vector.values.nbytes
-        case Share(values=values, scalars=scalars) | Inquiry(targets=values, scalars=scalars):
-            return 8 * len(scalars) + (0 if values is None else values.values.nbytes)
+        case Prediction(values=vector) | Ask(targets=vector) | Finished(targets=vector):
+            return vector, 0
+        case Share(values=vector, scalars=scalars) | Inquiry(targets=vector, scalars=scalars):
+            return vector, len(scalars)
         case Masked(words=words):
-            return words.values.nbytes
-        case Finished(targets=targets):
-            return 0 if targets is None else targets.values.nbytes
+            return words, 0
         case _:
-            return 0
+            return None, 0
 
 
 class InProcess:
@@ -74,8 +85,10 @@ class InProcess:
         if function is None or self._emit is None:
             return
         self.traffic.sent += vector_bytes(message)
+        self.traffic.numbers += vector_numbers(message)
         for answer in function.handle(message):
             self.traffic.received += vector_bytes(answer)
+            self.traffic.numbers += vector_numbers(answer)
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)

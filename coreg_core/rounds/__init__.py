@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
+from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.rounds.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.rounds.conjugate_gradient import ConjugateGradient
 from coreg_core.rounds.consensus import Consensus
-from coreg_core.rounds.schedule import Schedule, Terms
+from coreg_core.rounds.schedule import Query, Schedule, Terms
+from coreg_core.rounds.singles import as_told
 from coreg_core.views import View
 
 ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
@@ -48,9 +50,15 @@ def run_in_memory(
     while not schedule.finished(state):
         query = schedule.query(state)
         asked = views if query.site is None else [views[query.site]]
-        total = asked[0].respond(query.targets, query.weights, query.part)
+        singles = schedule.terms.singles and not query.verifies
+        total = _answer(asked[0], query, singles=singles)
         for view in asked[1:]:
-            total = total + view.respond(query.targets, query.weights, query.part)
+            total = total + _answer(view, query, singles=singles)
         state = schedule.step(state, total)
         on_step(state)
     return state
+
+
+def _answer(view: View, query: Query, *, singles: bool) -> Arr:
+    answer = view.respond(query.targets, query.weights, query.part)
+    return as_told(query.targets, answer) if singles else answer

@@ -106,6 +106,8 @@ class Terms:
         label-bearing part); 0 where sums are taken in floating point.
     stays
         Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not; () where they are.
+    singles
+        search directions are numbers of float32, as the plan's ``wire`` has it.
     """
 
     coupling: tuple[float, ...]
@@ -117,6 +119,7 @@ class Terms:
     roundings: tuple[float, ...] = ()
     steps: tuple[float, float] = (0.0, 0.0)
     stays: tuple[float, ...] = ()
+    singles: bool = False
 
     def __post_init__(self) -> None:
         numbers = (

@@ -35,7 +35,10 @@ def benefit(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Deal federations from real tables, and set every method beside each site alone: gains, losses, forecasts."""
+    """Deal federations from real tables, and set every method beside each site alone: gains, losses, forecasts.
+
+    Needs the extra `estimators`.
+    """
     require_scikit_learn("benefit")
     from coreg_sim.benefit.outcome import headline, seats  # scikit-learn and polars take a second to import
     from coreg_sim.benefit.report import calibration, report

@@ -1,5 +1,6 @@
 """coreg-sim compare: every schedule beside the centralised closed form."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ from rich.table import Table
 from coreg_core.arrays import Arr
 from coreg_core.objective import consensus_weight
 from coreg_core.outcomes import Outcome
-from coreg_core.plan import Agreement, Form, Iteration, Plan
+from coreg_core.plan import Agreement, Form, Iteration, Plan, Wire
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName, make_schedule, run_in_memory
 from coreg_core.rounds.block_coordinate_descent import SweepState
 from coreg_core.rounds.schedule import Terms
@@ -22,6 +23,7 @@ from coreg_sim.commands.options import (
     DEFAULT_COUPLING,
     FORMS,
     OBJECTIVES,
+    WIRES,
     Address,
     Coupling,
     Data,
@@ -41,6 +43,7 @@ from coreg_sim.commands.options import (
     Tolerance,
     Unlabelled,
     Views,
+    WireOption,
     check,
     place,
     plain,
@@ -66,6 +69,7 @@ def compare(
     seed: Seed = 0,
     threads: Threads = 1,
     objective_name: ObjectiveName = "agreement",
+    wire: WireOption = "float64",
     on: On = "process",
     address: Address = None,
     sites_per_actor: SitesPerActor = None,
@@ -73,10 +77,12 @@ def compare(
 ) -> None:
     """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge.
 
-    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10.
+    With --wire float32 conjugate gradients run once more, their search directions in float32. With --objective additive: messages
+    alone beside the dense oracle, to the default tolerance and to 1e-10.
     """
     check("form", form, FORMS)
     check("objective", objective_name, OBJECTIVES)
+    check("wire", wire, WIRES)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     if objective_name == "additive":
         with place(on, address, sites_per_actor) as there:
@@ -87,6 +93,8 @@ def compare(
     iterations = [
         Iteration(cast(ScheduleName, name), tolerance, within, max_rounds, threads) for name in SCHEDULE_NAMES
     ]
+    if wire != "float64":
+        iterations.insert(1, replace(iterations[0], wire=cast(Wire, wire)))
     plans = [plan_for(problem, objective, iteration) for iteration in iterations]
     with place(on, address, sites_per_actor) as there:
         truth = there.closed_form(problem, plans[0])
@@ -100,11 +108,12 @@ def compare(
     rows = [
         {
             **plain(result),
+            "wire": plan.iteration.wire,
             "true_gap": result.objective - truth.objective,
             "true_error": _off(result, truth.predictions),
             "rounds_to_error": rounds,
         }
-        for result, rounds in zip(results, to_error, strict=True)
+        for plan, result, rounds in zip(plans, results, to_error, strict=True)
     ]
     if as_json:
         closed = {"objective": truth.objective, "disagreement": truth.disagreement, "seconds": round(truth.seconds, 6)}
@@ -125,6 +134,7 @@ def rounds_to(error: float, views: list[View], plan: Plan, truth: Float64[Arr, "
     None where ``most`` rounds are not enough.
     """
     terms = Terms(plan.couplings, tuple(v.bound("tight") for v in views), 1.0, 0.0, 0.0, most)
+    terms = replace(terms, singles=plan.iteration.wire == "float32")
     schedule = make_schedule(plan.iteration.name, terms)
     weight, seen = np.array([consensus_weight(plan.couplings[0], len(views))]), 0
 
@@ -154,16 +164,16 @@ def _off(result: Simulated, truth: Float64[Arr, "M m"]) -> float:
 
 def _print_table(rows: list[dict[str, Any]], error: float, objective: float, seconds: float) -> None:
     table = Table(box=None, header_style="bold")
-    headings = ("schedule", "stop", "rounds", "in series", "numbers sent", "seconds", "certified gap", "true gap")
+    headings = ("schedule", "stop", "rounds", "in series", "bytes sent", "seconds", "certified gap", "true gap")
     for heading in (*headings, "certified error", "true error", f"rounds to {error:.0e}"):
         table.add_column(heading, justify="left" if heading in ("schedule", "stop") else "right")
     for r in rows:
         table.add_row(
-            r["schedule"],
+            r["schedule"] if r["wire"] == "float64" else f"{r['schedule']}, {r['wire']}",
             r["stop"].lower(),
             str(r["rounds"]),
             str(r["steps_in_series"]),
-            f"{r['numbers_sent']:,}",
+            output.human_bytes(r["bytes_sent"]),
             f"{r['seconds']:.3f}",
             f"{r['certified_gap']:.1e}",
             f"{r['true_gap']:.1e}",
@@ -171,7 +181,7 @@ def _print_table(rows: list[dict[str, Any]], error: float, objective: float, sec
             f"{r['true_error']:.1e}",
             "–" if r["rounds_to_error"] is None else str(r["rounds_to_error"]),
         )
-    Console(width=150).print(table)
+    Console(width=160).print(table)
     typer.echo(f"closed form: Q* = {objective:.12g} in {seconds:.3f} s; seconds include factoring each site's data")
     typer.echo(f"rounds to {error:.0e}: until the true error is that small, whatever is certified by then")
     rounding = 64 * np.finfo(float).eps * objective

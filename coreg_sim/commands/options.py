@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from coreg_core.errors import UsageError
-from coreg_core.plan import Agreement, Answers, Form, Plan
+from coreg_core.plan import Agreement, Answers, Form, Plan, Wire
 from coreg_sim.problems import Problem, from_table, generated
 from coreg_sim.simulate import Carry, ClosedForm, Simulated, closed_form, in_process
 
@@ -56,11 +56,15 @@ AnswersOption = Annotated[
     str,
     typer.Option(
         "--answers",
-        help="clear, or sums: masked as between organisations. The same bits, and the work of masking with it.",
+        help="clear, or sums: masked as between organisations. The same bits (but for --wire float32), and the work of masking.",
     ),
+]
+WireOption = Annotated[
+    str, typer.Option("--wire", help="float64; or float32 for search directions, of conjugate gradients alone.")
 ]
 
 ANSWERS: tuple[str, ...] = get_args(Answers)
+WIRES: tuple[str, ...] = get_args(Wire)
 OBJECTIVES = ("agreement", "additive")
 FORMS: tuple[str, ...] = get_args(Form)
 PLACES = ("process", "ray")
@@ -153,6 +157,7 @@ def plain(result: Simulated) -> dict[str, Any]:
         "rounds": result.rounds,
         "steps_in_series": result.steps_in_series,
         "numbers_sent": result.numbers_sent,
+        "bytes_sent": result.bytes_sent,
         "seconds": round(result.seconds, 6),
         "certified_gap": result.certified_gap,
         "certified_prediction_bound": result.certified_prediction_bound,

@@ -10,7 +10,7 @@ from coordinator.notices import Left, Notice, QuestionAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
 from coreg_core.errors import UsageError
 from coreg_core.outcomes import Outcome, told
-from coreg_core.plan import Agreement, Answers, Form, Iteration, plan_fault
+from coreg_core.plan import Agreement, Answers, Form, Iteration, Wire, plan_fault
 from coreg_core.rounds import SCHEDULE_NAMES, ScheduleName
 from coreg_sim import additive
 from coreg_sim.commands.options import (
@@ -18,6 +18,7 @@ from coreg_sim.commands.options import (
     DEFAULT_COUPLING,
     FORMS,
     OBJECTIVES,
+    WIRES,
     Address,
     AnswersOption,
     Coupling,
@@ -38,6 +39,7 @@ from coreg_sim.commands.options import (
     Tolerance,
     Unlabelled,
     Views,
+    WireOption,
     check,
     place,
     plain,
@@ -89,6 +91,7 @@ def run(
     threads: Threads = 1,
     objective_name: ObjectiveName = "agreement",
     answers: AnswersOption = "clear",
+    wire: WireOption = "float64",
     on: On = "process",
     address: Address = None,
     sites_per_actor: SitesPerActor = None,
@@ -96,12 +99,13 @@ def run(
 ) -> None:
     """Simulate one federation and watch it converge; exit code 3 when it does not.
 
-    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds) have no meaning.
+    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds, wire) have no meaning.
     """
     check("schedule", schedule, SCHEDULE_NAMES)
     check("form", form, FORMS)
     check("objective", objective_name, OBJECTIVES)
     check("answers", answers, ANSWERS)
+    check("wire", wire, WIRES)
     told_of = cast(Answers, answers)
     problem = problem_of(data, target, drop or [], sites, labelled, unlabelled, views, seed)
     if objective_name == "additive":
@@ -111,9 +115,11 @@ def run(
     objective = Agreement(form=cast(Form, form), coupling=(coupling,))
     name = cast(ScheduleName, schedule)
     within = close_enough(problem, prediction_tolerance)
-    plan = plan_for(problem, objective, Iteration(name, tolerance, within, max_rounds, threads), answers=told_of)
+    iteration = Iteration(name, tolerance, within, max_rounds, threads, cast(Wire, wire))
+    plan = plan_for(problem, objective, iteration, answers=told_of)
     if (fault := plan_fault(plan)) is not None:
-        raise UsageError(f"--answers {answers}: {fault}")
+        said = "" if wire == "float64" else f" --wire {wire}"
+        raise UsageError(f"--answers {answers}{said}: {fault}")
     with place(on, address, sites_per_actor) as there:
         result = simulate(problem, plan, _Printing(as_json=as_json), there.carry)
     errors, error_of_mean = held_out_errors(problem, result.solutions)
@@ -130,8 +136,8 @@ def run(
     else:
         typer.echo(told(result.outcome, ""))
         typer.echo(
-            f"{result.rounds} rounds, {result.steps_in_series} steps in series, {result.numbers_sent} numbers sent, "
-            f"{result.seconds:.2f} s; Q - Q* <= {result.certified_gap:.2e}"
+            f"{result.rounds} rounds, {result.steps_in_series} steps in series, {result.numbers_sent} numbers sent "
+            f"({output.human_bytes(result.bytes_sent)}), {result.seconds:.2f} s; Q - Q* <= {result.certified_gap:.2e}"
         )
         typer.echo(
             f"held-out rmse, mean over sites: {np.mean(alone):.4f} alone, {np.mean(errors):.4f} together; "

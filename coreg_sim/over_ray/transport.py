@@ -17,7 +17,7 @@ from typing import Any
 
 from coordinator.events import Flow, Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
-from coordinator.transports.in_process import vector_bytes
+from coordinator.transports.in_process import vector_bytes, vector_numbers
 from coreg_core.additive.memory import SiteMemory
 from coreg_core.errors import Unreachable
 from coreg_core.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
@@ -111,6 +111,7 @@ class RayActors:
         if site not in self._open:
             return
         self.traffic.sent += vector_bytes(message)
+        self.traffic.numbers += vector_numbers(message)
         self._outbox.append((site, message))
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._flush)
@@ -229,6 +230,7 @@ class RayActors:
                 continue
             for answer in answers:
                 self.traffic.received += vector_bytes(answer)
+                self.traffic.numbers += vector_numbers(answer)
                 if isinstance(answer, Prediction | Share | Masked) and isinstance(message, Ask | Inquiry):
                     if id(message) not in entries:
                         entries[id(message)] = told(message)

@@ -18,6 +18,7 @@ from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.messages import Vector, Words
+from coreg_core.plan import UNSAID
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
 T = TypeVar("T")
@@ -41,7 +42,8 @@ def fill(message: Any, value: Any) -> None:
     pieces.
     """
     for field in fields(value):
-        _set(message, field.name, getattr(value, field.name))
+        if field.metadata != UNSAID or getattr(value, field.name) != field.default:
+            _set(message, field.name, getattr(value, field.name))
 
 
 def _set(message: Any, name: str, value: Any) -> None:
@@ -119,6 +121,8 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Array 
         return lambda message, _: _read_rule(getattr(message, name), rules, number, where)
     if field.default is not MISSING and base is str:
         return lambda message, _: text(getattr(message, name))
+    if field.metadata == UNSAID:
+        return lambda message, _: _scalar(getattr(message, name) or field.default, base, limits, where)
     return lambda message, _: _scalar(getattr(message, name), base, limits, where)
 
 

@@ -19,6 +19,7 @@ from coreg_core.plan import Agreement, Plan
 from coreg_core.rounds.columns import Column
 from coreg_core.rounds.questions import RelativeTo, question_fault, weight_of
 from coreg_core.rounds.schedule import column_norms
+from coreg_core.rounds.singles import rounded
 from coreg_core.views import Part, Solution, View
 from coreg_core.views.left_out import LabelledFit, PathChoice, choose_on
 from site_agent.data.private import PrivateData
@@ -206,10 +207,18 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Masked 
             scalars = (*training.stated, *stays(training.stated[0], ask.weights.tolist()))
             told = masked(training.masks, ask, question_digest(ask), values, scalars)
         else:
-            told = Prediction(ask.run, *number, Vector(in_the_clear(values, ask)))
+            told = Prediction(ask.run, *number, _in_the_clear(values, ask))
     except BadData as error:
         return training, Fault(ask.run, *number, f"its own answer cannot be summed: {error}")
     return _counted(training, ask, told)
+
+
+def _in_the_clear(values: Arr, ask: Ask) -> Vector:
+    """The answer as it will be summed; to a question in float32 what it takes from the target, in float32 as well."""
+    values = in_the_clear(values, ask)
+    if not ask.targets.single:
+        return Vector(values)
+    return Vector(rounded(ask.targets.values - values), single=True)
 
 
 def _counted(training: Training, ask: Ask, told: Prediction | Masked) -> tuple[Training, Prediction | Masked]:
@@ -242,6 +251,10 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return f"targets of shape {ask.targets.shape} with {len(ask.columns)} columns, expected {expected}."
     if not ask.targets.finite:
         return "targets that are not finite."
+    if ask.targets.single != plan.in_singles(ask.part, verifies=ask.verifies):
+        told = "float32" if ask.targets.single else "float64"
+        kind = "that may become the result" if ask.verifies else f"({ask.part}) that verifies nothing"
+        return f'a question {kind} in {told}, which wire = "{plan.iteration.wire}" of the plan does not have.'
     number = (ask.question, ask.attempt)
     asked = training.remembered.asked
     if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
@@ -347,6 +360,8 @@ def _own_choice(training: Training, finished: Finished, solutions: tuple[Solutio
 
 def _not_by_the_plan(training: Training, finished: Finished) -> str | None:
     verified = training.remembered.verified
+    if finished.targets is not None and finished.targets.single:
+        return "a model to targets in float32, in which no question is asked that could become the result."
     if finished.targets is None:
         if finished.outcome is Outcome.CONVERGED and verified:
             return "a run that converged without a model for a site that answered its questions."

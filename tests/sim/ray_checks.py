@@ -211,8 +211,10 @@ def same(left, right):
 
 def every_schedule_ends_on_the_bits_of_one_process(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
-    for schedule, form in zip(SCHEDULE_NAMES, ("exact", "semi-parametric", "landmarks"), strict=True):
-        plan = plan_for(problem, Agreement(form=form, coupling=(0.1,), landmarks=8), Iteration(schedule, 1e-8, 1e-3))
+    wires = [(SCHEDULE_NAMES[0], "float32"), *((schedule, "float64") for schedule in SCHEDULE_NAMES)]
+    for (schedule, wire), form in zip(wires, ("linear", "exact", "semi-parametric", "landmarks"), strict=True):
+        iteration = Iteration(schedule, 1e-8, 1e-3, wire=wire)
+        plan = plan_for(problem, Agreement(form=form, coupling=(0.1,), landmarks=8), iteration)
         here = simulate(problem, plan)
         assert here.outcome is Outcome.CONVERGED
         same(simulate(problem, plan, carry=OverRay(cluster, 3)), here)

@@ -56,6 +56,7 @@ from coreg_core.plan import (
     Privacy,
     Scoring,
 )
+from coreg_core.plan import Wire as PlanWire
 from coreg_core.rounds import SCHEDULE_NAMES
 from coreg_core.rounds.columns import Column
 from coreg_core.views import BoundRule, Part
@@ -104,6 +105,13 @@ def vectors(draw: st.DrawFn) -> Vector:
     return Vector(np.array(flat).reshape(m, k))
 
 
+@st.composite
+def single_vectors(draw: st.DrawFn) -> Vector:
+    m, k = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    flat = draw(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=m * k, max_size=m * k))
+    return Vector(np.array(flat).reshape(m, k), single=True)
+
+
 exponents = st.lists(st.integers(-1000, 1000), max_size=4).map(tuple)
 rows_of_words = st.lists(uint64, min_size=1, max_size=40).map(lambda words: Words(np.array(words, dtype="<u8")))
 
@@ -129,6 +137,7 @@ iterations = st.builds(
     prediction_tolerance=not_negative,
     max_rounds=counts,
     threads=st.integers(1, 1024),
+    wire=st.sampled_from(get_args(PlanWire)),
 )
 memberships = made_later(
     Membership,
@@ -206,7 +215,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
         texts,
     ),
     PlanRefused: made_later(PlanRefused, runs, texts),
-    Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
+    Prediction: made_later(Prediction, runs, uint64, uint31, vectors() | single_vectors()),
     Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
     Masked: made_later(Masked, runs, uint64, uint31, rows_of_words),
     Fault: made_later(Fault, runs, uint64, uint31, texts),
@@ -216,7 +225,15 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
     Plan: plans,
     Ask: made_later(
-        Ask, runs, uint64, uint31, st.sampled_from(get_args(Part)), columns, st.booleans(), vectors(), exponents
+        Ask,
+        runs,
+        uint64,
+        uint31,
+        st.sampled_from(get_args(Part)),
+        columns,
+        st.booleans(),
+        vectors() | single_vectors(),
+        exponents,
     ),
     Inquiry: made_later(
         Inquiry,
@@ -369,6 +386,21 @@ def test_minus_zero_and_the_smallest_numbers_survive() -> None:
     assert np.signbit(back.values.values[0, 0])
 
 
+@pytest.mark.parametrize("rows", [1, 2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1, 4 * PIECE + 1])
+def test_singles_are_half_the_bytes_and_every_bit(rows: int) -> None:
+    numbers = np.random.default_rng(rows).normal(size=(rows, 1)).astype(np.float32)
+    numbers[0] = -0.0
+    vector = Vector(numbers.astype(np.float64), single=True)
+    frames = of_site(Prediction("r", 0, 0, vector))
+    assert len(frames) == -(-4 * rows // SMALLEST_PIECE)
+    assert 4 * rows < sum(map(len, frames)) < 4 * rows + 40 * len(frames)
+    [back] = from_site_frames(frames, max_rows=rows)
+    assert isinstance(back, Prediction)
+    assert back == Prediction("r", 0, 0, vector)
+    assert back.values.values.dtype == np.float64
+    assert np.signbit(back.values.values[0, 0])
+
+
 def test_what_was_read_cannot_be_written_to() -> None:
     [back] = from_site_frames(of_site(Prediction("r", 0, 0, Vector(np.ones((3, 1))))))
     assert isinstance(back, Prediction)
@@ -416,6 +448,42 @@ def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
     assert peak < 8 * SMALLEST_PIECE + 4 * SMALLEST_PIECE, (
         "the vector, a frame or two, and nothing of its size beside it"
     )
+
+
+SINGLES = pb.Vector(rows=2, columns=1, data=struct.pack("<2f", 0.5, 1.0), single=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pb.FromSite(share=pb.Share(run="r", values=SINGLES)),
+        pb.FromSite(masked=pb.Masked(run="r", words=SINGLES)),
+        pb.ToSite(inquiry=pb.Inquiry(run="r", targets=SINGLES)),
+        pb.ToSite(finished=pb.Finished(run="r", targets=SINGLES)),
+    ],
+)
+def test_singles_are_of_directions_and_answers_to_them_alone(body: Any) -> None:
+    from_a_site = isinstance(body, pb.FromSite)
+    frame = (pb.SiteFrame if from_a_site else pb.CoordinatorFrame)(message=body).SerializeToString()
+    with pytest.raises(ProtocolError, match="in singles; only search directions"):
+        (from_site_frames if from_a_site else to_site_frames)([frame])
+
+
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001])
+def test_singles_that_are_no_numbers_are_refused(bits: int) -> None:
+    vector = pb.Vector(rows=1, columns=1, data=struct.pack("<I", bits), single=True)
+    frame = pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="r", values=vector)))
+    with pytest.raises(ProtocolError, match="NaN or infinity"):
+        from_site_frames([frame.SerializeToString()])
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_piece_of_the_other_width_does_not_fit(single: bool) -> None:
+    data = struct.pack("<2d", 0.5, 1.0) if single else struct.pack("<2f", 0.5, 1.0)
+    vector = pb.Vector(rows=2, columns=1, data=data, single=single)
+    frame = pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="r", values=vector)))
+    with pytest.raises(ProtocolError, match=f"a piece of {len(data)} bytes"):
+        from_site_frames([frame.SerializeToString()])
 
 
 WHOLE_PIECE = b"\0" * SMALLEST_PIECE

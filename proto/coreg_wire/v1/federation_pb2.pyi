@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Vector(_message.Message):
-    __slots__ = ("rows", "columns", "data")
+    __slots__ = ("rows", "columns", "data", "single")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
     rows: int
     columns: int
     data: bytes
-    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    single: bool
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ..., single: _Optional[bool] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data", "run")
@@ -325,18 +327,20 @@ class Additive(_message.Message):
     def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., largest_gain: _Optional[float] = ...) -> None: ...
 
 class Iteration(_message.Message):
-    __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
+    __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads", "wire")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    WIRE_FIELD_NUMBER: _ClassVar[int]
     name: str
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
     threads: int
-    def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ...) -> None: ...
+    wire: str
+    def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ..., wire: _Optional[str] = ...) -> None: ...
 
 class Membership(_message.Message):
     __slots__ = ("sites", "min_sites", "on_lost", "most_returns")
