@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import eigh, qr, solve_triangular
 from scipy.linalg.blas import dtrsm
 
 from coreg_core.arrays import Arr, Ints, block_rows
@@ -65,7 +65,7 @@ class SpectralView:
         R = np.asfortranarray(R)
         by_qr = len(Z) * r * r <= _BY_QR
         tail = 0.0
-        step = block_rows(len(basis.points))
+        step = max(1, block_rows(len(basis.points)) // 8)  # kernel values, features and their product are there at once
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
             block, left = features(Z[rows])
@@ -82,10 +82,12 @@ class SpectralView:
             # C = U diag(s) and not P V: columns of small s then are small themselves, and CᵀC is diag(s²) to the last digit of
             # each pair. Through P V they carry the rounding of the largest, which the labels' part of a may see whole.
             if len(Z):
-                outer, triangle = np.linalg.qr(T.T)
+                outer, triangle = qr(T.T, overwrite_a=True, mode="economic", check_finite=False)  # in T's own memory
                 U, found, Vt = np.linalg.svd(triangle)
                 s[: len(found)], V = found, np.ascontiguousarray(Vt.T)
-                T[: len(found)] = (outer @ (U[:, : len(found)] * found)).T
+                for start in range(0, len(Z), step):
+                    rows = slice(start, start + step)
+                    T[: len(found), rows] = (outer[rows] @ (U[:, : len(found)] * found)).T
                 T[len(found) :] = 0.0
             self._s2 = s * s
         else:
