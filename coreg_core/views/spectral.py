@@ -223,7 +223,7 @@ class SpectralView:
     def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
         """C diag(1/(1 + μ s²)) Eᵀ with E = Φ_X R⁻¹ V, since β = Eᵀ y."""
         C = self._C if rows is None else self._C[rows]
-        out: Arr = (C / (1.0 + weight * self._s2)) @ (self._features_X @ self._R_inverse_V).T
+        out: Arr = C @ ((self._features_X @ self._R_inverse_V) / (1.0 + weight * self._s2)).T
         return out
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:

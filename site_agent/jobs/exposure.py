@@ -31,7 +31,7 @@ def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], 
 
 
 def _largest(H: Arr, n_sites: int) -> float:
-    squares = H * H
+    squares = np.multiply(H, H, out=H)  # of the size of what is factored; nobody else has it
     sizes = squares.sum(axis=1)
     hidden = sizes + (n_sites - 1) * float(np.median(sizes))
     share: Arr = np.divide(squares.max(axis=1), hidden, out=np.zeros(len(H)), where=hidden > 0.0)
