@@ -29,6 +29,7 @@ from coreg_core.rounds.schedule import (
     Terms,
     all_stopped,
     column_norms,
+    divided,
     normalised,
     progress_of,
 )
@@ -102,7 +103,7 @@ class ConjugateGradient:
             since_verified=0,
             verified=0,
             z=z,
-            b=zero if affine is None else np.divide(affine, self.terms.n_views, order="F"),
+            b=zero if affine is None else divided(affine, self.terms.n_views),
             r=zero,
             p=zero,
             rr=np.zeros(k),
@@ -129,7 +130,7 @@ class ConjugateGradient:
 
     def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
         """One round: see the module's docstring."""
-        mean = np.divide(total, self.terms.n_views, order="F")
+        mean = divided(total, self.terms.n_views)
         match Next(state.ask):
             case Next.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)
