@@ -2,7 +2,7 @@
 
 Knows asyncio, the clock and the transport's face; decides nothing. Writing, and whatever computes with long vectors, happens
 off the event loop; writing before the next action, which is what makes a killed coordinator's run resumable. A step alone is
-written while the next question begins to go out: the question's last piece waits for it, and without that there is no question.
+written while a long question begins to go out: its last piece waits for it, and without that there is no question.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from coreg_core.errors import CoregError
 from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
 from coreg_core.rounds.schedule import Progress
 
-# An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody.
+# An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody. A question of
+# so many begins to go out before the step is written.
 LONG_VECTOR = 1 << 16
 
 
@@ -180,8 +181,9 @@ class _Driver:
             case Send(site, message):
                 if isinstance(message, Ask | Inquiry):
                     self._stopwatch(message.run).start((message.question, message.attempt))
-                    await self._transport.send(site, message, self._writing)
-                    return
+                    if message.targets is not None and message.targets.values.size >= LONG_VECTOR:
+                        await self._transport.send(site, message, self._writing)
+                        return
                 await self._written()
                 await self._transport.send(site, message)
             case Reject(site, reason):

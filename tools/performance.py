@@ -128,10 +128,11 @@ def page() -> str:
     ]
     wire = []
     for row in found["wire"]:
-        cells = [count(row["m"]), row["answers"]]
-        for kind in ("wall", "cpu"):
-            cells += [ms(row[kind]), ms(row[f"floor {kind}"]), f"{row[kind] / row[f'floor {kind}']:.2f}"]
-        wire.append(cells)
+        for kind, shown in (("wall", "wall"), ("cpu", "CPU")):
+            cells = [count(row["m"]), row["answers"], shown, ms(row[kind])]
+            for limit in ("floor", "promises"):
+                cells += [ms(row[f"{limit} {kind}"]), f"{row[kind] / row[f'{limit} {kind}']:.2f}"]
+            wire.append(cells)
     weighed = found["installation"]
     plain, rest = weighed["plain"], weighed["estimators"]["bytes"] - weighed["plain"]["bytes"]
     names = [name for name in plain["parts"] if name != "tools"]
@@ -168,7 +169,7 @@ def page() -> str:
         ),
         **directions(found["directions"]),
         sites=found["wire"][0]["sites"],
-        wire=table("| m | answers | wall, ms | echo | ratio | CPU, ms | echo | ratio |", wire),
+        wire=table("| m | answers | time | ms | echo, ms | ratio | promises, ms | ratio |", wire),
         set_up=table("| what | s | peak, MB |", set_up),
         python=weighed["python"],
         installed=f"{plain['bytes'] / 1e6:.0f}",

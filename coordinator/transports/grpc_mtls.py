@@ -352,7 +352,8 @@ class GrpcServer:
                     way.moved + len(data), way.of - 1
                 )  # heads count too: it is whole when all of it went out
         if after is not None:
-            await asyncio.wait({after})
+            if not after.done():
+                await asyncio.wait({after})
             if after.cancelled() or after.exception() is not None:
                 return  # there is no such question: the coordinator could not write down what it follows from
         self.traffic.sent += len(last)

@@ -23,7 +23,6 @@ from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.views import Part
 
-
 _FEW_COLUMNS, _PIECE = 4, 8192  # numbers of a column at a time
 
 

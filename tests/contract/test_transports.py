@@ -13,6 +13,7 @@ from machine.additive_tiny import additive_plan, additive_sites, bits
 from machine.additive_tiny import undisturbed as additive_undisturbed
 from machine.tiny import CLOCKS, SCHEDULES, make_plan, make_site, make_sites, undisturbed
 
+from coordinator import driver
 from coordinator.driver import Lap, Memory, NoMemory, drive
 from coordinator.events import Finish, Received, SiteJoined
 from coordinator.federation import begin
@@ -345,7 +346,11 @@ class Telling:
         return self._site.handle(message)
 
 
-def test_no_question_is_heard_before_the_step_before_it_is_written(wire: Wire) -> None:
+@pytest.mark.parametrize("long", [1, 1 << 16], ids=["while the question goes out", "before it does"])
+def test_no_question_is_heard_before_the_step_before_it_is_written(
+    wire: Wire, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LONG_VECTOR", long)
     told: list[tuple[str, int]] = []
     sites = {name: Telling(site, told) for name, site in make_sites("abc").items()}
     plan = make_plan(schedule="conjugate-gradients", tolerance=1e-6, prediction_tolerance=1e-1)
@@ -367,7 +372,11 @@ class Full(Kept):
         super().write(run, record, progress, measured, at)
 
 
-def test_a_step_that_cannot_be_written_ends_the_coordinator_and_nobody_hears_what_follows_from_it(wire: Wire) -> None:
+@pytest.mark.parametrize("long", [1, 1 << 16], ids=["while the question goes out", "before it does"])
+def test_a_step_that_cannot_be_written_ends_the_coordinator_and_nobody_hears_what_follows_from_it(
+    wire: Wire, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LONG_VECTOR", long)
     told: list[tuple[str, int]] = []
     sites = {name: Telling(site, told) for name, site in make_sites("abc").items()}
     plan = make_plan(schedule="conjugate-gradients", tolerance=1e-6, prediction_tolerance=1e-1)
