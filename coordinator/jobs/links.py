@@ -12,8 +12,9 @@ from coordinator.events import Flow
 from coordinator.jobs.phases import Clocks
 from coordinator.jobs.run import Reaction
 
-# Bytes that a link may hold and nobody see: a window and a piece on their way to the site, and the first piece of its answer. Of a
-# slow one, whose pieces are small: a link that carried 2 MB/s when the vector began, and then all but nothing, is not waited for.
+# Bytes that a link may hold and nobody see: a window and a piece on their way to the site, and the first piece of its answer. Of
+# a slow one, whose pieces are small: a link that carried 2 MB/s when the vector began, and then all but nothing, is not waited
+# for.
 UNSEEN = 1 << 18
 # Of a round: a question that went out at once leaves so little of it that the deadline is not moved.
 LITTLE = 0.05

@@ -260,8 +260,8 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
     if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
         if asked[number] != question_digest(ask):
             return "the same question number came with another target, or other weights; only the first was answered."
-    elif asked and number < next(reversed(asked)):  # they come in order
-        return f"question {ask.question} is older than the last answered, {next(reversed(asked))[0]}."
+    elif asked and number < max(asked):
+        return f"question {ask.question} is older than the last answered, {max(asked)[0]}."
     last = None if training.last is None else training.last[0]
     if last is not None and last.attempt == ask.attempt and last.columns != ask.columns:
         return "other weights than before in the same attempt, so another membership under its number."
