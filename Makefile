@@ -68,8 +68,9 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/performance.py --write && $(BIN)/python benchmarks/round_trip.py --write && $(BIN)/python benchmarks/installation.py --write \
-	  && $(BIN)/python benchmarks/preconditioner.py --write && $(BIN)/python tools/performance.py --write
+	for each in performance round_trip directions installation connected preconditioner; do \
+	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
+	$(BIN)/python tools/performance.py --write
 	$(BIN)/python benchmarks/additive_service.py
 	$(BIN)/python benchmarks/sizing.py --write && $(BIN)/python tools/docs.py --write
 	$(BIN)/python benchmarks/scoring.py

@@ -177,6 +177,10 @@ def page() -> str:
         parts=", ".join(parts),
         estimators=f"{rest / 1e6:.0f}",
         agent=" and ".join(f"{row['most'] / 1e6:.0f} MB at m = {count(row['m'])}" for row in plain["agent"]),
+        connected=", and the coordinator's at ".join(
+            " and ".join(f"{row[who] / 1e6:.0f} MB at m = {count(row['m'])}" for row in found["connected"])
+            for who in ("agent", "coordinator")
+        ),
         before=f"{plain['agent'][0]['before'] / 1e6:.0f}",
         **preconditioned(found["preconditioner"]),
     )
