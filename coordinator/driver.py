@@ -154,15 +154,18 @@ class _Driver:
                 event = await self._events.get()
                 if event is None:
                     await self._written()  # which failed
+                    actions = []
                     continue
                 self._on_event(event)
                 actions = await self._handled(event)
         finally:
             for timer in self._timers.values():
                 timer.cancel()
-            with suppress(CoregError):  # which is on its way already, if there is one
-                await self._written()
-            await self._transport.close()
+            try:
+                with suppress(CoregError):  # which is on its way already, if there is one
+                    await self._written()
+            finally:
+                await self._transport.close()
 
     async def _handled(self, event: Event) -> list[Action]:
         match event:

@@ -130,9 +130,9 @@ class Queue(Tables):
         self._attend(site, "refusal = :reason, refused = :at", at, reason=reason)
 
     def all_ended(self, at: str) -> None:
-        """The coordinator starts, or ends: nobody is connected."""
+        """The coordinator starts, or ends: nobody is connected. Whoever came after that has been here at least as long."""
         with transaction(self._db, self.path, marked=False):
-            self._db.execute("update attendance set ended = ? where ended is null", (at,))
+            self._db.execute("update attendance set ended = max(coalesce(since, ''), ?) where ended is null", (at,))
 
     def _attend(self, site: str, changes: str, at: str, **values: str) -> None:
         with transaction(self._db, self.path, marked=False):

@@ -150,7 +150,7 @@ class _Keeper:
             tending.append(asyncio.create_task(self._tend()))
 
         self._left = left_to_take_up(self._books, self._log)
-        self._queue.all_ended(self._started)
+        self._queue.all_ended(self._queue.said().get("told", self._started))  # of one that was killed, its last word
         self._say("starting")
         try:
             await drive(

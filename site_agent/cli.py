@@ -19,7 +19,7 @@ from site_agent.ledger_command import ledger
 from site_agent.settings import read_settings, with_settings
 from site_agent.watching import Watching
 
-# polars, scikit-learn and gRPC take a second or two to import: each command imports what it needs, when it runs.
+# polars, SciPy and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -263,6 +263,7 @@ async def _answer(site: Site, ledger: Ledger, channel: grpc.aio.Channel, watcher
             if listened_to:
                 pace.goes(assembler.run, sum(map(len, frames)), time.monotonic())
                 listened_to = await write(call, frames)
+                pace.whole(assembler.run)
             if site.breach is not None:
                 raise Refused(f"the coordinator broke the protocol: it {site.breach}")
             if isinstance(message, Finished) and site.result is not None:

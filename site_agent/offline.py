@@ -1,6 +1,6 @@
 """predict, evaluate, report: what an organisation does with its models by itself. No coordinator, no network.
 
-Parses, calls a room, and prints; polars and scikit-learn are imported when a command runs.
+Parses, calls a room, and prints; polars and SciPy are imported when a command runs.
 """
 
 import shlex

@@ -337,8 +337,8 @@ def as_written(policy: Policy) -> list[str]:
 
 
 def _toml(value: bool | int | float | str | tuple[str, ...]) -> str:
-    """Numbers, truth and lists of words are written in TOML as they are in JSON."""
-    return json.dumps(value, ensure_ascii=False)
+    """Numbers, truth and lists of words are written in TOML as they are in JSON, but for what JSON has no number for."""
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

@@ -41,4 +41,5 @@ class Session:
                 size = sum(map(len, frames))
                 self.pace.goes(run, size, time.monotonic())
                 self.listened_to = await write(self.call, frames)
+                self.pace.whole(run)
                 self.tally.bytes["sent"] += size

@@ -7,17 +7,31 @@ there. The least of the rooms of a run's rounds: membership.py and training.py c
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from coordinator.jobs import delivery
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
 from coordinator.jobs.summing import Answer
+from coreg_core.errors import CoregError
 from coreg_core.messages import Ask, Inquiry, Participant, Roster
+from coreg_core.outcomes import Outcome
 
 
 def next_question(reaction: Reaction) -> None:
-    """Put the schedule's next question to those whom it asks; answers that are held already are not asked again."""
+    """Put the schedule's next question to those whom it asks; answers that are held already are not asked again.
+
+    A state that no question follows from, since answers of absurd size overflowed in it, ends the run: it is no reason for the
+    others of a federation that stands to end.
+    """
     recorded = reaction.recorded
     assert recorded.computation is not None
-    ask, site = recorded.computation.question(recorded.state, recorded.question, recorded.attempt)
+    try:
+        ask, site = recorded.computation.question(recorded.state, recorded.question, recorded.attempt)
+    except (CoregError, ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
+        told = f"no question follows from the answers before question {recorded.question} ({error}): some site's are too large."
+        delivery.end(reaction, Outcome.SITE_FAULT, told)
+        return
     members = recorded.participants
     asked = members if site is None else (members[site],)
     reaction.take(Turn.ASKED)

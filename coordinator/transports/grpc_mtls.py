@@ -35,7 +35,7 @@ from coreg_core.messages import (
 )
 from coreg_core.plan import Plan
 from coreg_wire.addresses import check_free
-from coreg_wire.codec import Assembler, coordinator_message_to_frames
+from coreg_wire.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
 from coreg_wire.credentials import is_loopback, peer_certificate
 from coreg_wire.names import load_certificates
 from coreg_wire.pace import Pace
@@ -330,6 +330,8 @@ class GrpcServer:
             if flow is not None and not flow.whole and flow.seconds > self._keepalive:
                 told = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were through after {flow.seconds:.0f} s"
                 least = f"{self._least_bandwidth / 1e3:g} kB/s"
+                if session.pace.piece > SMALLEST_PIECE:
+                    return f" when {told}: its link carries far less than before; the next session begins with small pieces"
                 return f" when {told}: if its link is slower than {least}, lower [timeouts] least_bandwidth here, and there"
         return ""
 
@@ -355,8 +357,14 @@ class GrpcServer:
             if not after.done():
                 await asyncio.wait({after})
             if after.cancelled() or after.exception() is not None:
-                return  # there is no such question: the coordinator could not write down what it follows from
+                # There is no such question: what it follows from could not be written down. Nor is there a whole message before
+                # another one of the run, so the stream ends here.
+                if session is not None:
+                    session.close()
+                return
         self.traffic.sent += len(last)
+        if carried is not None:
+            pace.whole(carried[0])
         await context.write(last)
         if way is not None:
             way.message, way.moved, way.since = None, way.of, time.monotonic()

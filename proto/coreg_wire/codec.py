@@ -104,7 +104,7 @@ class _Assembly:
     def add(self, data: bytes | memoryview) -> None:
         end = self._filled + len(data)
         full = end == len(self._bytes)
-        if end > len(self._bytes) or (len(data) < SMALLEST_PIECE and not full):
+        if end > len(self._bytes) or len(data) > LARGEST_PIECE or (len(data) < SMALLEST_PIECE and not full):
             raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of a vector of {len(self._bytes)}.")
         self._bytes[self._filled : end] = data
         self._filled = end

@@ -3,13 +3,23 @@
 A large piece costs its ends little more than a small one, so that a vector in large pieces takes half the work; small ones are
 seen to come on a slow link. What is known of a link is the time from when a vector began to go out until the other end said the
 next thing about its run, which it does only once it has all of it: buffers cannot make a link look faster than it is, and a site
-that computes for long only makes it look slower, where nobody waits for the link. Knows bytes and seconds; the clock is the
-caller's.
+that computes for long only makes it look slower, where nobody waits for the link. What is said before all of the vector went out
+is about something else, and nothing is learnt from it. There are two sizes, so that a question is encoded twice at most. Knows
+bytes and seconds; the clock is the caller's.
 """
+
+from dataclasses import dataclass
 
 from coreg_wire.codec import LARGEST_PIECE, SMALLEST_PIECE
 
 SECONDS_A_PIECE = 0.5
+
+
+@dataclass
+class _Gone:
+    size: int
+    since: float
+    whole: bool = False
 
 
 class Pace:
@@ -17,18 +27,22 @@ class Pace:
 
     def __init__(self) -> None:
         self.piece = SMALLEST_PIECE
-        self._gone: dict[str, tuple[int, float]] = {}
+        self._gone: dict[str, _Gone] = {}
 
     def goes(self, run: str, size: int, now: float) -> None:
         """So many bytes of that run's begin to go out."""
         if size >= SMALLEST_PIECE:
-            self._gone[run] = (size, now)
+            self._gone[run] = _Gone(size, now)
+
+    def whole(self, run: str) -> None:
+        """The last of them goes, or went."""
+        if run in self._gone:
+            self._gone[run].whole = True
 
     def answered(self, run: str, now: float) -> None:
         """The other end says something about that run."""
-        if (gone := self._gone.pop(run, None)) is not None:
-            size, since = gone
-            self.piece = piece_at(size / max(now - since, 1e-6))
+        if (gone := self._gone.pop(run, None)) is not None and gone.whole:
+            self.piece = piece_at(gone.size / max(now - gone.since, 1e-6))
 
     def forget(self, run: str) -> None:
         """It is over."""
@@ -36,8 +50,5 @@ class Pace:
 
 
 def piece_at(rate: float) -> int:
-    """The largest power of two that takes half a second at so many bytes a second, between the smallest and the largest piece."""
-    piece = LARGEST_PIECE
-    while piece > SMALLEST_PIECE and piece > SECONDS_A_PIECE * rate:
-        piece //= 2
-    return piece
+    """The largest piece where it takes half a second at most at so many bytes a second, and otherwise the smallest."""
+    return LARGEST_PIECE if SECONDS_A_PIECE * rate >= LARGEST_PIECE else SMALLEST_PIECE

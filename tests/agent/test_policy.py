@@ -221,7 +221,9 @@ WRITTEN = {
         "forms": ["linear"],
         "ridge_min": 1e-7,
         "scoring": True,
-        "peers": {"north": "0" * 64, "a site.of-ours": "1" * 64},
+        "peers": {"north": "0" * 64, "a site.of-ours": "1" * 64, "of\x7f old": "2" * 64},
+        "coupling_max": float("inf"),
+        "factor_memory": 1e300,
     },
 }
 

@@ -134,6 +134,17 @@ def test_without_a_coordinator_nobody_is_connected(store: Path) -> None:
     assert "connected since" not in text
 
 
+def test_the_next_coordinator_knows_when_a_site_was_last_seen_under_the_one_that_was_killed(store: Path) -> None:
+    queue, last = Queue(store), "2026-01-02T03:04:05.000+00:00"
+    queue.say({"state": "ready"}, last)
+    queue.all_ended(queue.said()["told"])  # as it starts
+    assert {each.site: each.ended for each in queue.attendance()}["a"] == last
+    queue.opened("late", "0.2.0", "", "2026-01-02T03:04:06.000+00:00")  # after the last word, and before the kill
+    queue.all_ended(last)
+    assert {each.site: each.ended for each in queue.attendance()}["late"] == "2026-01-02T03:04:06.000+00:00"
+    queue.close()
+
+
 def test_a_site_of_a_coordinator_that_was_killed_was_seen_when_that_spoke_last(store: Path) -> None:
     """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
     queue, last = Queue(store), "2026-01-02T03:04:05.000+00:00"

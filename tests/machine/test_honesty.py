@@ -16,11 +16,12 @@ from masked import masked_sites, sums
 from tiny import Pump, make_plan, make_sites
 
 from coordinator.jobs.honesty import linear_fault, part_fault, smoothed_fault
+from coordinator.records import Ended, StepTaken
 from coreg_core.additive.exchange import Ask, Operator, stack
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.view import Hyper
 from coreg_core.messages import Ask as AgreementAsk
-from coreg_core.messages import FromSite, Inquiry, Masked, Prediction, Share, ToSite, Vector
+from coreg_core.messages import FromSite, Inquiry, Masked, PlanAccepted, Prediction, Share, ToSite, Vector
 from coreg_core.outcomes import Outcome
 from coreg_core.plan import Plan
 
@@ -247,3 +248,42 @@ def test_predictions_beyond_what_was_stated_are_named_under_every_schedule(sched
     assert pump.end is not None
     assert pump.end.outcome is Outcome.SITE_FAULT
     assert pump.end.reason.startswith("b: ")
+
+
+# --- answers so large that nothing follows from them -----------------------------------------------------------------
+
+
+def one_huge(size: float) -> dict[str, Any]:
+    """b states a reach of 2¹⁰⁰⁰, and answers what that allows."""
+    sites = make_sites("abc")
+    answered = sites["b"].handle
+
+    def huge(message: ToSite) -> list[FromSite]:
+        answers = []
+        for answer in answered(message):
+            if isinstance(answer, PlanAccepted):
+                answer = replace(answer, reach=1000)
+            elif isinstance(answer, Prediction) and isinstance(message, AgreementAsk) and message.part == "affine":
+                signs = np.where(np.arange(len(answer.values.values)) % 2, -size, size)[:, None]
+                answer = replace(answer, values=Vector(signs * np.ones(answer.values.shape)))
+            answers.append(answer)
+        return answers
+
+    sites["b"].handle = huge
+    return sites
+
+
+@pytest.mark.parametrize("wire", ["float64", "float32"])
+@pytest.mark.parametrize("size", [1e290, 1e300])
+def test_a_site_whose_answers_overflow_ends_its_run_and_nothing_else(wire: Any, size: float) -> None:
+    """The next direction would be no number; found again where the coordinator was killed before it could say so."""
+    plan = make_plan(wire=wire)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pump = Pump(plan, one_huge(size)).join().run()
+        stepped = [i for i, record in enumerate(pump.records) if isinstance(record, StepTaken)]
+        again = Pump(plan, one_huge(size), pump.records[: stepped[-1] + 1]).join().run()
+    for each in (pump, again):
+        assert each.end is not None
+        assert each.end.outcome is Outcome.SITE_FAULT
+        assert f"no question follows from the answers before question {len(stepped)}" in each.end.reason
+        assert any(isinstance(record, Ended) for record in each.records), "and nobody takes it up again"

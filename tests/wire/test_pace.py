@@ -21,16 +21,14 @@ from coreg_wire.values import ProtocolError
 
 @given(st.floats(0.0, 1e12))
 def test_a_piece_takes_half_a_second_at_most_unless_it_is_the_smallest(rate: float) -> None:
-    piece = piece_at(rate)
-    assert SMALLEST_PIECE <= piece <= LARGEST_PIECE
-    assert piece == SMALLEST_PIECE or piece <= SECONDS_A_PIECE * rate
-    assert piece == LARGEST_PIECE or 2 * piece > SECONDS_A_PIECE * rate, "and a larger one would take longer"
+    assert piece_at(rate) == (LARGEST_PIECE if rate * SECONDS_A_PIECE >= LARGEST_PIECE else SMALLEST_PIECE)
 
 
 def test_pieces_grow_where_a_vector_was_answered_at_once_and_shrink_again() -> None:
     pace = Pace()
     assert pace.piece == SMALLEST_PIECE
     pace.goes("a", 8_000_000, 100.0)
+    pace.whole("a")
     pace.answered("b", 100.001)  # another run's word says nothing of it
     assert pace.piece == SMALLEST_PIECE
     pace.answered("a", 101.0)
@@ -38,6 +36,7 @@ def test_pieces_grow_where_a_vector_was_answered_at_once_and_shrink_again() -> N
     pace.answered("a", 900.0)  # a second word about it is about nothing
     assert pace.piece == LARGEST_PIECE
     pace.goes("a", 8_000_000, 200.0)
+    pace.whole("a")
     pace.answered("a", 280.0)  # 100 kB/s
     assert pace.piece == SMALLEST_PIECE
 
@@ -45,10 +44,23 @@ def test_pieces_grow_where_a_vector_was_answered_at_once_and_shrink_again() -> N
 def test_what_a_buffer_holds_and_what_is_over_says_nothing() -> None:
     pace = Pace()
     pace.goes("a", SMALLEST_PIECE - 1, 0.0)
+    pace.whole("a")
     pace.answered("a", 0.001)
     pace.goes("b", 8_000_000, 0.0)
+    pace.whole("b")
     pace.forget("b")
     pace.answered("b", 0.001)
+    pace.whole("b")
+    pace.answered("b", 0.001)
+    assert pace.piece == SMALLEST_PIECE
+
+
+def test_what_is_said_before_all_of_it_went_out_is_about_something_else() -> None:
+    pace = Pace()
+    pace.goes("a", 8_000_000, 0.0)
+    pace.answered("a", 1.0)  # the rest of the answer to the attempt before, say
+    pace.whole("a")
+    pace.answered("a", 1.1)
     assert pace.piece == SMALLEST_PIECE
 
 
@@ -82,3 +94,12 @@ def test_a_piece_may_have_another_size_than_the_one_before_but_not_less_than_the
     tiny = list(site_message_to_frames(answer, SMALLEST_PIECE - 8))
     with pytest.raises(ProtocolError, match="a piece of 131064 bytes at 0"):
         assembler.feed_site(tiny[0])
+
+
+def test_a_piece_above_the_largest_is_refused() -> None:
+    rows = 2 * LARGEST_PIECE // 8
+    answer = Prediction("r", 0, 0, Vector(np.zeros((rows, 1))))
+    assembler = Assembler()
+    assembler.expect("r", rows, 1)
+    with pytest.raises(ProtocolError, match="a piece of 1048584 bytes at 0"):
+        assembler.feed_site(next(iter(site_message_to_frames(answer, LARGEST_PIECE + 8))))
