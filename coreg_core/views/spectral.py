@@ -16,6 +16,7 @@ from coreg_core.double_double import DD_EPS, matmul
 from coreg_core.errors import SingularSystem
 from coreg_core.views.view import LEAST_BOUND, ROUND_UP, SPREAD, UNIT, BoundRule, KernelExpansion, Part, Solution
 
+_TALL = 1024  # rows of a block that BLAS makes the most of
 # Multiply-adds up to which P is factored by QR (50 ms); beyond, PᵀP: its rounding grows with μb and not √(μb), and is stated.
 _BY_QR = 100_000_000
 # Rows times basis points up to which features are computed in integers (0.06 s).
@@ -65,7 +66,8 @@ class SpectralView:
         R = np.asfortranarray(R)
         by_qr = len(Z) * r * r <= _BY_QR
         tail = 0.0
-        step = max(1, block_rows(len(basis.points)) // 8)  # kernel values, features and their product are there at once
+        most = block_rows(len(basis.points))  # kernel values, features and their product are there at once
+        step = max(min(most, _TALL), most // 8)
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
             block, left = features(Z[rows])
