@@ -9,29 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.jobs import delivery
 from coordinator.jobs.phases import Turn
 from coordinator.jobs.run import Reaction
 from coordinator.jobs.summing import Answer
 from coreg_core.errors import CoregError
 from coreg_core.messages import Ask, Inquiry, Participant, Roster
-from coreg_core.outcomes import Outcome
 
 
-def next_question(reaction: Reaction) -> None:
+def next_question(reaction: Reaction) -> str | None:
     """Put the schedule's next question to those whom it asks; answers that are held already are not asked again.
 
-    A state that no question follows from, since answers of absurd size overflowed in it, ends the run: it is no reason for the
-    others of a federation that stands to end.
+    Returns why there is none: a state that no question follows from, since answers of absurd size overflowed in it.
     """
     recorded = reaction.recorded
     assert recorded.computation is not None
     try:
         ask, site = recorded.computation.question(recorded.state, recorded.question, recorded.attempt)
     except (CoregError, ArithmeticError, np.linalg.LinAlgError, ValueError) as error:
-        told = f"no question follows from the answers before question {recorded.question} ({error}): some site's are too large."
-        delivery.end(reaction, Outcome.SITE_FAULT, told)
-        return
+        return f"no question follows from the answers before question {recorded.question} ({error}): some site's are too large."
     members = recorded.participants
     asked = members if site is None else (members[site],)
     reaction.take(Turn.ASKED)
@@ -43,6 +38,7 @@ def next_question(reaction: Reaction) -> None:
             _send(reaction, name, ask)
     for name in sorted(reaction.live.ready - set(members) - reaction.live.proven - reaction.live.trials.keys()):
         _try_out(reaction, name)
+    return None
 
 
 def put_to(reaction: Reaction, site: str) -> None:

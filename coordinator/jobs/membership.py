@@ -228,7 +228,7 @@ def begin(reaction: Reaction) -> None:
     """Everybody who is waited for has accepted: the first question, or the one that was open."""
     recorded = reaction.recorded
     if recorded.computation is not None and not recorded.excluded.keys() & set(recorded.participants):
-        rekey(reaction) if _other_keys(reaction) else asking.next_question(reaction)
+        rekey(reaction) if _other_keys(reaction) else ask_on(reaction)
     else:
         regroup(reaction, counted_on(reaction))
 
@@ -238,6 +238,12 @@ def _other_keys(reaction: Reaction) -> list[str]:
     live, recorded = reaction.live, reaction.recorded
     here = [s for s in recorded.participants if s in live.accepted]
     return [s for s in here if live.accepted[s].key != recorded.accepted[s].key]
+
+
+def ask_on(reaction: Reaction) -> None:
+    """The next question; where none can be, this run ends, and no other of a federation that stands."""
+    if (fault := asking.next_question(reaction)) is not None:
+        delivery.end(reaction, Outcome.SITE_FAULT, fault)
 
 
 def rekey(reaction: Reaction) -> None:
@@ -261,7 +267,7 @@ def rekey(reaction: Reaction) -> None:
     reaction.record(record)
     reaction.change(rostered=frozenset(), ask=None, asked=(), answers={})
     reaction.notify(notices.KeysChanged(reaction.run.name, recorded.attempt + 1, tuple(changed)))
-    asking.next_question(reaction)
+    ask_on(reaction)
 
 
 def counted_on(reaction: Reaction) -> list[str]:
@@ -302,4 +308,4 @@ def regroup(reaction: Reaction, participants: list[str]) -> None:
     reaction.record(changed)
     reaction.change(proven=reaction.live.proven - set(members), rostered=frozenset())
     reaction.notify(notices.MembersAre(reaction.run.name, attempt, members))
-    asking.next_question(reaction)
+    ask_on(reaction)

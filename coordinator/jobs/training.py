@@ -141,7 +141,7 @@ def _step(reaction: Reaction) -> None:
     if back := membership.returning(reaction):  # at a round's end, never in its middle
         membership.regroup(reaction, [*recorded.participants, *back])
     else:
-        asking.next_question(reaction)
+        membership.ask_on(reaction)
 
 
 # --- time ---------------------------------------------------------------------------------------------------------
