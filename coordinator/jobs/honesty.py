@@ -135,6 +135,8 @@ def part_fault(
     sizes, length = np.sqrt(products(points, points)), np.sqrt(products(answers, answers))
     if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
         return "is longer than the plan's largest_gain lets any be"
+    if gain == 0.0:
+        return None  # nothing that could answer, and nothing was answered
     for operator in dict.fromkeys(operators):
         of_one = np.array([other == operator for other in operators]) & (sizes > 0.0)
         if of_one.any():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from additive_problems import random_view
 from additive_tiny import additive_plan, additive_sites
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from masked import masked_sites, sums
 from tiny import Pump, make_plan, make_sites
@@ -38,6 +38,7 @@ def honest(rng: np.random.Generator, hypers: list[Hyper], m: int, k: int) -> tup
     return x, y, len(views) * max(view.stretch(h) for view, h in zip(views, hypers, strict=True))
 
 
+@example(seed=142, noise=0.0, prior=0.0, n_sites=1, k=1)  # a site without a row
 @given(seeds, powers, powers, st.integers(1, 4), st.integers(1, 5))
 def test_no_honest_part_and_no_sum_of_them_is_found_false(seed, noise, prior, n_sites, k):
     rng = np.random.default_rng(seed)
