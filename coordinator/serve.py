@@ -115,6 +115,9 @@ def serve(configuration: Configuration, observer: AnyObserver, serving: Serving)
         store = RunStore(service.store)
         try:
             plan = configuration.plan()
+            # Before a run is folded again from its records: with other threads than it began with, sums round differently, and
+            # the question that was open would be another one under the same number.
+            pin_threads(plan.iteration.threads)
             if serving.deliver is not None:
                 recorded = deliver_again(store, plan, serving.deliver)
             else:
@@ -190,7 +193,7 @@ def _drive(
     door: Door,
 ) -> Finish:
     listen, run = configuration.service.listen, recorded.plan.run
-    pin_threads(recorded.plan.iteration.threads)
+    pin_threads(recorded.plan.iteration.threads)  # scoring comes here by itself
     transport = door.transport(listen, configuration.timeouts)
 
     def on_listening(emit: Callable[[Event], None]) -> None:

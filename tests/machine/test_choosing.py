@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from stepwise import RUN, every_field, written
+from threadpoolctl import threadpool_info, threadpool_limits
 from tiny import CLOCKS, Machine, Pump, all_restarted, make_plan, make_site, make_sites, undisturbed
 
 from coordinator.config import read_configuration
@@ -271,3 +272,29 @@ def test_a_second_coordinator_on_a_store_is_refused_before_it_touches_it(tmp_pat
     with exclusive(configuration.service.store), pytest.raises(StorageError, match="in use by the coordinator"):
         serve(configuration, Plain(), Serving(insecure=True))
     assert not configuration.service.store.exists()
+
+
+# --- 9: a run that was taken up was folded again with other threads than it had ---------------------------------------
+
+
+@pytest.mark.parametrize("serving", [Serving(insecure=True), Serving(insecure=True, deliver="run-1")])
+def test_blas_has_the_plan_s_threads_before_a_run_is_folded_again(
+    tmp_path: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From m = 10 001 on OpenBLAS adds by pieces where it may: the open question would have other bits under its number."""
+    path = tmp_path / "federation.toml"
+    path.write_text(
+        '[federation]\nname = "tiny"\nsites = ["a", "b"]\n[privacy]\nanswers = "clear"\n'
+        '[service]\nlisten = "127.0.0.1:0"\n'
+    )
+    threads: list[set[int]] = []
+
+    def folded(*_about: Any, **_more: Any) -> Any:
+        threads.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+        raise UsageError("enough")
+
+    monkeypatch.setattr("coordinator.serve.choose_run", folded)
+    monkeypatch.setattr("coordinator.serve.deliver_again", folded)
+    with threadpool_limits(2), pytest.raises(UsageError, match="enough"):
+        serve(read_configuration(path), Plain(), serving)
+    assert threads == [{1}]
