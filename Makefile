@@ -35,7 +35,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(BIN)/python -m coreg_sim.demo
+	$(BIN)/python -m coreg_sim.demo.demo
 
 test: setup
 	$(BIN)/python -m pytest

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from coreg_core.additive.drivers import run_in_memory
-from coreg_core.additive.exchange import Operator
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.oracle import solve_dense
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.question_types import Operator
+from coreg_core.additive.reference.closed_form import solve_dense
+from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Phase, Training
 
 REGIMES = {

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from additive_service import ENVIRONMENT, command, well
 
-from coordinator.config import read_configuration
-from coordinator.jobs.recorded import resume
-from coordinator.store import RunStore
-from coreg_core.additive.oracle import solve_dense
+from coordinator.config.federation_toml import read_configuration
+from coordinator.machine.state import resume
+from coordinator.store.runs import RunStore
+from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.site import AdditiveSite
 from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.ledger import recall
@@ -55,11 +55,11 @@ def tables(folder, data, name, n, m, seed=0):
 
 
 def enrolled(folder):
-    well(folder, "coordinator.cli", "init", "co")
+    well(folder, "coordinator.cli.app", "init", "co")
     for site in SITES:
-        well(folder, "site_agent.cli", "enroll", "--name", site, "--identity", site)
-        well(folder, "coordinator.cli", "sign", "--identity", "co", f"{site}/site.csr")
-        well(folder, "site_agent.cli", "enroll", "--identity", site, "--install", f"co/{site}.pem")
+        well(folder, "site_agent.cli.app", "enroll", "--name", site, "--identity", site)
+        well(folder, "coordinator.cli.app", "sign", "--identity", "co", f"{site}/site.csr")
+        well(folder, "site_agent.cli.app", "enroll", "--identity", site, "--install", f"co/{site}.pem")
     (folder / "policy.toml").write_text('objectives = ["additive"]\n')
 
 
@@ -67,8 +67,8 @@ def coordinator(folder, listen):
     (folder / "port").unlink(missing_ok=True)
     process = subprocess.Popen(
         command(
-            "coordinator.cli", "run", "co/federation.toml", "--listen", listen, "--store", "runs.sqlite", "--port-file", "port",
-            "--json",
+            "coordinator.cli.app", "run", "co/federation.toml", "--listen", listen, "--store", "runs.sqlite",
+            "--port-file", "port", "--json",
         ),
         cwd=folder, env=ENVIRONMENT, stdout=(folder / "coordinator.out").open("ab"),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def coordinator(folder, listen):
 def agent(folder, site, address):
     arguments = ("--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site, "--coordinator", address)
     return subprocess.Popen(
-        command("site_agent.cli", *arguments, "--output", f"{site}.model", "--policy", "policy.toml", "--patience", 120),
+        command("site_agent.cli.app", *arguments, "--output", f"{site}.model", "--policy", "policy.toml", "--patience", 120),
         cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 

@@ -62,11 +62,11 @@ def main():
     sites = [f"site-{v}" for v in range(given.sites)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        well(folder, "coordinator.cli", "init", "co")
+        well(folder, "coordinator.cli.app", "init", "co")
         for site in sites:
-            well(folder, "site_agent.cli", "enroll", "--name", site, "--identity", site)
-            well(folder, "coordinator.cli", "sign", "--identity", "co", f"{site}/site.csr")
-            well(folder, "site_agent.cli", "enroll", "--identity", site, "--install", f"co/{site}.pem")
+            well(folder, "site_agent.cli.app", "enroll", "--name", site, "--identity", site)
+            well(folder, "coordinator.cli.app", "sign", "--identity", "co", f"{site}/site.csr")
+            well(folder, "site_agent.cli.app", "enroll", "--identity", site, "--install", f"co/{site}.pem")
         tables(folder, sites, given.instances, given.labels)
         (folder / "co" / "federation.toml").write_text(
             f"[federation]\nname = 'benchmark'\nsites = {json.dumps(sites)}\n"
@@ -75,7 +75,7 @@ def main():
         (folder / "policy.toml").write_text('objectives = ["additive"]\n')
         began = time.perf_counter()
         coordinator = subprocess.Popen(
-            command("coordinator.cli", "run", "co/federation.toml", "--port-file", "port", "--json"),
+            command("coordinator.cli.app", "run", "co/federation.toml", "--port-file", "port", "--json"),
             cwd=folder,
             env=ENVIRONMENT,
             stdout=subprocess.PIPE,
@@ -87,7 +87,7 @@ def main():
         agents = [
             subprocess.Popen(
                 command(
-                    "site_agent.cli", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
+                    "site_agent.cli.app", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
                     "--coordinator", f"127.0.0.1:{port}", "--output", f"{site}.model", "--policy", "policy.toml",
                 ),
                 cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat, ctx
 
-from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
+from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from coreg_core.estimators import CoRLSR
-from coreg_core.threads import pin_threads
-from coreg_sim.problems import generated
+from coreg_core.numerics.threads import pin_threads
+from coreg_sim.federation.problems import generated
 
 M, N, UNLABELLED, COUPLING = 3, 50, 400, 0.1
 

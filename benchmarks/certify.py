@@ -28,10 +28,10 @@ from ball_reference import Case, Optimum, kernel_matrix, optimum
 from flint import arb, arb_mat
 from hard_problems import Hard, hard_problem
 
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import CoregError
 from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
-from coreg_core.kernels import make_kernel
-from coreg_core.rounds.schedule import Stop
+from coreg_core.kernels.functions import make_kernel
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "core" / "certify_sample.json"
 RESULTS = Path(__file__).parent / "results" / "certify.json"

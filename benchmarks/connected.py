@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
-from coreg_sim import processes  # noqa: E402
+from coreg_sim.demo import processes  # noqa: E402
 
 FIGURES = ROOT / "docs" / "performance.json"
 SITES, LABELLED, COLUMNS, NUMBERS = ("east", "north", "west"), 100, 8, "%.5f"

@@ -2,11 +2,12 @@
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
-A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/diabetes.py), 250 shared and 100 held-out patients; two
-deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand by the same sites
-(`coreg_sim.benefit.cell`), whose numbers are those of messages; coRLSR goes through both machines, on the path that the
-demonstration has. Root mean square errors in the study's units, means over draws and standard errors. --write puts them into
-coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few minutes on two cores.
+A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/demo/diabetes.py), 250 shared and 100
+held-out patients; two deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand
+by the same sites (`coreg_sim.benefit.trial`), whose numbers are those of messages; coRLSR goes through both machines,
+on the path that the demonstration has. Root mean square errors in the study's units, means over draws and standard
+errors. --write puts them into coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few minutes on two
+cores.
 """
 
 import argparse
@@ -19,14 +20,14 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from coreg_core.plan import Agreement, Iteration
-from coreg_core.threads import pin_threads
-from coreg_sim.benefit.cell import cell
-from coreg_sim.benefit.dealing import Dealt
-from coreg_sim.diabetes import HELD_OUT, SITES, UNLABELLED
-from coreg_sim.problems import Problem
-from coreg_sim.simulate import federate, plan_for
-from site_agent.data.private import PrivateData
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_sim.benefit.partition import Dealt
+from coreg_sim.benefit.trial import cell
+from coreg_sim.demo.diabetes import HELD_OUT, SITES, UNLABELLED
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import federate, plan_for
+from site_agent.machine.site_data import PrivateData
 
 ROOT = Path(__file__).resolve().parents[1]
 DEALS = {"15 each": (15, 15, 15), "80 / 10 / 0": (80, 10, 0)}
@@ -150,7 +151,7 @@ def main() -> None:
         curve = {str(n): deals["15 each"] if n == 15 else summed(errors((n, n, n), options.draws, pool)) for n in CURVE}
     told = {"draws": options.draws, "deals": deals, "curve": curve}
     if options.write:
-        (ROOT / "coreg_sim" / "diabetes_draws.json").write_text(json.dumps(told, indent=1) + "\n")
+        (ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").write_text(json.dumps(told, indent=1) + "\n")
         draw(told["curve"], ROOT / "docs" / "diabetes-labels.svg")
     for name, sites in told["deals"].items():
         print(name)

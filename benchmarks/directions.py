@@ -18,15 +18,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from coreg_core.arrays import Arr
-from coreg_core.objective import consensus_weight
-from coreg_core.plan import Agreement, Answers, Form, Iteration, Wire
-from coreg_core.rounds import make_schedule
-from coreg_core.rounds.schedule import Stop, Terms, stops_of
-from coreg_core.rounds.singles import as_told, rounded
-from coreg_core.views import View
-from coreg_sim.problems import Problem, generated
-from coreg_sim.simulate import closed_form, factored, plan_for, simulate
+from coreg_core.agreement.float32 import as_told, rounded
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.schedules import make_schedule
+from coreg_core.agreement.schedules.schedule import Stop, Terms, stops_of
+from coreg_core.agreement.views import View
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.plan import Agreement, Answers, Form, Iteration, Wire
+from coreg_sim.federation.problems import Problem, generated
+from coreg_sim.federation.simulate import closed_form, factored, plan_for, simulate
 
 FIGURES = Path(__file__).parents[1] / "docs" / "performance.json"
 N, D = 50, 5

@@ -24,11 +24,11 @@ LABELLED, COLUMNS, SHARED = 100, 8, (10_000, 100_000)
 AGENT = """
 import sys
 import numpy as np
-import site_agent.join
+import site_agent.service.join
 from pathlib import Path
 from site_agent.data.prepare import Inputs, prepare
-from site_agent.jobs.factoring import factor
-from coreg_core.plan import Agreement
+from site_agent.machine.factoring import factor
+from coreg_core.protocol.plan import Agreement
 def peak():
     print([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1])
 peak()

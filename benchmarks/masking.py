@@ -9,14 +9,14 @@ import time
 
 import numpy as np
 
-from coreg_core.bases import LabelledPoints
-from coreg_core.kernels import Gaussian
+from coreg_core.agreement.views import make_view
+from coreg_core.kernels.bases import LabelledPoints
+from coreg_core.kernels.functions import Gaussian
 from coreg_core.masking.fixed_point import exponent_for, on_the_grid
 from coreg_core.masking.sums import Layout, opened, summand, total
-from coreg_core.messages import Participant, Roster
-from coreg_core.plan import Agreement, Membership, Plan, Privacy
-from coreg_core.views import make_view
-from coreg_sim.masks import simulated_keys
+from coreg_core.protocol.messages import Participant, Roster
+from coreg_core.protocol.plan import Agreement, Membership, Plan, Privacy
+from coreg_sim.federation.masks import simulated_keys
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:

@@ -18,7 +18,7 @@ from ball_reference import Case, optimum
 
 from coreg_core.errors import CoregError
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels import make_kernel
+from coreg_core.kernels.functions import make_kernel
 
 
 def views(seed, d, n, m, scale=1.0):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from coreg_core.estimators import OCARegressor
-from coreg_core.threads import pin_threads
+from coreg_core.numerics.threads import pin_threads
 
 STEPS = 20_000
 

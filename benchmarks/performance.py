@@ -21,14 +21,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from coreg_core.bases import EveryPoint, LabelledPoints, Span
-from coreg_core.closed_form import consensus_closed_form
-from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
-from coreg_core.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight, with_response_error
-from coreg_core.rounds import conjugate_gradient, make_schedule, run_in_memory
-from coreg_core.rounds.schedule import Terms
-from coreg_core.threads import pin_threads
-from coreg_core.views import View, make_view
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.objective import (
+    ROUNDING,
+    Certificate,
+    consensus_certificate,
+    consensus_weight,
+    with_response_error,
+)
+from coreg_core.agreement.schedules import conjugate_gradient, make_schedule, run_in_memory
+from coreg_core.agreement.schedules.schedule import Terms
+from coreg_core.agreement.views import View, make_view
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Span
+from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.numerics.threads import pin_threads
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "performance.json"
@@ -192,7 +198,7 @@ view.respond(np.ones(({m}, 1)), np.array([0.1]))
 print(time.perf_counter() - began)
 """
 SPAN = EXACT.replace("EveryPoint()", "LabelledPoints()").replace("EveryPoint", "LabelledPoints")
-AGENT = "import site_agent.cli, site_agent.data.prepare, site_agent.join"
+AGENT = "import site_agent.cli.app, site_agent.data.prepare, site_agent.service.join"
 
 
 def main() -> None:

@@ -32,18 +32,18 @@ from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.datasets import load_diabetes, load_digits
 
-from coreg_core.arrays import Arr
-from coreg_core.closed_form import consensus_closed_form
-from coreg_core.objective import consensus_certificate, consensus_weight
-from coreg_core.plan import Agreement
-from coreg_core.rounds import make_schedule, run_in_memory
-from coreg_core.rounds.conjugate_gradient import VERIFY_EVERY
-from coreg_core.rounds.schedule import Terms
-from coreg_core.threads import pin_threads
-from coreg_core.views import View
-from coreg_sim.problems import Problem, generated
-from site_agent.data.private import PrivateData
-from site_agent.jobs.factoring import factor, units
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.objective import consensus_certificate, consensus_weight
+from coreg_core.agreement.schedules import make_schedule, run_in_memory
+from coreg_core.agreement.schedules.conjugate_gradient import VERIFY_EVERY
+from coreg_core.agreement.schedules.schedule import Terms
+from coreg_core.agreement.views import View
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import Agreement
+from coreg_sim.federation.problems import Problem, generated
+from site_agent.machine.factoring import factor, units
+from site_agent.machine.site_data import PrivateData
 
 FIGURES = Path(__file__).parents[1] / "docs" / "performance.json"
 COLUMNS, DRAWS, EIGENVECTORS = (4, 8, 16, 32, 64), 3, 8

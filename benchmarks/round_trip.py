@@ -35,26 +35,26 @@ import numpy as np
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coordinator.driver import drive, utc_now
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import QuestionAnswered
-from coordinator.store import RunStore
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import QuestionAnswered
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
+from coordinator.store.runs import RunStore
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.allocation import keep_freed_memory
-from coreg_core.plan import Agreement, Answers, Iteration
-from coreg_core.threads import pin_threads
-from coreg_sim.masks import simulated_keys
-from coreg_sim.problems import Problem
-from coreg_sim.simulate import Steps, plan_for
-from coreg_wire.codec import LARGEST_PIECE
-from coreg_wire.credentials import client_credentials, server_credentials
-from coreg_wire.service import channel_options
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.identity import check_identity, enrol, install
+from coreg_core.numerics.allocation import keep_freed_memory
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import Agreement, Answers, Iteration
+from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import Steps, plan_for
+from coreg_wire.identity.credentials import client_credentials, server_credentials
+from coreg_wire.transport.codec import LARGEST_PIECE
+from coreg_wire.transport.service import channel_options
+from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import Ledger
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.session.dial import Dial, Watcher, take_part
 
 SITES = 4
 

@@ -8,9 +8,9 @@ Both run through the real machines in one process. Steps in series are what a wi
 import argparse
 import json
 
-from coreg_core.plan import Agreement, Iteration
-from coreg_sim.problems import generated
-from coreg_sim.simulate import plan_for, simulate
+from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import plan_for, simulate
 
 CASES = ((4, 0.1), (16, 0.1), (16, 1.0))
 

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.notices import QuestionAnswered
+from coordinator.machine.notices import QuestionAnswered
 from coordinator.transports.in_process import InProcess
-from coreg_core.closed_form import solve_stacked, textbook_view
-from coreg_core.kernels import make_kernel
-from coreg_core.messages import Ask
-from coreg_core.plan import Agreement, Iteration
-from coreg_core.threads import pin_threads
+from coreg_core.agreement.closed_form import solve_stacked, textbook_view
+from coreg_core.kernels.functions import make_kernel
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.messages import Ask
+from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import Carried, Steps, federate, plan_for
+from coreg_sim.federation.simulate import closed_form as closed_form_here
 from coreg_sim.over_ray import OverRay, closed_form, connected
-from coreg_sim.problems import generated
-from coreg_sim.simulate import Carried, Steps, federate, plan_for
-from coreg_sim.simulate import closed_form as closed_form_here
-from site_agent.federation import Site
+from site_agent.machine.site import Site
 
 ROUNDS = 8
 # (sites, shared instances)

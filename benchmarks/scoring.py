@@ -25,19 +25,19 @@ from round_trip import SITES, credentials_of, floor, identities
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
 from coordinator.driver import NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import PlanSent, QuestionAnswered
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import PlanSent, QuestionAnswered
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.plan import Membership, Plan, Privacy, Scoring
-from coreg_core.threads import pin_threads
-from coreg_sim.simulate import Steps
-from coreg_wire.credentials import server_credentials
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.federation import Site
-from site_agent.jobs.scoring import Batch
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from coreg_sim.federation.simulate import Steps
+from coreg_wire.identity.credentials import server_credentials
 from site_agent.ledger import Ledger
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Site
+from site_agent.session.dial import Dial, Watcher, take_part
 
 NAMES = tuple(f"site-{v}" for v in range(SITES))
 HELD_BACK = 0.05

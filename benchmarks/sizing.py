@@ -4,7 +4,8 @@
 
 Each row in a process of its own, which factors a site's data as the agent does, answers one question in one column, and tells its
 peak memory beyond what it had after its imports. The bytes are of the frames that carry a question and its masked answer, as
-`coreg_wire.codec` makes them. `--write` puts it into docs/sizing.json, from which `tools/docs.py` makes the page's table.
+`coreg_wire.transport.codec` makes them. `--write` puts it into docs/sizing.json, from which `tools/docs.py` makes the
+page's table.
 """
 
 import argparse
@@ -36,12 +37,12 @@ def peak() -> int:
 def measured(form: str, n: int, m: int) -> dict[str, float]:
     import numpy as np
 
-    from coreg_core.messages import Ask, Masked, Vector, Words
-    from coreg_core.plan import Agreement
-    from coreg_core.rounds.columns import Column
-    from coreg_wire.codec import coordinator_message_to_frames, site_message_to_frames
-    from site_agent.data.private import PrivateData
-    from site_agent.jobs.factoring import factor
+    from coreg_core.agreement.columns import Column
+    from coreg_core.protocol.messages import Ask, Masked, Vector, Words
+    from coreg_core.protocol.plan import Agreement
+    from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
+    from site_agent.machine.factoring import factor
+    from site_agent.machine.site_data import PrivateData
 
     rng = np.random.default_rng(0)
     data = PrivateData(rng.normal(size=(n, FEATURES)), rng.normal(size=n), rng.normal(size=(m, FEATURES)), "")

@@ -19,10 +19,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "proto"), str(ROOT / "tests" / "e2e")]
 from federation import SITES, until, well  # noqa: E402
 from standing import standing  # noqa: E402
 
-from coordinator.config import read_configuration  # noqa: E402
+from coordinator.config.federation_toml import read_configuration  # noqa: E402
+from coordinator.config.study_toml import study_plan  # noqa: E402
 from coordinator.driver import utc_now  # noqa: E402
-from coordinator.queue import Queue  # noqa: E402
-from coordinator.studies import study_plan  # noqa: E402
+from coordinator.store.queue import Queue  # noqa: E402
 
 STUDIES = 10
 AHEAD = 4  # runs in the queue at once

@@ -16,10 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
-from coordinator.notices import QuestionAnswered  # noqa: E402
-from coreg_core.plan import Agreement, Iteration  # noqa: E402
-from coreg_sim.problems import generated  # noqa: E402
-from coreg_sim.simulate import Steps, federate, plan_for  # noqa: E402
+from coordinator.machine.notices import QuestionAnswered  # noqa: E402
+from coreg_core.protocol.plan import Agreement, Iteration  # noqa: E402
+from coreg_sim.federation.problems import generated  # noqa: E402
+from coreg_sim.federation.simulate import Steps, federate, plan_for  # noqa: E402
 
 LABELLED, FEATURES, LIMIT = 100, 5, 20.0
 

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from coreg_core.estimators import SSSL, XNV, NystromSSSL
-from coreg_core.threads import pin_threads
+from coreg_core.numerics.threads import pin_threads
 
 
 def problem(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """The one loop that turns the machine's actions into deeds: messages, writes, timers, lines on a terminal.
 
-Knows asyncio, the clock and the transport's face; decides nothing. Writing, and whatever computes with long vectors, happens
-off the event loop; writing before the next action, which is what makes a killed coordinator's run resumable. A step alone is
-written while a long question begins to go out: its last piece waits for it, and without that there is no question.
+Writing, and whatever computes with long vectors, happens off the event loop; writing before the next action, which is
+what makes a killed coordinator's run resumable. A step alone is written while a long question begins to go out: its
+last piece waits for it, and without that there is no question.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol, assert_never
 
-from coordinator.events import (
+from coordinator.machine.events import (
     Action,
     DeadlinePassed,
     Event,
@@ -28,13 +28,13 @@ from coordinator.events import (
     SetDeadline,
     Submitted,
 )
-from coordinator.federation import Federation, handle
-from coordinator.notices import Notice, QuestionAnswered
-from coordinator.records import Record, StepTaken
+from coordinator.machine.federation import Federation, handle
+from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.records import Record, StepTaken
 from coordinator.transports import Traffic, Transport
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import CoregError
-from coreg_core.messages import Ask, Inquiry, Prediction, Share, Vector
-from coreg_core.rounds.schedule import Progress
+from coreg_core.protocol.messages import Ask, Inquiry, Prediction, Share, Vector
 
 # An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody. A question of
 # so many begins to go out before the step is written.
@@ -61,9 +61,7 @@ class Observer(Protocol):
 class Memory(Protocol):
     """Where records go; `RunStore`, or nothing at all in a simulation."""
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
-        """Keep a record."""
-        ...
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None: ...
 
 
 class NoMemory:
@@ -74,7 +72,6 @@ class NoMemory:
 
 
 def utc_now() -> str:
-    """ISO 8601, to the millisecond."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 

@@ -1,8 +1,9 @@
 """What can go wrong, named once. Each class carries the exit code that a command ends with (docs/operators-guide.md).
 
-Knows no layer above it. A message says who, what, where and what to do next; commands print it and nothing else.
+A message says who, what, where and what to do next; commands print it and nothing else.
 """
 
+from importlib import import_module
 from typing import ClassVar
 
 import numpy as np
@@ -56,3 +57,24 @@ class StorageError(CoregError):
     """A file or the run store cannot be read or written (exit code 8)."""
 
     exit_code = 8
+
+
+def require_scikit_learn(who: str) -> None:
+    """Return where scikit-learn is installed.
+
+    Parameters
+    ----------
+    who
+        what needs it; begins the sentence.
+
+    Raises
+    ------
+    NotInstalled
+        scikit-learn is not installed; the message names the extra.
+    """
+    try:
+        import_module("sklearn")
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        raise NotInstalled(f"{who} needs scikit-learn: pip install 'coreg-federation[estimators]'.") from None

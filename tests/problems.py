@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh, lstsq
 from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
 
-from coreg_core.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
-from coreg_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
-from coreg_core.objective import objective
-from coreg_core.rounds.schedule import Terms
-from coreg_core.views import Solution, View, make_view
+from coreg_core.agreement.objective import objective
+from coreg_core.agreement.schedules.schedule import Terms
+from coreg_core.agreement.views import Solution, View, make_view
+from coreg_core.kernels.bases import RANK_TOLERANCE, EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
+from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial
 
 EPS = float(np.finfo(float).eps)
 _NAMES = sorted(path.stem for path in (Path(__file__).parent / "core" / "golden").glob("*.json"))

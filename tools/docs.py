@@ -18,22 +18,22 @@ sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 import typer.main  # noqa: E402
 from pydantic import BeforeValidator  # noqa: E402
 
-import coordinator.cli  # noqa: E402
-import coreg_sim.cli  # noqa: E402
-import site_agent.cli  # noqa: E402
-from coordinator.config import AdditiveSection, AgreementSection, Configuration  # noqa: E402
-from coordinator.jobs.phases import state_diagram  # noqa: E402
-from coreg_core.messages import FromSite, ToSite  # noqa: E402
-from coreg_core.outcomes import Outcome, advice, exit_code  # noqa: E402
-from coreg_wire.command_line import EXIT_CODES  # noqa: E402
-from coreg_wire.output import human_bytes  # noqa: E402
-from site_agent.policy import Policy  # noqa: E402
-from site_agent.settings import NOT_IN_FILE, Settings  # noqa: E402
+import coordinator.cli.app  # noqa: E402
+import coreg_sim.cli.app  # noqa: E402
+import site_agent.cli.app  # noqa: E402
+from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration  # noqa: E402
+from coordinator.machine.phases import state_diagram  # noqa: E402
+from coreg_core.protocol.messages import FromSite, ToSite  # noqa: E402
+from coreg_core.protocol.outcomes import Outcome, advice, exit_code  # noqa: E402
+from coreg_wire.terminal.command_line import EXIT_CODES  # noqa: E402
+from coreg_wire.terminal.output import human_bytes  # noqa: E402
+from site_agent.config.settings import NOT_IN_FILE, Settings  # noqa: E402
+from site_agent.policy.policy import Policy  # noqa: E402
 
 PROGRAMS = {
-    "coreg-coordinator": typer.main.get_command(coordinator.cli.app),
-    "coreg-agent": typer.main.get_command(site_agent.cli.app),
-    "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
+    "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
+    "coreg-agent": typer.main.get_command(site_agent.cli.app.app),
+    "coreg-sim": typer.main.get_command(coreg_sim.cli.app.app),
 }
 WIDTH = 100
 # Defaults that depend on another key.
@@ -181,7 +181,7 @@ def stops() -> str:
 
 def diabetes() -> str:
     """The demonstration's table over many draws, as benchmarks/diabetes.py wrote it."""
-    draws = json.loads((ROOT / "coreg_sim" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {"alone": "alone", "agreement": "coRLSR, own λ", "joined": "learnt together", "together": "scored together"}
     rows = []
     for deal, sites in draws["deals"].items():

@@ -16,8 +16,8 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError, UsageError
-from coreg_wire import files
-from coreg_wire.names import certificate_name, check_site_name, fingerprint, load_certificates
+from coreg_wire.files import files
+from coreg_wire.identity.names import certificate_name, check_site_name, fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
 HEADER = "# Sites that may join: NAME SHA-256-OF-CERTIFICATE. Delete a line to revoke.\n"

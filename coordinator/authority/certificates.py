@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coreg_core.errors import UsageError
-from coreg_wire.names import site_uri
+from coreg_wire.identity.names import site_uri
 
 # A certificate is valid from a little before it was made: clocks at the sites may be slow.
 _BACKDATED = timedelta(hours=1)

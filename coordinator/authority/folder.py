@@ -1,4 +1,4 @@
-"""The authority's folder: the names of its files, and how they are read and made. Knows files and PEM; decides nothing."""
+"""The authority's folder: the names of its files, and how they are read and made."""
 
 import os
 from datetime import datetime
@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives import serialization as keys
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_core.errors import BadData, Refused, StorageError, UsageError
-from coreg_wire.files import read as read_file
-from coreg_wire.keys import Passphrase, ask, load_key
-from coreg_wire.names import load_certificates
+from coreg_wire.files.files import read as read_file
+from coreg_wire.identity.keys import Passphrase, ask, load_key
+from coreg_wire.identity.names import load_certificates
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
 # While a new authority takes over (renewal.py): the key so far, and its signature of the new one.
@@ -37,7 +37,6 @@ def load_authorities(directory: Path | str) -> list[x509.Certificate]:
 
 
 def load_certificate(path: Path) -> x509.Certificate:
-    """The first in a file."""
     return load_certificates(read(path), str(path))[0]
 
 
@@ -51,17 +50,15 @@ def signed_by(path: Path, ca: x509.Certificate) -> bool:
 
 
 def server_end(directory: Path | str) -> datetime:
-    """When coordinator.pem runs out."""
     return load_certificate(Path(directory) / "coordinator.pem").not_valid_after_utc
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:
-    """As text."""
     return certificate.public_bytes(keys.Encoding.PEM)
 
 
 def read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
-    """A file's bytes, or what to do where it is not there; see `coreg_wire.files.read`."""
+    """A file's bytes, or what to do where it is not there; see `coreg_wire.files.files.read`."""
     return read_file(path, next_step)
 
 

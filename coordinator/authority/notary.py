@@ -1,17 +1,16 @@
 """The coordinator's signature under the heads of its sites' ledgers: that it has seen them, and when.
 
-With the key of its server's certificate, which is here whenever it serves; the authority's may be elsewhere. Knows keys and
-messages; no run, no store and no socket.
+With the key of its server's certificate, which is here whenever it serves; the authority's may be elsewhere.
 """
 
 import datetime as dt
 
 from coordinator.authority.pki import ServerFiles
-from coordinator.records import HeadSigned
-from coreg_core.messages import Countersigned, Fetched
-from coreg_wire.heads import said_by_coordinator, said_by_site
-from coreg_wire.names import load_certificates
-from coreg_wire.signatures import is_signed, private_key, sign, to_hex
+from coordinator.machine.records import HeadSigned
+from coreg_core.protocol.messages import Countersigned, Fetched
+from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import is_signed, private_key, sign, to_hex
 
 
 class Notary:

@@ -18,7 +18,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
-from coordinator.authority.certificates import authority_certificate, served_names, server_certificate, site_certificate
+from coordinator.authority.certificates import (
+    authority_certificate,
+    served_names,
+    server_certificate,
+    site_certificate,
+)
 from coordinator.authority.folder import (
     FILES,
     LINK,
@@ -32,10 +37,10 @@ from coordinator.authority.folder import (
     signed_by,
 )
 from coreg_core.errors import BadData, Refused, UsageError
-from coreg_wire import files
-from coreg_wire.keys import Passphrase, ask, key_pem
-from coreg_wire.names import fingerprint, key_fingerprint, load_certificates, request_name
-from coreg_wire.renewals import Renewal, read_renewal
+from coreg_wire.files import files
+from coreg_wire.identity.keys import Passphrase, ask, key_pem
+from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates, request_name
+from coreg_wire.identity.renewal_requests import Renewal, read_renewal
 
 __all__ = [
     "Authorised",
@@ -68,7 +73,8 @@ class SignedSite:
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """PEM texts for `coreg_wire.credentials.server_credentials`, in the order of its parameters, and the key's passphrase."""
+    """PEM texts for `coreg_wire.identity.credentials.server_credentials`, in the order of its parameters, and the
+    key's passphrase."""
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
@@ -321,7 +327,6 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
 
 
 def _renew(directory: Path) -> str:
-    """As it can be typed."""
     return f"sign it anew with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
 
 

@@ -28,9 +28,9 @@ from coordinator.authority.folder import (
 )
 from coordinator.authority.pki import authority_pair, reissue_server
 from coreg_core.errors import UsageError
-from coreg_wire import files
-from coreg_wire.keys import ask_twice, is_encrypted, key_pem
-from coreg_wire.names import fingerprint
+from coreg_wire.files import files
+from coreg_wire.identity.keys import ask_twice, is_encrypted, key_pem
+from coreg_wire.identity.names import fingerprint
 
 
 @dataclass(frozen=True)

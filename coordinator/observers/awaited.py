@@ -1,10 +1,10 @@
-"""For whom a run waits before its first question, and for how long: read off its notices. Knows notices and a clock."""
+"""For whom a run waits before its first question, and for how long: read off its notices."""
 
 import time
 from collections.abc import Callable
 from math import inf, isinf
 
-from coordinator import notices as n
+from coordinator.machine import notices as n
 
 
 class Awaited:
@@ -16,7 +16,6 @@ class Awaited:
         self._what, self._limit = "", inf
 
     def notice(self, notice: n.Notice) -> None:
-        """Whatever changes it."""
         match notice:
             case n.RunBegan() | n.RunTakenUp():
                 self._begin(notice.awaited, "to connect", notice.seconds)

@@ -1,4 +1,4 @@
-"""For a service on a terminal: the runs under way beneath its log, a line each, in place. Knows rich and notices."""
+"""For a service on a terminal: the runs under way beneath its log, a line each, in place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from coordinator import notices as n
 from coordinator.driver import Lap
+from coordinator.machine import notices as n
 from coordinator.observers.awaited import Awaited
 from coordinator.observers.rows import HEADINGS, cells, row
 
@@ -22,7 +22,6 @@ class Follow:
         self._runs: dict[str, tuple[dict[str, Any] | None, Awaited]] = {}
 
     def notice(self, notice: n.Notice, measured: Lap) -> None:
-        """Whatever names a run."""
         run = getattr(notice, "run", None)
         if run is None:
             return

@@ -1,6 +1,5 @@
-"""For machines: one JSON object a line on standard output, the notice's own fields and the sentence that a person would read.
-
-Knows notices; decides nothing.
+"""For machines: one JSON object a line on standard output, the notice's own fields and the sentence that a person would
+read.
 """
 
 from dataclasses import fields
@@ -9,12 +8,12 @@ from math import isinf
 from typing import Any
 
 from coordinator.driver import Lap
-from coordinator.events import Finish
-from coordinator.notices import Notice, QuestionAnswered
+from coordinator.machine.events import Finish
+from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.wording import worded
 from coordinator.observers.rows import Phases, row
-from coordinator.wording import worded
-from coreg_wire.output import print_json
-from coreg_wire.values import snake
+from coreg_wire.terminal.output import print_json
+from coreg_wire.transport.fields import snake
 
 
 class JsonLines:
@@ -38,15 +37,12 @@ class JsonLines:
         print_json({"event": snake(type(notice).__name__), **told, "text": worded(notice)})
 
     def warning(self, text: str) -> None:
-        """{"event": "warning"}."""
         print_json({"event": "warning", "text": text})
 
     def listening(self, host: str, port: int) -> None:
-        """{"event": "listening"}."""
         print_json({"event": "listening", "host": host, "port": port})
 
     def finished(self, end: Finish, show: str) -> None:
-        """{"event": "finished"}."""
         print_json(
             {
                 "event": "finished",

@@ -1,15 +1,15 @@
-"""For services: every notice as one structured line on standard error. Knows notices and a log; decides nothing."""
+"""For services: every notice as one structured line on standard error."""
 
 from dataclasses import fields
 from typing import Any
 
-from coordinator import notices as n
 from coordinator.driver import Lap
+from coordinator.machine import notices as n
+from coordinator.machine.wording import is_grave, worded
 from coordinator.observers.json_lines import plain
 from coordinator.observers.rows import row
-from coordinator.wording import is_grave, worded
-from coreg_wire.logs import Log
-from coreg_wire.values import snake
+from coreg_wire.terminal.logs import Log
+from coreg_wire.transport.fields import snake
 
 
 class LogLines:

@@ -1,15 +1,12 @@
-"""One answered question as plain values, and as the cells of a table: what every observer shows of it alike.
-
-Knows notices and numbers; prints nothing.
-"""
+"""One answered question as plain values, and as the cells of a table: what every observer shows of it alike."""
 
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 from coordinator.driver import Lap
-from coordinator.notices import QuestionAnswered
-from coreg_wire.output import human_bytes
+from coordinator.machine.notices import QuestionAnswered
+from coreg_wire.terminal.output import human_bytes
 
 HEADINGS = ("question", "round", "sites", "residual", "certified gap", "prediction bound", "seconds", "bytes")
 PLAIN = "{:>8} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
@@ -45,7 +42,6 @@ class Phases:
     _rounds: int = 0
 
     def add(self, values: dict[str, Any]) -> None:
-        """One answered question."""
         if not values.get("phase"):
             return
         spent = self.spent.setdefault(values["phase"], {"questions": 0, "rounds": 0, "seconds": 0.0, "bytes": 0})

@@ -1,4 +1,4 @@
-"""For people: a live table on a terminal, plain lines in a pipe. Knows rich and notices; decides nothing."""
+"""For people: a live table on a terminal, plain lines in a pipe."""
 
 import sys
 from typing import Any
@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.driver import Lap
-from coordinator.events import Finish
-from coordinator.notices import Notice, QuestionAnswered, RunEnded
+from coordinator.machine.events import Finish
+from coordinator.machine.notices import Notice, QuestionAnswered, RunEnded
+from coordinator.machine.wording import worded
 from coordinator.observers.awaited import Awaited
 from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
-from coordinator.wording import worded
-from coreg_core.outcomes import told
+from coreg_core.protocol.outcomes import told
 
 SHOWN = 15  # rows of the live table; all of them are in the store
 
@@ -52,15 +52,12 @@ class Plain:
         self._print(PLAIN.format(*cells(values)))
 
     def _heading(self, phase: str) -> None:
-        """A new phase begins."""
         self._print(f"{phase}:")
 
     def warning(self, text: str) -> None:
-        """A line."""
         self._print(f"warning: {text}")
 
     def listening(self, host: str, port: int) -> None:
-        """A line."""
         self._print(f"listening on {host}:{port}")
 
     def finished(self, end: Finish, show: str) -> None:
@@ -143,7 +140,6 @@ class LiveTable(Plain):
         super().finished(end, show)
 
     def close(self) -> None:
-        """Give the terminal back."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from coordinator.events import Event, Flow
-from coreg_core.messages import ToSite
+from coordinator.machine.events import Event, Flow
+from coreg_core.protocol.messages import ToSite
 
 Emit: TypeAlias = Callable[[Event], None]
 

@@ -1,8 +1,8 @@
 """gRPC over mutual TLS: the coordinator is the only listener; each site holds one bidirectional stream.
 
-Knows the codec and gRPC; no phase, no schedule. A session is authenticated by its certificate, then by the allow-list,
-which is asked at every join; its name is its certificate's, whatever its Hello says. Everything that a peer sends is
-checked by the codec; whoever breaks the protocol is told why and loses its session.
+A session is authenticated by its certificate, then by the allow-list, which is asked at every join; its name is its
+certificate's, whatever its Hello says. Everything that a peer sends is checked by the codec; whoever breaks the
+protocol is told why and loses its session.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 
-from coordinator.events import Breached, Flow, Received, Revoked, SiteJoined, SiteLost, TurnedAway
-from coordinator.records import HeadSigned
+from coordinator.machine.events import Breached, Flow, Received, Revoked, SiteJoined, SiteLost, TurnedAway
+from coordinator.machine.records import HeadSigned
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused, UsageError
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     Ask,
     Countersigned,
     Dismissed,
@@ -33,14 +33,14 @@ from coreg_core.messages import (
     Roster,
     ToSite,
 )
-from coreg_core.plan import Plan
-from coreg_wire.addresses import check_free
-from coreg_wire.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
-from coreg_wire.credentials import is_loopback, peer_certificate
-from coreg_wire.names import load_certificates
-from coreg_wire.pace import Pace
-from coreg_wire.service import JOIN, LEAST_BANDWIDTH, SERVICE, channel_options
-from coreg_wire.values import ProtocolError
+from coreg_core.protocol.plan import Plan
+from coreg_wire.identity.credentials import is_loopback, peer_certificate
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.transport.addresses import check_free
+from coreg_wire.transport.chunk_size import Pace
+from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
+from coreg_wire.transport.fields import ProtocolError
+from coreg_wire.transport.service import JOIN, LEAST_BANDWIDTH, SERVICE, channel_options
 
 # The largest m that a site may announce: 1.6 GB a vector of one column. The others have to equal it (the run says so).
 MAX_UNLABELLED = 200_000_000
@@ -113,7 +113,7 @@ class GrpcServer:
     listen
         host:port; port 0 takes a free one, and `port` tells which after `start`.
     credentials
-        of `coreg_wire.credentials.server_credentials`; None is --insecure, on loopback alone.
+        of `coreg_wire.identity.credentials.server_credentials`; None is --insecure, on loopback alone.
     authorise
         raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
     keepalive
@@ -194,7 +194,6 @@ class GrpcServer:
             session.assembler.expect(run, rows, columns)
 
     def forget(self, run: str) -> None:
-        """Every session's assembler forgets it."""
         self._expected.pop(run, None)
         for session in self._sessions.values():
             session.assembler.forget(run)

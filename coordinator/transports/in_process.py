@@ -1,16 +1,16 @@
 """Sites in this very process: functions that are called. For simulations and for tests of everything above the wire.
 
 Sites answer at once, one after another, on the caller's thread, so a simulation of a hundred sites is as deterministic
-as one. Knows nothing of how a site computes: a site is whatever has `hello` and `handle`.
+as one.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from coordinator.events import Flow, Received, SiteJoined
+from coordinator.machine.events import Flow, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     Ask,
     Finished,
     FromSite,
@@ -34,9 +34,7 @@ class SiteFunction(Protocol):
         """The first message of a session."""
         ...
 
-    def handle(self, message: ToSite) -> Sequence[FromSite]:
-        """The answers to one message."""
-        ...
+    def handle(self, message: ToSite) -> Sequence[FromSite]: ...
 
 
 def vector_bytes(message: FromSite | ToSite) -> int:
@@ -46,7 +44,6 @@ def vector_bytes(message: FromSite | ToSite) -> int:
 
 
 def vector_numbers(message: FromSite | ToSite) -> int:
-    """How many numbers these are."""
     vector, scalars = _carried(message)
     return scalars + (0 if vector is None else vector.values.size)
 
@@ -72,7 +69,6 @@ class InProcess:
         self._emit: Emit | None = None
 
     async def start(self, emit: Emit) -> None:
-        """Every site joins at once."""
         self._emit = emit
         for site in self._sites.values():
             emit(SiteJoined(site.hello()))
@@ -110,5 +106,4 @@ class InProcess:
         return {}
 
     async def close(self) -> None:
-        """Nothing is queued."""
         self._sites.clear()

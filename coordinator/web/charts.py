@@ -1,4 +1,4 @@
-"""Lines over questions or rounds, in powers of ten, as SVG wants them. Knows geometry; no store and no HTTP."""
+"""Lines over questions or rounds, in powers of ten, as SVG wants them."""
 
 import math
 from collections.abc import Iterable, Mapping

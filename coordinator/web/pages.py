@@ -23,7 +23,7 @@ from starlette.templating import Jinja2Templates
 
 from coordinator.web import values
 from coreg_core.errors import StorageError, UsageError
-from coreg_wire.output import human_bytes
+from coreg_wire.terminal.output import human_bytes
 
 HERE = Path(__file__).parent
 COOKIE = "coreg_token"

@@ -1,4 +1,4 @@
-"""The pages behind a socket: in a thread of their own beside a coordinator, or in a process of their own. Knows uvicorn."""
+"""The pages behind a socket: in a thread of their own beside a coordinator, or in a process of their own."""
 
 import socket
 import threading
@@ -9,8 +9,8 @@ import uvicorn
 
 from coordinator.web.pages import pages
 from coreg_core.errors import UsageError
-from coreg_wire.addresses import why_not
-from coreg_wire.credentials import is_loopback
+from coreg_wire.identity.credentials import is_loopback
+from coreg_wire.transport.addresses import why_not
 
 
 def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:

@@ -1,4 +1,4 @@
-"""What the pages show, as plain values from the run store, opened for reading alone. Knows the store; no geometry and no HTTP."""
+"""What the pages show, as plain values from the run store, opened for reading alone."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.chronicle import Chronicle, Disclosed
-from coordinator.queue import Attendance, Queue
-from coordinator.schema import is_held
-from coordinator.store import RunStore, RunSummary
+from coordinator.store.history import Chronicle, Disclosed
+from coordinator.store.queue import Attendance, Queue
+from coordinator.store.runs import RunStore, RunSummary
+from coordinator.store.schema import is_held
 from coordinator.web.charts import Chart, convergence, side_by_side
 
 LATEST = 40  # rounds in a run's table, and runs in the overview
@@ -130,7 +130,6 @@ class Compared:
 
     @property
     def numbers(self) -> int:
-        """That all sites disclosed together."""
         return sum(s.clear + s.masked for s in self.sent)
 
 

@@ -1,11 +1,12 @@
-r"""The honest forecast of a site's own model: folds as columns, rows left out at every site at once, chosen again in every fold.
+r"""The honest forecast of a site's own model: folds as columns, rows left out at every site at once, chosen again in
+every fold.
 
     SCORE → SMOOTHER → one solve a fold, side by side → FORECAST
 
-In each fold a site chooses width, ridge and smoother again from the rows that are kept, and applies the full run's *multipliers*
-τ²/τ₀², σ²/σ₀²: as good as tuning again, where keeping the full run's hyper-parameters is 4 to 12 points optimistic. It is
-compared with the site alone, nested the same way. Below 50 labels a site report the federation's sum, not a site's figure
-(design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels). Knows sums.
+In each fold a site chooses width, ridge and smoother again from the rows that are kept, and applies the full run's
+*multipliers* τ²/τ₀², σ²/σ₀²: as good as tuning again, where keeping the full run's hyper-parameters is 4 to 12 points
+optimistic. It is compared with the site alone, nested the same way. Below 50 labels a site report the federation's sum,
+not a site's figure (design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels).
 """
 
 from collections.abc import Mapping
@@ -15,13 +16,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.block_gmres import BlockGmres, GmresState, memory_for
-from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question
-from coreg_core.additive.lockstep import Lockstep
-from coreg_core.additive.terms import Additive
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.question_types import Answer, Ask, Column, Operator, Question
+from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, memory_for
+from coreg_core.additive.solver.lockstep import Lockstep
 from coreg_core.additive.training import TrainingState
-from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 r"""A site's rows, made ready for a training: features at each width, folds, the model alone, the smoother and the view.
 
-All of it follows from the site's arrays, the terms, and what the federation summed (units, others' scores). Source: design, 7.1
-to 7.4. Knows one site's arrays; no question, message, other site or file.
+All of it follows from the site's arrays, the terms, and what the federation summed (units, others' scores). Source:
+design, 7.1 to 7.4.
 """
 
 from collections.abc import Sequence
@@ -10,22 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.additive.exchange import (
-    folds_of,
-)
-from coreg_core.additive.features import Candidate, Standardiser, candidates
-from coreg_core.additive.grouping import Group, ResidualPolicy, members_of, near_groups
-from coreg_core.additive.own import OwnFit, fit_alone
-from coreg_core.additive.smoother import (
-    Coupling,
-    Grouped,
-    Smoother,
-)
-from coreg_core.additive.terms import Additive
-from coreg_core.additive.view import AdditiveView, Hyper
-from coreg_core.arrays import Arr, Ints
+from coreg_core.additive.model.features import Candidate, Standardiser, candidates
+from coreg_core.additive.model.grouping import Group, ResidualPolicy, members_of, near_groups
+from coreg_core.additive.model.local_fit import OwnFit, fit_alone
+from coreg_core.additive.model.smoother import Coupling, Grouped, Smoother
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.additive.question_types import folds_of
 from coreg_core.errors import BadData, UsageError
-from coreg_core.loo import RIDGES
+from coreg_core.kernels.leave_one_out import RIDGES
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 @dataclass(eq=False)

@@ -1,10 +1,9 @@
 r"""One site of a training: it answers the coordinator's questions, one after another, and owns a model at the end.
 
-    answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.exchange`)
+    answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.question_types`)
 
-What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought to
-where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4. Knows one site's arrays; no other site,
-message or file.
+What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought
+to where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,17 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.additive.exchange import (
+from coreg_core.additive.model.cross_validation import LeftOut
+from coreg_core.additive.model.expansion import Expansion, SiteModel, expansion, site_model
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
+from coreg_core.additive.model.local_fit import OwnFit
+from coreg_core.additive.model.predictive_sd import Spread
+from coreg_core.additive.model.smoother import choose_smoother, smoother_at
+from coreg_core.additive.model.terms import BLEND, Additive
+from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.additive.preparation import Preparation
+from coreg_core.additive.question_types import (
     NO_SCALARS,
     NOTHING,
     Answer,
@@ -24,21 +33,8 @@ from coreg_core.additive.exchange import (
     right_sides,
     split,
 )
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.left_out import LeftOut
-from coreg_core.additive.model import Expansion, SiteModel, expansion, site_model
-from coreg_core.additive.own import OwnFit
-from coreg_core.additive.preparation import Preparation
-from coreg_core.additive.smoother import (
-    choose_smoother,
-    smoother_at,
-)
-from coreg_core.additive.spread import Spread
-from coreg_core.additive.terms import BLEND, Additive
-from coreg_core.additive.tuning import Traces, next_hyper, traces
-from coreg_core.additive.view import AdditiveView, Hyper
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 class AdditiveSite(Preparation):
@@ -258,7 +254,7 @@ class AdditiveSite(Preparation):
         return part.plus(smooth).scaled(1.0, float(a[0])), part, float(a[0])
 
     def spread(self, operator: Operator, step: int) -> Spread:
-        """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.judgement.intervals`)."""
+        """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.evaluation.intervals`)."""
         view, hyper = self.at(operator, step)
         features = self._features(self._settings[None]).features
         return Spread.of(self._standardiser, features, view.labelled, hyper).scaled(self._units[1])

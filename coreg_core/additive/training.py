@@ -8,9 +8,8 @@ r"""The schedule of a whole training: which question comes next, as a value step
     LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × 6 → [grid of common rows → JOINT] → solve → SMOOTHED → GRADIENT →
     MODEL
 
-A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and each
-asks one affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4. Knows sums; no label,
-feature, site, message or clock.
+A solve is block GMRES over the labels' column and the probes'; each but the first starts where the last one ended, and
+each asks one affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4.
 """
 
 from collections.abc import Mapping
@@ -22,15 +21,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.additive.block_gmres import BlockGmres, GmresState, Memory, Space, memory_for
-from coreg_core.additive.certificate import AdditiveCertificate, Residual, certify, gradient_question, residual_of
-from coreg_core.additive.exchange import Answer, Ask, Column, Operator, Question, split
-from coreg_core.additive.lockstep import Lockstep
-from coreg_core.additive.terms import NOISE_GRID, OWN, PRIOR_GRID, Additive, tries_grid
-from coreg_core.arrays import Arr
+from coreg_core.additive.model.terms import NOISE_GRID, OWN, PRIOR_GRID, Additive, tries_grid
+from coreg_core.additive.question_types import Answer, Ask, Column, Operator, Question, split
+from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, Memory, Space, memory_for
+from coreg_core.additive.solver.certificate import (
+    AdditiveCertificate,
+    Residual,
+    certify,
+    gradient_question,
+    residual_of,
+)
+from coreg_core.additive.solver.lockstep import Lockstep
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import relative_step
-from coreg_core.rounds.schedule import Stop
+from coreg_core.numerics.arrays import Arr
 
 # The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
 # digit less there costs the tuned model nothing that could be measured, and saves a tenth of the rounds.

@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr, block_rows
-from coreg_core.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import TwoClasses, generator, unlabelled_rows
+from coreg_core.numerics.arrays import Arr, block_rows
+from coreg_core.numerics.cca import CanonicalBasis, canonical_basis, canonical_ridge, fold_rows, sketch_rows
 
 
 @runtime_checkable

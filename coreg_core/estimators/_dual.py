@@ -4,9 +4,9 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import cho_solve
 
-from coreg_core.arrays import Arr
+from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import UsageError
-from coreg_core.views import positive_factor
+from coreg_core.numerics.arrays import Arr
 
 
 def dual_with_bias(K: Float64[Arr, "n n"], Y: Float64[Arr, "n k"], ridge: float) -> tuple[Arr, Arr]:

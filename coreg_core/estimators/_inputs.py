@@ -7,8 +7,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import validate_data
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Arr
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -12,11 +12,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr, Ints
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import unlabelled_rows
-from coreg_core.kernels import make_kernel, resolve_bandwidth
-from coreg_core.views import KernelExpansion
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

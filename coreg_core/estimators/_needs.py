@@ -1,5 +1,5 @@
 """Imported before every estimator: without scikit-learn there is one sentence, and not whichever import fails first."""
 
-from coreg_core.extras import require_scikit_learn
+from coreg_core.errors import require_scikit_learn
 
 require_scikit_learn("coreg_core.estimators")

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr, Ints
 
 Loss: TypeAlias = Literal["squared", "hinge"]
 # Below this a is multiplied into v: both stay far from underflow, and at 1/(λt) it happens once in a million steps.

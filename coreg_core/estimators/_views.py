@@ -13,8 +13,8 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,18 +7,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from coreg_core.additive.drivers import run_in_memory
 from coreg_core.additive.forecast import Forecast
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.model import SiteModel
+from coreg_core.additive.model.expansion import SiteModel
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.terms import Additive
 from coreg_core.additive.training import Training
-from coreg_core.arrays import Arr, as_matrix, as_vector
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import generator
 from coreg_core.estimators._views import ViewsRegressor, deal
-from coreg_core.rounds.schedule import Stop
+from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
 # Everything is in one process and the parameter names what it discloses, so the caller's word is every site's word.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)

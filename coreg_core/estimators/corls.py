@@ -8,15 +8,15 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from coreg_core.arrays import Arr, as_matrix, as_vector
-from coreg_core.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators._views import ViewsRegressor, deal
 from coreg_core.estimators.corlsr import CoRLSR
-from coreg_core.kernels import make_kernel
-from coreg_core.loo import kernel_rule
-from coreg_core.views import KernelExpansion
+from coreg_core.kernels.functions import make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule
+from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
 LOSSES = ("separate", "mean")
 
@@ -28,7 +28,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     $\frac1\ell \|\frac1M \sum_v f_v(X) - y\|^2$ (``loss="mean"``: of the function that predicts).
 
     The separate loss is `CoRLSR`'s problem in other units, ν = Mℓγ and λ = Mℓλ/2 there, and is solved by it. With the loss of
-    the mean, the mean is a kernel ridge regression in the class's own kernel S/M² (see `coreg_core.complexity`):
+    the mean, the mean is a kernel ridge regression in the class's own kernel S/M² (see `coreg_core.agreement.complexity`):
     $c = (S(X,X)/M^2 + \ell I)^{-1} y$, $f_v = \frac{1}{M\gamma_v}[k_v(\cdot, X) - \lambda\,(d_v^\top \otimes k_v(\cdot, Z))
     (I+\lambda\mathcal M)^{-1} J]\,c$.
 

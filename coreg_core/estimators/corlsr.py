@@ -8,15 +8,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from coreg_core.arrays import Arr, as_matrix, as_vector
-from coreg_core.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
-from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
-from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators._inputs import one_a_view
-from coreg_core.estimators._views import ViewsRegressor, deal
-from coreg_core.kernels import Kernel, make_kernel
-from coreg_core.loo import kernel_rule
-from coreg_core.objective import (
+from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
+from coreg_core.agreement.objective import (
     ROUNDING,
     Certificate,
     consensus_factors,
@@ -25,9 +18,9 @@ from coreg_core.objective import (
     objective,
     with_response_error,
 )
-from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
-from coreg_core.rounds.schedule import Stop, Terms, overall_stop
-from coreg_core.views import (
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
+from coreg_core.agreement.views import (
     KernelExpansion,
     Solution,
     View,
@@ -36,6 +29,13 @@ from coreg_core.views import (
     make_view,
     values_precisely,
 )
+from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._inputs import one_a_view
+from coreg_core.estimators._views import ViewsRegressor, deal
+from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
+from coreg_core.kernels.functions import Kernel, make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule
+from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
 _DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
 _PRECISE_ENTRIES = 500_000  # 0.3 s

@@ -2,9 +2,9 @@ r"""Hessian energy regularisation: functions that are linear along the manifold 
 
 import numpy as np
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.estimators._manifold import ManifoldRLS, check_dimension, tangents
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 class HessianRLS(ManifoldRLS):

@@ -2,8 +2,8 @@ r"""Laplacian regularised least squares: neighbours on the manifold have similar
 
 import numpy as np
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.estimators._manifold import ManifoldRLS
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 class LaplacianRLS(ManifoldRLS):

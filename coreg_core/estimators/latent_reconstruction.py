@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import unlabelled_rows
+from coreg_core.numerics.arrays import Arr
 
 
 class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

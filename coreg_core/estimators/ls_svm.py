@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.estimators._dual import dual_with_bias
-from coreg_core.kernels import make_kernel, resolve_bandwidth
-from coreg_core.views import KernelExpansion
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
 
 
 class LSSVM(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

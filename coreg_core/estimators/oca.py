@@ -8,7 +8,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.estimators._inputs import generator, one_a_view
 from coreg_core.estimators._online import (
@@ -25,6 +24,7 @@ from coreg_core.estimators._online import (
     step_size,
     whole,
 )
+from coreg_core.numerics.arrays import Arr
 
 
 class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

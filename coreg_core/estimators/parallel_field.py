@@ -3,9 +3,9 @@ r"""Parallel field regularisation: the gradient of f is close to a vector field 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import UsageError
 from coreg_core.estimators._manifold import ManifoldRLS, check_dimension, tangents
+from coreg_core.numerics.arrays import Arr, Ints
 
 
 class ParallelFieldRLS(ManifoldRLS):

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr
 from coreg_core.estimators._inputs import TwoClasses, generator
 from coreg_core.estimators._online import (
     Draws,
@@ -22,6 +21,7 @@ from coreg_core.estimators._online import (
     whole,
 )
 from coreg_core.estimators.oca import OCAClassifier, OCARegressor
+from coreg_core.numerics.arrays import Arr
 
 
 class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

@@ -7,8 +7,8 @@ from scipy.linalg import cho_solve
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.kernels import make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.views import KernelExpansion, positive_factor
+from coreg_core.agreement.views import KernelExpansion, positive_factor
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
 
 
 class RLSR(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

@@ -7,12 +7,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators._inputs import unlabelled_rows
 from coreg_core.estimators.latent_reconstruction import latent_dimension, principal_scores
-from coreg_core.kernels import Polynomial
+from coreg_core.kernels.functions import Polynomial
+from coreg_core.numerics.arrays import Arr
 
 HALVINGS = 40  # of a step; 2^-40 of it is rounding
 

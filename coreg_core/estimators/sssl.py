@@ -8,12 +8,12 @@ from scipy.sparse.linalg import eigsh
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coreg_core.arrays import Arr
-from coreg_core.bases import RANK_TOLERANCE, Basis, orthonormal_basis
+from coreg_core.agreement.views import positive_factor
 from coreg_core.errors import UsageError
 from coreg_core.estimators._inputs import generator, unlabelled_rows
-from coreg_core.kernels import expand, make_kernel, resolve_bandwidth
-from coreg_core.views import positive_factor
+from coreg_core.kernels.bases import RANK_TOLERANCE, Basis, orthonormal_basis
+from coreg_core.kernels.functions import expand, make_kernel, resolve_bandwidth
+from coreg_core.numerics.arrays import Arr
 
 
 class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types

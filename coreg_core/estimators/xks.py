@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
-from coreg_core.bases import draw_fourier_basis
 from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
-from coreg_core.kernels import resolve_bandwidth
+from coreg_core.kernels.bases import draw_fourier_basis
+from coreg_core.kernels.functions import resolve_bandwidth
+from coreg_core.numerics.arrays import Arr
 
 
 class _FourierViews(CanonicalRidge):

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
-from coreg_core.bases import orthonormal_basis
 from coreg_core.estimators._canonical_ridge import CanonicalRidge, Classification, FeatureMap, Regression
-from coreg_core.kernels import make_kernel, resolve_bandwidth
+from coreg_core.kernels.bases import orthonormal_basis
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth
+from coreg_core.numerics.arrays import Arr
 
 
 class _NystromViews(CanonicalRidge):

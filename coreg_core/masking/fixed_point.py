@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 
-from coreg_core.arrays import Arr, Ints
 from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Arr, Ints
 
 LEAST_EXPONENT, MOST_EXPONENT = -1000, 1000  # 2ᵉ and 2⁻ᵉ are normal numbers
 HEADROOM = 62

@@ -17,9 +17,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float64, UInt64
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import WORD, decode, encode
+from coreg_core.numerics.arrays import Arr
 
 SCALAR_WORDS = 34
 CHECK_WORDS = 2

@@ -4,8 +4,9 @@ r"""coRLSR in finite features, in closed form over a path of λ, with each site'
 
 The features, widths and ridges are those of the site alone (`AdditiveSite`), so that λ = 0 is the site alone and every column of
 a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by the product's
-rule (`coreg_core.views.left_out`: labels left out at the final target, which is held); and by exact leave-one-out of the
-whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld et al. (2006), equation 2.
+rule (`coreg_core.agreement.views.left_out`: labels left out at the final target, which is held); and by exact
+leave-one-out of the whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld
+et al. (2006), equation 2.
 """
 
 import itertools
@@ -15,11 +16,11 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import cho_factor, cho_solve
 
-from coreg_core.additive.own import LEAST_LABELS
-from coreg_core.arrays import Arr
-from coreg_core.judgement.losses import Paired, paired
-from coreg_core.objective import consensus_weight
-from coreg_core.views.left_out import LabelledFit, choose_on
+from coreg_core.additive.model.local_fit import LEAST_LABELS
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.views.left_out import LabelledFit, choose_on
+from coreg_core.evaluation.losses import Paired, paired
+from coreg_core.numerics.arrays import Arr
 
 COUPLINGS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
 # Variance of an intercept in units of the target's: its feature's square, at a ridge of ν.
@@ -37,7 +38,6 @@ class Part:
     ridge: float
 
     def with_intercept(self) -> "Part":
-        """A constant feature first."""
         constant = np.sqrt(_INTERCEPT * self.ridge)
 
         def widened(A: Arr) -> Arr:

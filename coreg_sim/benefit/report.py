@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from coreg_sim.benefit.cell import COVERAGES
-from coreg_sim.benefit.outcome import HARM, OWN, TOGETHER, Seat, figure, rank_correlation, standard_errors
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
-from coreg_sim.jobs import JSON
+from coreg_sim.benefit.summary import HARM, OWN, TOGETHER, Seat, figure, rank_correlation, standard_errors
+from coreg_sim.benefit.trial import COVERAGES
+from coreg_sim.federation.jobs import JSON
 from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
 
 MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "together", "together-open", "pooled")
@@ -28,17 +28,14 @@ _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
 
 def percent(value: float | None) -> str:
-    """A change, with its sign."""
     return "" if value is None or not np.isfinite(value) else f"{100 * value:+.1f} %"
 
 
 def share(value: float, digits: int = 0) -> str:
-    """A share."""
     return f"{100 * value:.{digits}f} %"
 
 
 def report(found: Sequence[Seat]) -> Report:
-    """Everything that the page shows."""
     counted = [seat for seat in found if seat.counted]
     groups = {
         "judged on": [seat for seat in counted if seat.set in JUDGED_ON],
@@ -231,7 +228,7 @@ def bins(
 
 
 def calibration(found: Sequence[Seat]) -> dict[str, JSON]:
-    """What the product says of forecasts (`coreg_core.judgement.calibration`): plain numbers, None for no end.
+    """What the product says of forecasts (`coreg_core.evaluation.calibration`): plain numbers, None for no end.
 
     A band without a site goes to the next one: whatever is forecast has its like.
     """

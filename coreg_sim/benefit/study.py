@@ -1,8 +1,8 @@
 """The study: which sets, regimes and draws; a job is one federation, so that a killed study goes on where it was.
 
-Columns that are other targets of a set are no columns of a site: a manifest's entry may name them as ``drop`` (or ``exclude``,
-``exclusions``; the manifest itself, by set, under the same names), and `OTHER_TARGETS` has those that a note alone tells of.
-Knows files; what a job computes is `cell`'s business.
+Columns that are other targets of a set are no columns of a site: a manifest's entry may name them as ``drop`` (or
+``exclude``, ``exclusions``; the manifest itself, by set, under the same names), and `OTHER_TARGETS` has those that a
+note alone tells of.
 """
 
 import json
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.cell import cell
-from coreg_sim.benefit.dealing import REGIMES, Table, deal, table_of
-from coreg_sim.jobs import JSON, Job
+from coreg_sim.benefit.partition import REGIMES, Table, deal, table_of
+from coreg_sim.benefit.trial import cell
+from coreg_sim.federation.jobs import JSON, Job
 from coreg_sim.papers.pool import DataSet, Pool
 
 # Choices (widths, steps, priors, blend, rules) were made on the first group, and are judged on the second.

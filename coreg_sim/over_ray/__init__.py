@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from coreg_sim.federation.simulate import Carried
 from coreg_sim.over_ray.closed_form import closed_form
 from coreg_sim.over_ray.cluster import Cluster, connected
 from coreg_sim.over_ray.transport import RayActors
-from coreg_sim.simulate import Carried
-from site_agent.data.private import PrivateData
+from site_agent.machine.site_data import PrivateData
 
 __all__ = ["Cluster", "OverRay", "RayActors", "closed_form", "connected"]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
-from coreg_core.closed_form import (
+from coreg_core.agreement.closed_form import (
     Information,
     Kind,
     add_information,
@@ -26,16 +25,17 @@ from coreg_core.closed_form import (
     reduced_rows,
     solve_reduced,
 )
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.views import FunctionSpaceView, Solution, SpectralView, View
 from coreg_core.errors import Unreachable
-from coreg_core.objective import consensus_weight
-from coreg_core.plan import Plan
-from coreg_core.threads import pin_threads
-from coreg_core.views import FunctionSpaceView, Solution, SpectralView, View
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import ClosedForm, factored, solved
 from coreg_sim.over_ray.cluster import Cluster
 from coreg_sim.over_ray.hosts import START_SECONDS, dealt, late, share
-from coreg_sim.problems import Problem
-from coreg_sim.simulate import ClosedForm, factored, solved
-from site_agent.data.private import PrivateData
+from site_agent.machine.site_data import PrivateData
 
 
 class Factors:
@@ -70,15 +70,12 @@ class Factors:
         return [prediction_alone(view) for view in self._views]
 
     def maps(self) -> list[Arr]:
-        """Finite spans: C of each."""
         return [view.prediction_map for view in self._finite]
 
     def coordinates(self) -> list[Arr]:
-        """Finite spans: β of each."""
         return [view.label_coordinates for view in self._finite]
 
     def solutions(self, z: Arr) -> list[Solution]:
-        """Each site's function, given z*."""
         return [view.solve(z, self._weight) for view in self._views]
 
     @property

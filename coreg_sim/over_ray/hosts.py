@@ -1,7 +1,7 @@
 """A process of Ray with many sites in it, and how the sites are dealt out to such processes.
 
-Knows sites as functions; nothing of events. A host does one batch of messages after another. It is a plain class: Ray makes
-an actor of it, and a test may call it as it is.
+A host does one batch of messages after another. It is a plain class: Ray makes an actor of it, and a test may call it
+as it is.
 """
 
 import math
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from coordinator.transports.in_process import SiteFunction
-from coreg_core.additive.exchange import Ask as Kind
-from coreg_core.additive.memory import SiteMemory
-from coreg_core.messages import Ask, Finished, FromSite, Hello, Inquiry, ToSite
-from coreg_core.plan import Plan
-from coreg_core.threads import pin_threads
-from coreg_sim.masks import simulated_keys
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.site_state import SiteMemory
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.messages import Ask, Finished, FromSite, Hello, Inquiry, ToSite
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.over_ray.cluster import Cluster
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs.remembered import Remembered, Verified
-from site_agent.jobs.training import question_digest
+from site_agent.machine.memory import Remembered, Verified
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.machine.training import question_digest
 
 START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
 
@@ -100,7 +100,6 @@ class Host:
         self._sites = {name: make(name, one, ledgers.get(name, ())) for name, one in data.items()}
 
     def hello(self) -> list[Hello]:
-        """Every site's first message."""
         return [site.hello() for site in self._sites.values()]
 
     def handle(self, batch: Batch, *messages: ToSite) -> Answers:

@@ -15,14 +15,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.events import Flow, Interrupted, Received, SiteJoined, SiteLost
+from coordinator.machine.events import Flow, Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
 from coordinator.transports.in_process import vector_bytes, vector_numbers
-from coreg_core.additive.memory import SiteMemory
+from coreg_core.additive.site_state import SiteMemory
 from coreg_core.errors import Unreachable
-from coreg_core.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
+from coreg_core.protocol.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
 from coreg_sim.over_ray.cluster import Cluster
-from coreg_sim.over_ray.hosts import START_SECONDS, Answers, Host, Maker, Told, dealt, late, make_site, share, told
+from coreg_sim.over_ray.hosts import (
+    START_SECONDS,
+    Answers,
+    Host,
+    Maker,
+    Told,
+    dealt,
+    late,
+    make_site,
+    share,
+    told,
+)
 
 CLOSE_SECONDS = 10.0  # for what is queued to be delivered when nobody waits for answers any more
 LOST = "its actor died; another one is started"

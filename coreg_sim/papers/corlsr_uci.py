@@ -20,12 +20,12 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.model_selection import KFold
 
-from coreg_core.arrays import Arr
 from coreg_core.estimators import RLSR, CoRLSR
+from coreg_core.numerics.arrays import Arr
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.catalogue import CORLSR
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 from coreg_sim.papers.views import level_numbers, paper_rules, random_views
 
 COUPLING, FOLDS, RUNS = 0.1, 10, 20

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
 from coreg_core.estimators import RLSR, CoRLSR
+from coreg_core.numerics.arrays import Arr
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 from coreg_sim.papers.views import paper_rules, random_views
 
 SETS = ("ailerons", "cal_housing", "elevators", "house_16H", "house_8L", "pol")

@@ -1,14 +1,13 @@
 """What an experiment is: jobs that run apart from each other, and a report made of their results.
 
-Knows neither files nor processes. Results are JSON, so that a killed run goes on where it was, and a report can be made
-again without computing anything.
+Results are JSON, so that a killed run goes on where it was, and a report can be made again without computing anything.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from coreg_sim.jobs import JSON, Job
+from coreg_sim.federation.jobs import JSON, Job
 from coreg_sim.papers.pool import Pool
 
 __all__ = ["JSON", "Cell", "Experiment", "Job", "Plot", "Report", "Series", "Table"]

@@ -21,11 +21,11 @@ import numpy as np
 from scipy.stats import rankdata, wilcoxon
 from sklearn.model_selection import KFold
 
-from coreg_core.arrays import Arr
 from coreg_core.estimators._online import Loss, slope
+from coreg_core.numerics.arrays import Arr
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.experiment import JSON, Cell, Job, Report, Table
 from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 
 PRINTED = {  # test performance: Pegasos, Pegasos MV, OCA-1-1, OCA-1-5
     "abalone": (19.46, 15.52, 14.23, 13.50), "cal_housing": (26.00, 27.26, 25.76, 25.80),

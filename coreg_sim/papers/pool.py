@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import BadData, Unreachable, UsageError
+from coreg_core.numerics.arrays import Arr
 
 MISSING = ("", "?", "NA", "nan", "NaN")
 
@@ -81,7 +81,6 @@ class Pool:
         return tuple(self._entries)
 
     def has(self, name: str) -> bool:
-        """Whether the set is there."""
         return name in self._entries
 
     def load(self, name: str) -> DataSet:

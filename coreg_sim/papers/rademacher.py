@@ -18,14 +18,14 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.model_selection import KFold
 
-from coreg_core.complexity import CoRegularisedClass, kernel_blocks
+from coreg_core.agreement.complexity import CoRegularisedClass, kernel_blocks
 from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
-from coreg_core.kernels import Gaussian
+from coreg_core.kernels.functions import Gaussian
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.catalogue import RADEMACHER
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 from coreg_sim.papers.views import paper_rules, random_views
 
 COUPLING, FOLDS, SPLITS, PRACTITIONER_SPLITS = 0.1, 10, 10, 2

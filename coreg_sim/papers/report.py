@@ -33,7 +33,6 @@ def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def show(experiment: Experiment, outcome: Outcome) -> None:
-    """Print it."""
     console = _console()
     console.print(f"[bold]{experiment.title}[/bold]\n{experiment.source}\n", highlight=False)
     show_tables(outcome.report)
@@ -46,7 +45,6 @@ def show(experiment: Experiment, outcome: Outcome) -> None:
 
 
 def show_tables(report: Report) -> None:
-    """Findings and tables."""
     console = _console()
     for finding in report.findings:
         console.print(f"- {finding}", highlight=False, markup=False)

@@ -1,7 +1,4 @@
-"""Run an experiment's jobs (`coreg_sim.jobs`: one after another or over Ray, resumed), and write its report.
-
-Knows files; what a job computes is the experiment's business.
-"""
+"""Run an experiment's jobs (`coreg_sim.federation.jobs`: one after another or over Ray, resumed), and write its report."""
 
 import json
 import platform
@@ -13,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
-from coreg_sim.jobs import JSON, Job, Where, run_jobs
+from coreg_sim.federation.jobs import JSON, Job, Where, run_jobs
 from coreg_sim.papers.experiment import Experiment, Report
 from coreg_sim.papers.pool import Pool
 
@@ -133,7 +130,6 @@ class _Bound:
     pool: Pool
 
     def do(self, job: Job) -> dict[str, JSON]:
-        """Do one."""
         return self.experiment.run(job, self.pool)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.model_selection import KFold
 
-from coreg_core.arrays import Arr
 from coreg_core.estimators import (
     LSSVM,
     SNF,
@@ -33,10 +32,11 @@ from coreg_core.estimators import (
     ParallelFieldRLS,
 )
 from coreg_core.estimators._manifold import ManifoldRLS, nearest
-from coreg_core.kernels import paper_bandwidth
+from coreg_core.kernels.functions import paper_bandwidth
+from coreg_core.numerics.arrays import Arr
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.experiment import JSON, Cell, Job, Report, Table
 from coreg_sim.papers.pool import Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 
 BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own where it can be told
     "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068), "bears_48": (0.130, 0.130, 0.067),

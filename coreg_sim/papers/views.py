@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
-from coreg_core.kernels import resolve_bandwidth, resolve_ridge
+from coreg_core.kernels.functions import resolve_bandwidth, resolve_ridge
+from coreg_core.numerics.arrays import Arr
 from coreg_sim.papers.pool import DataSet
 
 

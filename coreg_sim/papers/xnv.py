@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import KFold
 
-from coreg_core.arrays import Arr, block_rows
-from coreg_core.bases import Basis, FourierBasis, draw_fourier_basis, orthonormal_basis
-from coreg_core.cca import canonical_basis, canonical_ridge, fold_rows
 from coreg_core.estimators.sssl import ridge_regression
-from coreg_core.kernels import Gaussian, paper_bandwidth
+from coreg_core.kernels.bases import Basis, FourierBasis, draw_fourier_basis, orthonormal_basis
+from coreg_core.kernels.functions import Gaussian, paper_bandwidth
+from coreg_core.numerics.arrays import Arr, block_rows
+from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows
+from coreg_sim.papers.baselines import kernel_ridge
 from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.practitioner import kernel_ridge
 
 TASKS = {
     "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM", "bank32": "bank32nh",

@@ -13,18 +13,18 @@ import numpy as np
 from federation import SITES, off
 
 from coordinator.driver import NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
 from coordinator.transports.in_process import InProcess
-from coreg_core.additive.exchange import split
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.terms import Additive
-from coreg_core.plan import Membership, Plan, Privacy
-from coreg_sim.masks import simulated_keys
-from coreg_sim.simulate import Steps
-from site_agent.data.private import PrivateData, row_keys
-from site_agent.federation import Site, Terms
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.question_types import split
+from coreg_core.protocol.plan import Membership, Plan, Privacy
+from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import Steps
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData, row_keys
 
 SHARED, LABELLED = 60, 12
 SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 20, "final_tolerance": 1e-10, "targets": "raw"}

@@ -33,11 +33,11 @@ from federation import (
 )
 from scipy.spatial.distance import pdist
 
-from coreg_core.plan import Agreement, Plan
-from coreg_core.rounds.questions import weight_of
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.policy import Policy
+from coreg_core.agreement.question_rules import weight_of
+from coreg_core.protocol.plan import Agreement, Plan
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.policy import Policy
 
 VICTIM = "b"
 PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}

@@ -1,6 +1,6 @@
 """What the attacks share: four sites of the agent's own code, and whoever holds the coordinator, who may ask what it likes.
 
-Sites are `site_agent.federation.Site` with the policy's checks in place; the coordinator here is the attacker. It keeps every
+Sites are `site_agent.machine.site.Site` with the policy's checks in place; the coordinator here is the attacker. It keeps every
 answer that reaches it, and departs from its program where an attack wants it to. Run any of these scripts with `python
 docs/attacks/NAME.py`.
 """
@@ -15,9 +15,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 
+from coreg_core.agreement.columns import Column  # noqa: E402
+from coreg_core.agreement.question_rules import weight_of  # noqa: E402
 from coreg_core.masking.fixed_point import decode, exponent_for  # noqa: E402
 from coreg_core.masking.sums import Layout, opened, total  # noqa: E402
-from coreg_core.messages import (  # noqa: E402
+from coreg_core.protocol.messages import (  # noqa: E402
     Ask,
     Fault,
     Masked,
@@ -28,12 +30,10 @@ from coreg_core.messages import (  # noqa: E402
     Roster,
     Vector,
 )
-from coreg_core.plan import Agreement, Answers, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
-from coreg_core.rounds.columns import Column  # noqa: E402
-from coreg_core.rounds.questions import weight_of  # noqa: E402
-from coreg_sim.masks import simulated_keys  # noqa: E402
-from site_agent.data.private import PrivateData  # noqa: E402
-from site_agent.federation import Site, Terms  # noqa: E402
+from coreg_core.protocol.plan import Agreement, Answers, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
+from coreg_sim.federation.masks import simulated_keys  # noqa: E402
+from site_agent.machine.site import Site, Terms  # noqa: E402
+from site_agent.machine.site_data import PrivateData  # noqa: E402
 
 SITES = ("a", "b", "c", "d")
 LABELLED, SHARED, FEATURES, COUPLING = 5, 24, 6, 0.5

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from federation import SHARED, SITES, Attacker, RefusedByASite, off, plan_of, respond_of, site_of
 
-from coreg_sim.masks import fingerprint_of, identity_of
-from site_agent.masking.keys import RunKeys
+from coreg_sim.federation.masks import fingerprint_of, identity_of
+from site_agent.identity.mask_keys import RunKeys
 
 OWN = {name: f"the coordinator's own {name}" for name in SITES if name != "b"}
 

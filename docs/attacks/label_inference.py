@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from federation import COUPLING, FEATURES, SHARED, Attacker, data_of, plan_of
 
-from coreg_core.rounds.questions import weight_of
+from coreg_core.agreement.question_rules import weight_of
 
 
 def inferred(answers: Any) -> dict[str, float]:

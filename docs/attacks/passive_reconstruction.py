@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from federation import FEATURES, SHARED, Attacker, data_of, m0_of, off, plan_of
 
-from coreg_core.rounds import make_schedule
-from coreg_core.rounds.schedule import Terms
+from coreg_core.agreement.schedules import make_schedule
+from coreg_core.agreement.schedules.schedule import Terms
 
 
 def kept(answers: Any) -> dict[str, float]:

@@ -18,11 +18,11 @@ import numpy as np
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import CoregError
-from coreg_core.messages import Fetched, Head, Hello, Prediction, Vector
-from coreg_wire.heads import said_by_site
-from coreg_wire.names import load_certificates
-from coreg_wire.signatures import private_key, sign, to_hex
-from site_agent.identity import Identity, enrol, install
+from coreg_core.protocol.messages import Fetched, Head, Hello, Prediction, Vector
+from coreg_wire.identity.checkpoints import said_by_site
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import private_key, sign, to_hex
+from site_agent.identity.identity import Identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import SignedHead, audit
 

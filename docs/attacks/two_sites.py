@@ -10,15 +10,15 @@ from typing import Any
 from federation import SITES, data_of, off
 
 from coordinator.driver import NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
 from coordinator.transports.in_process import InProcess
-from coreg_core.messages import Finished
-from coreg_core.plan import Agreement, Answers, Iteration, Membership, Plan, Privacy
-from coreg_sim.masks import simulated_keys
-from coreg_sim.simulate import Steps
-from site_agent.federation import Site, Terms
+from coreg_core.protocol.messages import Finished
+from coreg_core.protocol.plan import Agreement, Answers, Iteration, Membership, Plan, Privacy
+from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.simulate import Steps
+from site_agent.machine.site import Site, Terms
 
 
 def read_by_a(n_sites: int, answers: Answers) -> float:

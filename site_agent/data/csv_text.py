@@ -1,4 +1,4 @@
-"""A CSV file to rows of text and the line on which each begins. Knows bytes, quotes and separators; not what cells mean."""
+"""A CSV file to rows of text and the line on which each begins."""
 
 import csv
 import io
@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
-from coreg_core.arrays import Ints
+from coreg_core.numerics.arrays import Ints
 from site_agent.data.dialect import SEPARATORS, separator_of
-from site_agent.data.faults import BadTable, Fault, Faults, some
+from site_agent.data.errors import BadTable, Fault, Faults, some
 
 BROKEN = "A quote inside a cell is doubled and its cell quoted; lines end in LF or CRLF."
 

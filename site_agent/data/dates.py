@@ -1,7 +1,7 @@
 """Columns of dates to columns of features, on request: days since 1970-01-01, the year, the month, the day of the week.
 
-YYYY-MM-DD is read wherever it stands, and D.M.YYYY too. Of 3/4/2024 the rows have to tell which is the day, and what they told
-when the model was made is kept in it. A time of day is not used. Knows tables; nothing of encoding.
+YYYY-MM-DD is read wherever it stands, and D.M.YYYY too. Of 3/4/2024 the rows have to tell which is the day, and what
+they told when the model was made is kept in it. A time of day is not used.
 """
 
 import re
@@ -14,7 +14,7 @@ import polars as pl
 
 from coreg_core.errors import UsageError
 from site_agent.data.dialect import DATE
-from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.errors import BadTable, Fault, Faults
 from site_agent.data.tables import Table
 
 Part: TypeAlias = Literal["days", "year", "month", "weekday"]

@@ -1,7 +1,8 @@
-"""How a table of text is written: what stands between its columns, and what before its decimals. Found, said, or refused.
+"""How a table of text is written: what stands between its columns, and what before its decimals. Found, said, or
+refused.
 
-Spreadsheets of half of Europe write ; between columns and a comma before decimals. Which it is shows in the file itself, or it
-does not, and then nothing is guessed: 1,234 alone may be a thousand or one. Knows text; nothing of files.
+Spreadsheets of half of Europe write ; between columns and a comma before decimals. Which it is shows in the file
+itself, or it does not, and then nothing is guessed: 1,234 alone may be a thousand or one.
 """
 
 import csv
@@ -12,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-from site_agent.data.faults import BadTable, Fault
+from site_agent.data.errors import BadTable, Fault
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 Mark: TypeAlias = Literal[".", ",", "?"]

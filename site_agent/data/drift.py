@@ -1,7 +1,7 @@
 """How a table that a model is to predict differs from those that it was made of: its columns, and where its values lie.
 
-Columns are found by name, so that another order or one more changes nothing; both are told. A value beyond those of training is
-where a model extrapolates. Knows tables and preprocessing.
+Columns are found by name, so that another order or one more changes nothing; both are told. A value beyond those of
+training is where a model extrapolates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from site_agent.data.dialect import looks_numeric
-from site_agent.data.faults import some
+from site_agent.data.errors import some
 from site_agent.data.preprocessing import Column, Preprocessing
 from site_agent.data.tables import Table
 
@@ -77,7 +77,6 @@ class Looked:
         return tuple(told)
 
     def fields(self) -> dict[str, Any]:
-        """For a program."""
         return {
             "columns": {
                 "extra": list(self.extra),

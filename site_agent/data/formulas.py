@@ -1,7 +1,8 @@
-"""Ids that a spreadsheet would run: written behind an apostrophe, and read without it. Knows text.
+"""Ids that a spreadsheet would run: written behind an apostrophe, and read without it.
 
-A cell that begins with = + - @ is a formula to a spreadsheet, and ids come from elsewhere: =HYPERLINK(…) would run at whoever
-opens the predictions. Numbers stay as they are. Where an apostrophe stood before such a sign it gets another: each id comes back.
+A cell that begins with = + - @ is a formula to a spreadsheet, and ids come from elsewhere: =HYPERLINK(…) would run at
+whoever opens the predictions. Numbers stay as they are. Where an apostrophe stood before such a sign it gets another:
+each id comes back.
 """
 
 import re
@@ -16,5 +17,4 @@ def guarded(text: str) -> str:
 
 
 def unguarded(text: str) -> str:
-    """The inverse of `guarded`."""
     return text[1:] if text.startswith("'") and _RUNS.match(text) else text

@@ -1,6 +1,6 @@
 """From the operator's files to the arrays that the machine computes with, and the notes that the operator should read.
 
-Knows tables and preprocessing; no socket and no plan. What is shared with nobody stays here: rows, ids, columns.
+What is shared with nobody stays here: rows, ids, columns.
 """
 
 import secrets
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.errors import StorageError
-from site_agent.data.faults import Faults
+from site_agent.data.errors import Faults
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.private import PrivateData, row_keys
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, names_of
 from site_agent.data.sources import Source
+from site_agent.machine.site_data import PrivateData, row_keys
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Text columns to a float64 matrix: what each column is, and how it is encoded, fitted once and kept in the model file.
 
-Fitted as scikit-learn fits SimpleImputer, StandardScaler and OneHotEncoder, applied from plain numbers that JSON holds: no
-pickle. Means and scales come from the labelled rows alone; which levels there are, and where values are missing, from the
-labelled and the unlabelled rows together. Knows tables; no plan and no kernel.
+Fitted as scikit-learn fits SimpleImputer, StandardScaler and OneHotEncoder, applied from plain numbers that JSON holds:
+no pickle. Means and scales come from the labelled rows alone; which levels there are, and where values are missing,
+from the labelled and the unlabelled rows together.
 """
 
 import math
@@ -13,13 +13,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import polars as pl
 
-from coreg_core.arrays import Arr
 from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
 from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
-from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.errors import BadTable, Fault, Faults
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
-from site_agent.data.standard import mean_of_present, standard
+from site_agent.data.standardise import mean_of_present, standard
 from site_agent.data.tables import Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
@@ -60,7 +60,6 @@ class Preprocessing:
 
     @property
     def feature_names(self) -> list[str]:
-        """The columns of the matrix."""
         return [name for column in self.columns for name in column.feature_names]
 
     @property
@@ -200,7 +199,6 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
-        """The inverse of `to_json`."""
         columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
         dates = tuple(DateColumn(**{**date, "parts": tuple(date["parts"])}) for date in plain.get("dates", ()))
         return cls(columns, (), dates, Ranges.from_json(plain["ranges"]) if "ranges" in plain else None)

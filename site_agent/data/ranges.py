@@ -1,6 +1,5 @@
-"""Between which values a feature lay when the model was made, kept in its file, so that `predict` can say how far off it is.
-
-Knows numbers alone.
+"""Between which values a feature lay when the model was made, kept in its file, so that `predict` can say how far off
+it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coreg_core.arrays import Arr
+from coreg_core.numerics.arrays import Arr
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class Ranges:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Ranges":
-        """The inverse of `dataclasses.asdict`."""
         return cls(
             {name: (float(low), float(high), int(cells)) for name, (low, high, cells) in plain["columns"].items()}
         )

@@ -1,7 +1,8 @@
-"""A site's table parted: its own labelled rows, and the shared unlabelled instances in the order that every site has them in.
+"""A site's table parted: its own labelled rows, and the shared unlabelled instances in the order that every site has
+them in.
 
-Ids are text everywhere: stripped, NFC-normalised, sorted by their UTF-8 bytes, so that neither file order nor a guessed type
-can matter. Knows tables; nothing of encoding, kernels or rounds.
+Ids are text everywhere: stripped, NFC-normalised, sorted by their UTF-8 bytes, so that neither file order nor a guessed
+type can matter.
 """
 
 import hashlib
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coreg_core.arrays import Arr, Ints
-from site_agent.data.faults import BadTable, Fault, Faults, some
+from coreg_core.numerics.arrays import Arr, Ints
+from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import Table, read_table
 
@@ -35,7 +36,6 @@ class SiteTable:
 
     @property
     def features(self) -> list[str]:
-        """The feature columns."""
         return self.labelled.columns
 
 

@@ -1,4 +1,4 @@
-"""Where a table is: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`). Knows paths alone."""
+"""Where a table is: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

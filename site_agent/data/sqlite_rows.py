@@ -1,6 +1,5 @@
-"""The rows of a query to an SQLite database, which is read and never written. A cell becomes the text that a CSV file would hold.
-
-Knows sqlite3; nothing of what columns mean.
+"""The rows of a query to an SQLite database, which is read and never written. A cell becomes the text that a CSV file
+would hold.
 """
 
 import sqlite3
@@ -11,7 +10,7 @@ from contextlib import closing
 import polars as pl
 
 from site_agent.data.csv_text import check_names
-from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.errors import BadTable, Fault, Faults
 from site_agent.data.sources import Query
 
 SECONDS = 600.0  # a query that takes longer is interrupted

@@ -1,7 +1,7 @@
 """Files to columns of text: CSV and Parquet through polars, every cell read as text first.
 
-Knows files and polars; nothing of encoding, kernels or rounds. A cell is stripped; an empty one and NA are missing (null).
-Faults name file, line (as an editor counts them: the header is line 1), column and value, and all of them are told.
+A cell is stripped; an empty one and NA are missing (null). Faults name file, line (as an editor counts them: the header
+is line 1), column and value, and all of them are told.
 """
 
 import math
@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
-from coreg_core.arrays import Arr, Ints
+from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
-from site_agent.data.faults import BadTable, Fault, Faults
+from site_agent.data.errors import BadTable, Fault, Faults
 from site_agent.data.formulas import unguarded
 from site_agent.data.sources import Source
 from site_agent.data.sqlite_rows import ask
@@ -38,7 +38,6 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names, in the file's order."""
         return self.frame.columns
 
     def __len__(self) -> int:
@@ -78,7 +77,6 @@ class Table:
         return () if self.dialect.said is None else (f"{self.source}: {self.dialect.said}",)
 
     def select(self, names: Sequence[str]) -> "Table":
-        """Some columns."""
         return replace(self, frame=self.frame.select(names))
 
     def rows(self, keep: Ints) -> "Table":

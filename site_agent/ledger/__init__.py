@@ -7,11 +7,11 @@ system's memory alone, before its message is on the wire. Beyond a size the file
 (`files`). It is also what the site remembers of its answers over restarts (`memory`).
 """
 
-from site_agent.ledger.book import Ledger, day_of_files, is_written
 from site_agent.ledger.entries import Disclosed
 from site_agent.ledger.files import GENESIS, read_ledger
-from site_agent.ledger.memory import recall, summed_with
+from site_agent.ledger.replay import recall, summed_with
 from site_agent.ledger.signing import HeadSigner
+from site_agent.ledger.writer import Ledger, day_of_files, is_written
 
 __all__ = [
     "GENESIS",

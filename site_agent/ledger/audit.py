@@ -1,8 +1,8 @@
 """A ledger held to its signatures: what both sides signed cannot have been written anew by whoever has the file.
 
 Reads the chain of all files; holds every head to the line that it is of, to the site's certificate beside it and to the
-federation's authority, and every countersignature likewise; and the heads that the coordinator kept, where they are given, to
-these lines. Knows entries, certificates and signatures; no private key.
+federation's authority, and every countersignature likewise; and the heads that the coordinator kept, where they are
+given, to these lines.
 """
 
 import json
@@ -16,12 +16,12 @@ from typing import Any
 from cryptography import x509
 
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import Countersigned, Head
-from coreg_wire.heads import coordinator_fault, site_fault
-from coreg_wire.names import certificate_name
-from coreg_wire.signatures import from_hex
+from coreg_core.protocol.messages import Countersigned, Head
+from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
+from coreg_wire.identity.names import certificate_name
+from coreg_wire.identity.signatures import from_hex
 from site_agent.ledger.files import CONTINUED, Line, read_lines
-from site_agent.ledger.memory import Memory
+from site_agent.ledger.replay import Memory
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,6 @@ class _Reading:
         self._memory = Memory()
 
     def read(self, line: Line) -> None:
-        """One more line."""
         if not self._lines and line.since != 1:
             raise self._damaged(
                 f"lines 1 to {line.since - 1} are not here, but in files that were put aside before {line.path.name}. "
@@ -207,7 +206,6 @@ class _Reading:
             self._heads.append(kept)
 
     def found(self, compared: int) -> Audited:
-        """Once everything is read."""
         if self._unsigned and not self._heads:
             raise self._damaged(
                 f"{self._unsigned} runs were fetched by it and not one line is signed, so that the chain alone shows "
@@ -267,5 +265,4 @@ def _from_plain(told: dict[str, Any]) -> SignedHead:
 
 
 def plain(audited: Audited) -> dict[str, Any]:
-    """As JSON has it."""
     return asdict(audited)

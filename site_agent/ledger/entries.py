@@ -1,13 +1,12 @@
-"""What a line of the ledger says: of a message that leaves, of the question that it answers, of what has to be remembered.
-
-Knows messages; no file and no hash.
+"""What a line of the ledger says: of a message that leaves, of the question that it answers, of what has to be
+remembered.
 """
 
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from coreg_core.additive.terms import Residuals
-from coreg_core.messages import (
+from coreg_core.additive.model.terms import Residuals
+from coreg_core.protocol.messages import (
     Ask,
     Countersigned,
     Fault,
@@ -23,8 +22,8 @@ from coreg_core.messages import (
     Prediction,
     Share,
 )
-from site_agent import disclosures
-from site_agent.jobs.remembered import Remembered
+from site_agent.ledger import disclosures
+from site_agent.machine.memory import Remembered
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ def countersigned(receipt: Countersigned) -> dict[str, Any]:
 
 
 def head_told(head: Head) -> dict[str, Any]:
-    """As a line says it."""
     return {"lines": head.lines, "last": head.last, "at": head.at}
 
 

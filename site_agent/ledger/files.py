@@ -1,8 +1,8 @@
-"""The ledger's files: the one that is written, `ledger.jsonl`, and those that were put aside before it, `ledger-0001.jsonl` on.
+"""The ledger's files: the one that is written, `ledger.jsonl`, and those that were put aside before it,
+`ledger-0001.jsonl` on.
 
-They are one chain. The first line of each later file says how many lines there are before it, and carries their last one's
-hash; a file that was moved away is missed by that. Reading goes on beside an agent that writes. Knows files, hashes and
-JSON; what an entry means is not its business.
+They are one chain. The first line of each later file says how many lines there are before it, and carries their last
+one's hash; a file that was moved away is missed by that. Reading goes on beside an agent that writes.
 """
 
 import hashlib

@@ -4,11 +4,11 @@ With the key of the site's certificate. The certificate stands beside each signa
 keys and messages; no file.
 """
 
-from coreg_core.messages import Countersigned, Head
-from coreg_wire.heads import coordinator_fault, said_by_site
-from coreg_wire.names import load_certificates
-from coreg_wire.signatures import private_key, sign, to_hex
-from site_agent.identity import Identity
+from coreg_core.protocol.messages import Countersigned, Head
+from coreg_wire.identity.checkpoints import coordinator_fault, said_by_site
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.identity.signatures import private_key, sign, to_hex
+from site_agent.identity.identity import Identity
 
 
 class HeadSigner:

@@ -8,10 +8,10 @@ import numpy as np
 
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
-from coreg_core.messages import Ask, Fetched, Hello, Leaving, PlanAccepted, Prediction, Vector
-from coreg_core.rounds.columns import Column
-from coreg_wire.names import load_certificates
-from site_agent.identity import check_identity, enrol, install
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Fetched, Hello, Leaving, PlanAccepted, Prediction, Vector
+from coreg_wire.identity.names import load_certificates
+from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import audit, read_record
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coreg_core.additive.exchange import Ask
+from coreg_core.additive.question_types import Ask
 from coreg_core.errors import BadData, UsageError
-from coreg_core.messages import Inquiry
+from coreg_core.protocol.messages import Inquiry
 from site_agent.data.prepare import Inputs, prepare
-from site_agent.data.private import row_keys
 from site_agent.data.tables import read_table
-from site_agent.disclosures import labels_in, words
-from site_agent.federation import Site, Terms
-from site_agent.jobs.remembered import Remembered
 from site_agent.ledger import Ledger, read_ledger, recall
-from site_agent.model_file import load_model
-from site_agent.models import Models
-from site_agent.policy import Policy, read_policy
+from site_agent.ledger.disclosures import labels_in, words
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import row_keys
+from site_agent.models.file import load_model
+from site_agent.models.writer import Models
+from site_agent.policy.policy import Policy, read_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 from additive_tiny import EVERYTHING, additive_plan, additive_sites, private_data, undisturbed

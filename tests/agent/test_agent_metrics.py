@@ -10,16 +10,16 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coreg_core.errors import UsageError
-from coreg_core.messages import Hello, PlanAccepted
-from coreg_wire.logs import make_log
-from coreg_wire.scrapes import listen
-from site_agent.archive import Archive
-from site_agent.data.named import DataSets
-from site_agent.desk import Desk
+from coreg_core.protocol.messages import Hello, PlanAccepted
+from coreg_wire.terminal.logs import make_log
+from coreg_wire.terminal.metrics_server import listen
+from site_agent.data.data_sets import DataSets
 from site_agent.ledger import Ledger
-from site_agent.metrics import Numbers
-from site_agent.policy import Policy
-from site_agent.standing import Service
+from site_agent.models.store import Archive
+from site_agent.policy.policy import Policy
+from site_agent.service.daemon import Service
+from site_agent.service.metrics import Numbers
+from site_agent.service.state_dir import Desk
 
 
 def test_every_number_is_what_happened(tmp_path: Path) -> None:

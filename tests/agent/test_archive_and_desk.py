@@ -9,18 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan, Privacy
-from site_agent import commands
-from site_agent.archive import Archive
-from site_agent.cli import app
-from site_agent.data.named import DataSets
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Membership, Plan, Privacy
+from site_agent.cli import service
+from site_agent.cli.app import app
+from site_agent.config.agent_toml import read_service_settings
+from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import Inputs
-from site_agent.desk import Decision, Desk
-from site_agent.federation import Site
-from site_agent.jobs.remembered import SiteResult
-from site_agent.model_file import load_model
-from site_agent.service_settings import read_service_settings
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.site import Site
+from site_agent.models.file import load_model
+from site_agent.models.store import Archive
+from site_agent.service.state_dir import Decision, Desk
 
 TABLE = "id,a,b,y\n" + "".join(f"p{i},{i % 3},{i * 0.5},{i + 0.25}\n" for i in range(6)) + "q1,1,2,\nq2,2,0.5,\n"
 
@@ -180,6 +180,6 @@ def test_the_runs_that_ended_are_told_with_their_reason(tmp_path: Path, monkeypa
     desk = Desk(tmp_path)
     desk.over({"at": "t", "run": "a1", "study": "waits", "stop": "REFUSED", "models": [], "reason": "east refused"})
     desk.over({"at": "t", "run": "b2", "study": "waits", "stop": "CONVERGED", "models": ["m"], "reason": ""})
-    monkeypatch.setattr(commands, "_desk", lambda config: desk)
+    monkeypatch.setattr(service, "_desk", lambda config: desk)
     told = CliRunner().invoke(app, ["runs"]).output.splitlines()
     assert [line.split()[0] for line in told] == ["b2", "a1", "east"], "the reason stands below the run that has one"

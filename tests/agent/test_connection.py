@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from coreg_core.errors import Unreachable
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site
 from site_agent.ledger import Ledger, read_ledger
+from site_agent.machine.site import Site
+from site_agent.machine.site_data import PrivateData
+from site_agent.session.dial import Dial, Watcher, take_part
 
 
 def dial(folder, address, patience):

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
-from coreg_core.kernels import Gaussian
-from coreg_core.views import KernelExpansion
+from coreg_core.kernels.functions import Gaussian
 from site_agent.data.dates import MONTHS, WEEKDAYS, DateColumn, asked
-from site_agent.data.faults import BadTable
+from site_agent.data.errors import BadTable
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
-from site_agent.model_file import SiteModel, load_model, save_model
+from site_agent.models.file import SiteModel, load_model, save_model
 
 ALL = "d:days+year+month+weekday"
 

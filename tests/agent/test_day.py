@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.messages import Ask, Fault, PlanAccepted, PlanRefused, Vector
-from coreg_core.rounds.columns import Column
-from site_agent.day import DAY, Day, day_of
-from site_agent.federation import Site
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Fault, PlanAccepted, PlanRefused, Vector
 from site_agent.ledger import Ledger
-from site_agent.policy import Policy
-from site_agent.terms import terms_of
+from site_agent.ledger.quota import DAY, Day, day_of
+from site_agent.machine.site import Site
+from site_agent.policy.guards import terms_of
+from site_agent.policy.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 from tiny import UNLABELLED, make_plan, private_data

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
-from site_agent.data.faults import BadTable
+from site_agent.data.errors import BadTable
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
 

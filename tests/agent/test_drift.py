@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from federation import run
 
-from coreg_core.kernels import Gaussian, Linear
-from coreg_core.views import KernelExpansion
+from coreg_core.agreement.views import KernelExpansion
+from coreg_core.kernels.functions import Gaussian, Linear
 from site_agent.data.drift import Drift, look
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
-from site_agent.model_file import SiteModel, load_model, save_model
+from site_agent.models.file import SiteModel, load_model, save_model
 
 ROWS = 60
 

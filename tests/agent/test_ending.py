@@ -4,9 +4,9 @@ import os
 import signal
 import threading
 
-from coreg_wire.logs import make_log
-from site_agent import serve
-from site_agent.standing import Service
+from coreg_wire.terminal.logs import make_log
+from site_agent.service import app
+from site_agent.service.daemon import Service
 
 
 def test_a_signal_while_the_session_breaks_is_not_forgotten(tmp_path, monkeypatch):
@@ -14,7 +14,7 @@ def test_a_signal_while_the_session_breaks_is_not_forgotten(tmp_path, monkeypatc
     (tmp_path / "agent.toml").write_text(
         'coordinator = "127.0.0.1:1"\nidentity = "i"\n[data.p]\ntable = "t.csv"\ntarget = "y"\nid = "id"\n'
     )
-    monkeypatch.setattr(serve, "INSIST", 0.2)
+    monkeypatch.setattr(app, "INSIST", 0.2)
     dialled, told = threading.Event(), Service.tell
 
     def telling(self):
@@ -26,11 +26,11 @@ def test_a_signal_while_the_session_breaks_is_not_forgotten(tmp_path, monkeypatc
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Service, "tell", telling)
-    given = serve.Given(tmp_path / "agent.toml", None, insecure=True, name="north")
+    given = app.Given(tmp_path / "agent.toml", None, insecure=True, name="north")
     watchdog = threading.Timer(20.0, os.kill, (os.getpid(), signal.SIGINT))  # a second signal ends it in any case
     watchdog.start()
     try:
-        assert serve.serve(given, make_log(as_json=True)) == 0
+        assert app.serve(given, make_log(as_json=True)) == 0
         assert watchdog.is_alive(), "it was ended by a second signal"
     finally:
         watchdog.cancel()

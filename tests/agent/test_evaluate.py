@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coreg_core.additive.features import Standardiser
-from coreg_core.additive.model import Expansion
-from coreg_core.additive.spread import Spread
+from coreg_core.additive.model.expansion import Expansion
+from coreg_core.additive.model.features import Standardiser
+from coreg_core.additive.model.predictive_sd import Spread
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, UsageError
-from coreg_core.judgement import calibration
-from coreg_core.judgement.verdict import judge
-from coreg_core.kernels import Linear
-from coreg_core.views import KernelExpansion
-from site_agent import findings
-from site_agent.cli import app
+from coreg_core.evaluation import calibration
+from coreg_core.evaluation.recommendation import judge
+from coreg_core.kernels.functions import Linear
+from site_agent.cli.app import app
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
-from site_agent.evaluate import evaluate
-from site_agent.jobs.remembered import Judged
-from site_agent.model_file import Intervals, Joint, SiteModel, load_model, save_model
+from site_agent.machine.memory import Judged
+from site_agent.models import findings
+from site_agent.models.evaluate import evaluate
+from site_agent.models.file import Intervals, Joint, SiteModel, load_model, save_model
 
 N = 60
 

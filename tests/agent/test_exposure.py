@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from coreg_core.bases import EveryPoint, LabelledPoints
-from coreg_core.kernels import Gaussian
-from coreg_core.plan import Membership, Plan
-from coreg_core.views import make_view
-from site_agent.data.private import PrivateData
-from site_agent.jobs import exposure
-from site_agent.jobs.exposure import share_of_one_label
+from coreg_core.agreement.views import make_view
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints
+from coreg_core.kernels.functions import Gaussian
+from coreg_core.protocol.plan import Membership, Plan
+from site_agent.machine import leverage
+from site_agent.machine.leverage import share_of_one_label
+from site_agent.machine.site_data import PrivateData
 
 
 def problem(span, *, among, n=12, m=60):
@@ -40,11 +40,11 @@ def test_it_is_the_share_of_the_sum_s_variance_that_one_label_has(span, weight):
 def test_of_many_instances_those_like_a_labelled_row_are_looked_at(span, monkeypatch):
     view, data = problem(span, among=True)
     whole = share_of_one_label(view, data, [8.0], 4)
-    monkeypatch.setattr(exposure, "MOST_ENTRIES", 0)
-    monkeypatch.setattr(exposure, "OTHERS", 40)
+    monkeypatch.setattr(leverage, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(leverage, "OTHERS", 40)
     assert share_of_one_label(view, data, [8.0], 4) == pytest.approx(whole, rel=0.2)  # the median is of fewer
-    monkeypatch.setattr(exposure, "OTHERS", 5)
-    assert exposure._some(data).tolist() == [0, 7, 14, 29, 44, 59]
+    monkeypatch.setattr(leverage, "OTHERS", 5)
+    assert leverage._some(data).tolist() == [0, 7, 14, 29, 44, 59]
 
 
 def test_a_site_with_nothing_to_tell():

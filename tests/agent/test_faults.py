@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from federation import run
 
-from site_agent.data.faults import BadTable, Fault, Faults, some
+from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.prepare import Inputs, prepare
 
 MESSY = """id,age,weight,ward,yes,y

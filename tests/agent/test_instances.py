@@ -7,17 +7,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.messages import Ask, Masked, PlanAccepted, Vector, Words
-from coreg_core.plan import Membership, Plan
-from coreg_core.rounds.columns import Column
-from site_agent.data.private import PrivateData
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Masked, PlanAccepted, Vector, Words
+from coreg_core.protocol.plan import Membership, Plan
 from site_agent.data.shared_set import ids_digest, keyed, names_of
-from site_agent.jobs.differencing import objection
-from site_agent.jobs.remembered import Remembered
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.ledger.memory import Memory
-from site_agent.policy import Policy
-from site_agent.terms import terms_of
+from site_agent.ledger.replay import Memory
+from site_agent.machine.differencing import objection
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.guards import terms_of
+from site_agent.policy.policy import Policy
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c", "d"), 3))
 PLAIN = ids_digest(["p1", "p2", "p3"])

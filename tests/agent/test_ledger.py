@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     Ask,
     Fault,
     Fetched,
@@ -28,9 +29,8 @@ from coreg_core.messages import (
     Vector,
     Words,
 )
-from coreg_core.plan import Membership, Plan
-from coreg_core.rounds.columns import Column
-from site_agent.cli import app
+from coreg_core.protocol.plan import Membership, Plan
+from site_agent.cli.app import app
 from site_agent.ledger import GENESIS, Ledger, read_ledger, recall
 
 EVERYTHING = (

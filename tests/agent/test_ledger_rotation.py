@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
-from coreg_core.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction, Vector, Words
-from coreg_core.plan import Membership, Plan
-from coreg_core.rounds.columns import Column
-from site_agent.jobs.remembered import Remembered
+from coreg_core.protocol.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction, Vector, Words
+from coreg_core.protocol.plan import Membership, Plan
 from site_agent.ledger import GENESIS, Ledger, is_written, read_ledger, recall, summed_with
 from site_agent.ledger import files as ledger_files
 from site_agent.ledger.files import CONTINUED, archives
-from site_agent.ledger.memory import KNOWN_WHOLE
+from site_agent.ledger.replay import KNOWN_WHOLE
+from site_agent.machine.memory import Remembered
 
 SITES = ("a", "b", "c", "d")
 PLANS = tuple(dataclasses.replace(Plan("r", "clinics", Membership(SITES, 3)), study=study) for study in ("one", "two"))
@@ -150,7 +150,7 @@ def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
     plan = plan_of("run-0", 0)
     assert ledger.recall(plan, "ids").answered == 1
     with monkeypatch.context() as patched:
-        patched.setattr("site_agent.ledger.memory.opened", None)
+        patched.setattr("site_agent.ledger.replay.opened", None)
         written(ledger, [(1, 0, 0, 0, SITES)])
         assert [ledger.recall(plan_of(f"run-{run}", 0), "ids").answered for run in range(3)] == [2, 2, 2]
         assert len(ledger.summed_with("ids")) == 1

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
-from coreg_core.messages import Ask, Hello, Leaving, Prediction, Vector
-from coreg_core.rounds.columns import Column
-from coreg_core.views import KernelExpansion
+from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
+from coreg_core.protocol.messages import Ask, Hello, Leaving, Prediction, Vector
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
 from site_agent.ledger import Ledger, read_ledger
-from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
-from site_agent.policy import Policy, read_policy
+from site_agent.models.file import SiteModel, contains_records, load_model, save_model, write_predictions
+from site_agent.policy.policy import Policy, read_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 

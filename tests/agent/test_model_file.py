@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from safetensors import safe_open
 
+from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial
-from coreg_core.views import KernelExpansion
-from site_agent import model_file
+from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
-from site_agent.model_file import SiteModel, contains_records, load_model, save_model, write_predictions
+from site_agent.models import file
+from site_agent.models.file import SiteModel, contains_records, load_model, save_model, write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
@@ -136,7 +136,7 @@ def test_a_part_that_is_not_there_although_the_checksum_fits(tmp_path, lost):
     del meta[lost]
     text = json.dumps(meta)
     arrays = {"points": model.function.points, "coef": model.function.coef}
-    rewritten(path, metadata={"model": text, "sha256": model_file._checksum(arrays, text)})
+    rewritten(path, metadata={"model": text, "sha256": file._checksum(arrays, text)})
     with pytest.raises(BadData, match=lost):
         load_model(path)
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coreg_core.agreement.views import KernelExpansion, Solution
+from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.kernels import Linear
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Agreement, Membership, Plan
-from coreg_core.views import KernelExpansion, Solution
-from coreg_core.views.left_out import PathChoice
+from coreg_core.kernels.functions import Linear
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Membership, Plan
 from site_agent.data.prepare import Inputs, prepare
-from site_agent.jobs.training import SiteResult
-from site_agent.model_file import load_model
-from site_agent.models import Models, check_output
+from site_agent.machine.training import SiteResult
+from site_agent.models.file import load_model
+from site_agent.models.writer import Models, check_output
 
 TABLE = "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n"
 PLAN = Plan("run-1", "tests", Membership(("north",), 1), Agreement(coupling=(0.5,)))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coreg_core.errors import UsageError
-from coreg_sim.masks import fingerprint_of, identity_of
-from coreg_wire.names import site_uri
-from coreg_wire.toml_file import read_toml
-from site_agent.cli import app
-from site_agent.masking.peers import peer_of, words
+from coreg_sim.federation.masks import fingerprint_of, identity_of
+from coreg_wire.files.toml_file import read_toml
+from coreg_wire.identity.names import site_uri
+from site_agent.cli.app import app
+from site_agent.identity.peers import peer_of, words
 
 FINGERPRINTS = st.text("0123456789abcdef", min_size=64, max_size=64)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coreg_core.agreement.question_rules import most_questions
 from coreg_core.errors import UsageError
-from coreg_core.loo import RIDGES
-from coreg_core.plan import Additive, Agreement
-from coreg_core.rounds.questions import most_questions
-from site_agent.data.private import PrivateData
-from site_agent.policy import Policy, as_written, read_policy
-from site_agent.scale import scaled
+from coreg_core.kernels.leave_one_out import RIDGES
+from coreg_core.protocol.plan import Additive, Agreement
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.policy import Policy, as_written, read_policy
+from site_agent.policy.units import scaled
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "machine"))
 from tiny import make_plan

@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from coreg_core.errors import BadData
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import load_site_tables
-from site_agent.data.standard import mean_of_present, standard
+from site_agent.data.standardise import mean_of_present, standard
 from site_agent.data.tables import read_table
 
 

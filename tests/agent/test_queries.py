@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from federation import run
 
 from coreg_core.errors import UsageError
+from site_agent.config.agent_toml import read_service_settings
+from site_agent.config.settings import read_settings
 from site_agent.data import sqlite_rows
-from site_agent.data.faults import BadTable
-from site_agent.data.named import DataSets
+from site_agent.data.data_sets import DataSets
+from site_agent.data.errors import BadTable
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.sources import Query, at, files_of, source_of
 from site_agent.data.tables import read_table
-from site_agent.service_settings import read_service_settings
-from site_agent.settings import read_settings
 
 VISITS = "SELECT id, a, c, y FROM visits"
 

@@ -11,23 +11,17 @@ from typer.testing import CliRunner
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import load_server, sign_request
 from coordinator.authority.renewal import finish_authority, renew_authority
+from coordinator.cli.format import head_line, went_back
 from coordinator.driver import Lap
-from coordinator.listing import head_line, went_back
-from coordinator.store import RunStore
+from coordinator.store.runs import RunStore
 from coreg_core.errors import BadData, StorageError
-from coreg_core.messages import (
-    Countersigned,
-    Fetched,
-    Head,
-    Hello,
-    Leaving,
-)
-from coreg_core.plan import Membership, Plan
-from coreg_wire.heads import said_by_coordinator, said_by_site
-from coreg_wire.names import fingerprint, load_certificates
-from coreg_wire.signatures import private_key, sign, to_hex
-from site_agent.cli import app
-from site_agent.identity import enrol, install
+from coreg_core.protocol.messages import Countersigned, Fetched, Head, Hello, Leaving
+from coreg_core.protocol.plan import Membership, Plan
+from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
+from coreg_wire.identity.names import fingerprint, load_certificates
+from coreg_wire.identity.signatures import private_key, sign, to_hex
+from site_agent.cli.app import app
+from site_agent.identity.identity import enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import read_record
 

@@ -7,16 +7,16 @@ import time
 import pytest
 from rich.console import Console
 
-from coreg_core.plan import Membership, Plan
-from site_agent import working
-from site_agent.watching import Watching
-from site_agent.working import told_while, work_on
+from coreg_core.protocol.plan import Membership, Plan
+from site_agent.service.console import Watching
+from site_agent.session import progress
+from site_agent.session.progress import told_while, work_on
 
 PLAN = Plan("r1", "clinics", Membership(("a", "b"), 2))
 
 
 def test_what_is_done_and_for_how_long(monkeypatch):
-    monkeypatch.setattr(working, "FIRST_WORD", 0.01)
+    monkeypatch.setattr(progress, "FIRST_WORD", 0.01)
     told = []
     work = asyncio.to_thread(lambda: time.sleep(0.2) or 7)
     assert asyncio.run(told_while(work, "factoring", told.append)) == 7
@@ -32,7 +32,7 @@ def test_work_that_is_short_says_nothing():
 
 
 def test_what_the_work_raises_comes_through_and_its_end_ends_it(monkeypatch):
-    monkeypatch.setattr(working, "FIRST_WORD", 0.01)
+    monkeypatch.setattr(progress, "FIRST_WORD", 0.01)
 
     async def fails():
         await asyncio.sleep(0.03)

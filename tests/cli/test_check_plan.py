@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli import app as coordinator_app
+from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import UsageError
-from coreg_core.plan import plan_from_dict
-from coreg_wire.plan_file import read_plan
-from site_agent.cli import app as agent_app
+from coreg_core.protocol.plan import plan_from_dict
+from coreg_wire.files.plan_file import read_plan
+from site_agent.cli.app import app as agent_app
 
 FEDERATION = """
 [federation]

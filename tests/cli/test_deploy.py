@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from coordinator.cli import app as coordinator_app
-from site_agent.cli import app as agent_app
+from coordinator.cli.app import app as coordinator_app
+from site_agent.cli.app import app as agent_app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import typer.main
 
-import coordinator.cli
-import coreg_sim.cli
-import site_agent.cli
-from coreg_core.bases import EveryPoint, LabelledPoints
-from coreg_core.kernels import Gaussian
-from coreg_core.views import make_view
-from coreg_wire import keys
+import coordinator.cli.app
+import coreg_sim.cli.app
+import site_agent.cli.app
+from coreg_core.agreement.views import make_view
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints
+from coreg_core.kernels.functions import Gaussian
+from coreg_wire.identity import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "operators-guide.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = {
-    "coreg-coordinator": typer.main.get_command(coordinator.cli.app),
-    "coreg-agent": typer.main.get_command(site_agent.cli.app),
-    "coreg-sim": typer.main.get_command(coreg_sim.cli.app),
+    "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
+    "coreg-agent": typer.main.get_command(site_agent.cli.app.app),
+    "coreg-sim": typer.main.get_command(coreg_sim.cli.app.app),
 }
 
 

@@ -11,12 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from federation import run
 
-from coordinator.cli import app as coordinator_app
+from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import UsageError
-from coreg_sim.cli import app as sim_app
-from coreg_wire import command_line
-from coreg_wire.toml_file import read_toml
-from site_agent.cli import app as agent_app
+from coreg_sim.cli.app import app as sim_app
+from coreg_wire.files.toml_file import read_toml
+from coreg_wire.terminal import command_line
+from site_agent.cli.app import app as agent_app
 
 AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
 
@@ -199,11 +199,11 @@ def model_of_two_features(tmp_path):
     """a, a number, and c, a text: what they were when the model was made."""
     import numpy as np
 
-    from coreg_core.kernels import Gaussian
-    from coreg_core.views import KernelExpansion
+    from coreg_core.agreement.views import KernelExpansion
+    from coreg_core.kernels.functions import Gaussian
     from site_agent.data.preprocessing import Preprocessing
     from site_agent.data.shared_set import load_site_tables
-    from site_agent.model_file import SiteModel, save_model
+    from site_agent.models.file import SiteModel, save_model
 
     (tmp_path / "t.csv").write_text("id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n")
     table = load_site_tables(tmp_path / "t.csv", "y", "id")
@@ -235,7 +235,7 @@ def test_predict_says_what_the_model_never_saw(model_of_two_features):
 @pytest.mark.parametrize("name", ["a\\tb", "a\\u001b[2J", "a\\u200bb", "   ", "", "x" * 201])
 def test_a_federations_name_is_one_line_of_text_that_can_be_read(tmp_path, name):
     """A character that cannot be printed is replaced on the wire: every site would see another plan than was digested."""
-    from coordinator.config import read_configuration
+    from coordinator.config.federation_toml import read_configuration
     from coreg_core.errors import UsageError
 
     path = tmp_path / "federation.toml"
@@ -246,10 +246,10 @@ def test_a_federations_name_is_one_line_of_text_that_can_be_read(tmp_path, name)
 
 @pytest.mark.parametrize("name", ["my federation", "Föderation «Süd» 2026", "x" * 200])
 def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
-    from coordinator.config import read_configuration
-    from coreg_core.plan import Plan
+    from coordinator.config.federation_toml import read_configuration
+    from coreg_core.protocol.plan import Plan
+    from coreg_wire.transport.fields import fill, read
     from coreg_wire.v1 import federation_pb2 as pb
-    from coreg_wire.values import fill, read
 
     text = f'[federation]\nname = "{name}"\nsites = ["a", "b", "c"]\n'
     (tmp_path / "federation.toml").write_text(text, encoding="utf-8")
@@ -262,9 +262,9 @@ def test_a_plan_keeps_its_digest_on_the_wire(tmp_path, name):
 
 
 def test_every_outcome_has_a_documented_exit_code():
-    from coreg_core.outcomes import Outcome, exit_code
-    from coreg_core.rounds.schedule import Stop
-    from coreg_wire.command_line import EXIT_CODES
+    from coreg_core.agreement.schedules.schedule import Stop
+    from coreg_core.protocol.outcomes import Outcome, exit_code
+    from coreg_wire.terminal.command_line import EXIT_CODES
 
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert exit_code(Outcome.CONVERGED) == 0
@@ -273,7 +273,7 @@ def test_every_outcome_has_a_documented_exit_code():
 
 
 def test_every_outcome_says_what_happened_and_what_to_do():
-    from coreg_core.outcomes import Outcome, advice, told
+    from coreg_core.protocol.outcomes import Outcome, advice, told
 
     for outcome in Outcome:
         assert bool(advice(outcome)) is (outcome is not Outcome.CONVERGED)
@@ -282,10 +282,10 @@ def test_every_outcome_says_what_happened_and_what_to_do():
 
 
 def test_the_sample_configurations_are_read(tmp_path):
-    from coordinator.config import read_configuration
-    from coordinator.sample import SAMPLE
-    from coreg_core.plan import Agreement, Iteration, Membership, Privacy
-    from site_agent.policy import Policy, read_policy
+    from coordinator.config.federation_toml import read_configuration
+    from coordinator.config.sample import SAMPLE
+    from coreg_core.protocol.plan import Agreement, Iteration, Membership, Privacy
+    from site_agent.policy.policy import Policy, read_policy
 
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
@@ -312,7 +312,7 @@ def test_the_sample_configurations_are_read(tmp_path):
     ],
 )
 def test_what_sums_cannot_serve_is_a_fault_of_the_file_that_says_what_to_do(tmp_path, sites, rest, said):
-    from coordinator.config import read_configuration
+    from coordinator.config.federation_toml import read_configuration
     from coreg_core.errors import UsageError
 
     path = tmp_path / "federation.toml"

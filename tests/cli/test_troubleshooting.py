@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import CoregError
-from coreg_wire.toml_file import read_toml
+from coreg_wire.files.toml_file import read_toml
 from site_agent.data.prepare import Inputs, prepare
-from site_agent.identity import enrol
+from site_agent.identity.identity import enrol
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"

@@ -17,25 +17,25 @@ from machine.tiny import make_plan, undisturbed
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from coordinator import chronicle as chronicles
-from coordinator import notices as n
-from coordinator.chronicle import Chronicle, Chronicler
-from coordinator.cli import app as coordinator_app
-from coordinator.config import FederationSection
+from coordinator.cli.app import app as coordinator_app
+from coordinator.config.federation_toml import FederationSection
+from coordinator.config.study_toml import Study
 from coordinator.driver import Lap
-from coordinator.events import Received, SiteJoined
-from coordinator.jobs.recorded import resume
-from coordinator.queue import Queue
-from coordinator.records import Ended, Record, StepTaken
-from coordinator.schema import exclusive
-from coordinator.store import RunStore
-from coordinator.studies import Study
+from coordinator.machine import notices as n
+from coordinator.machine.events import Received, SiteJoined
+from coordinator.machine.records import Ended, Record, StepTaken
+from coordinator.machine.state import resume
+from coordinator.store import history as chronicles
+from coordinator.store.history import Chronicle, Chronicler
+from coordinator.store.queue import Queue
+from coordinator.store.runs import RunStore
+from coordinator.store.schema import exclusive
 from coordinator.web import pages as web
 from coordinator.web.charts import convergence
 from coordinator.web.server import show
 from coreg_core.errors import UsageError
-from coreg_core.messages import Hello, Masked, Prediction, Vector, Words
-from coreg_core.plan import Plan
+from coreg_core.protocol.messages import Hello, Masked, Prediction, Vector, Words
+from coreg_core.protocol.plan import Plan
 
 NOW = "2026-01-01T00:00:00.000+00:00"
 

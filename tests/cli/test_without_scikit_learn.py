@@ -42,7 +42,7 @@ def test_it_is_really_absent_there():
     assert "No module named 'sklearn'" in without("import sklearn").stderr
 
 
-@pytest.mark.parametrize("module", ["site_agent.cli", "coordinator.cli", "coreg_sim.cli"])
+@pytest.mark.parametrize("module", ["site_agent.cli.app", "coordinator.cli.app", "coreg_sim.cli.app"])
 def test_every_command_line_is_there(module):
     shown = command(module, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -53,13 +53,13 @@ def test_an_agent_reads_its_table_and_a_coordinator_states_its_plan(tmp_path):
     rows = [f"p{i},{i},{2 * i % 7},{'red' if i % 2 else 'blue'},{i if i < 12 else ''}" for i in range(30)]
     (tmp_path / "t.csv").write_text("\n".join(["id,a,b,c,y", *rows]) + "\n")
     (tmp_path / "federation.toml").write_text('[federation]\nname = "x"\nsites = ["a", "b", "c"]\n')
-    plan = command("coordinator.cli", "plan", "federation.toml", cwd=tmp_path)
+    plan = command("coordinator.cli.app", "plan", "federation.toml", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     (tmp_path / "plan.json").write_text(plan.stdout)
     # Columns become numbers and the plan is evaluated on them: as far as an agent gets before it dials.
     table = ("--data", "t.csv", "--target", "y", "--id", "id")
     where = ("--insecure", "--name", "a", "--coordinator", "127.0.0.1:9")
-    checked = command("site_agent.cli", "check", *table, *where, "--plan", "plan.json", cwd=tmp_path)
+    checked = command("site_agent.cli.app", "check", *table, *where, "--plan", "plan.json", cwd=tmp_path)
     assert "12 labelled and 18 unlabelled instances, 4 features (a, b, c=blue, c=red)" in checked.stdout
     assert "one label of this site would be" in checked.stdout  # computed from these rows and the plan's kernel
     assert (checked.returncode, checked.stderr) == (4, ""), "refused for want of pins, and for nothing else"
@@ -67,7 +67,7 @@ def test_an_agent_reads_its_table_and_a_coordinator_states_its_plan(tmp_path):
 
 
 def test_a_federation_is_simulated():
-    ran = command("coreg_sim.cli", "run", "--sites", "3", "--unlabelled", "60")
+    ran = command("coreg_sim.cli.app", "run", "--sites", "3", "--unlabelled", "60")
     assert ran.returncode == 0, ran.stderr
     assert "converged" in ran.stdout
 
@@ -78,7 +78,7 @@ def test_a_federation_is_simulated():
     ids=lambda a: a[0],
 )
 def test_what_needs_it_says_which_extra(arguments, tmp_path):
-    refused = command("coreg_sim.cli", *arguments, cwd=tmp_path)
+    refused = command("coreg_sim.cli.app", *arguments, cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr == f"coreg-sim: {arguments[0]} {SENTENCE}"
     assert [*tmp_path.iterdir()] == []

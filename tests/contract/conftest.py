@@ -6,7 +6,7 @@ import pytest
 from harness import SITES, TRANSPORTS, Home, Wire
 
 from coordinator.authority.pki import create_authority, sign_request
-from site_agent.identity import enrol, install
+from site_agent.identity.identity import enrol, install
 
 
 @pytest.fixture(scope="session")

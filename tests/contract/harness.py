@@ -15,11 +15,11 @@ import grpc.aio
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
-from coordinator.events import Event, SiteJoined
+from coordinator.machine.events import Event, SiteJoined
 from coordinator.transports import Emit, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Ask,
     Fetched,
@@ -33,11 +33,11 @@ from coreg_core.messages import (
     Share,
     ToSite,
 )
-from coreg_wire.codec import Assembler, site_message_to_frames
-from coreg_wire.credentials import client_credentials, server_credentials
-from coreg_wire.service import JOIN_PATH, channel_options
+from coreg_wire.identity.credentials import client_credentials, server_credentials
+from coreg_wire.transport.codec import Assembler, site_message_to_frames
+from coreg_wire.transport.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
-from site_agent.identity import Identity, check_identity
+from site_agent.identity.identity import Identity, check_identity
 
 SITES = ("a", "b", "c")
 RUN = "run-1"

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from machine.tiny import UNLABELLED, make_plan, make_site
 
-from coordinator.events import Event, Received, SiteJoined
+from coordinator.machine.events import Event, Received, SiteJoined
 from coordinator.transports.grpc_mtls import GrpcServer
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     Ask,
     Dismissed,
     Fetched,
@@ -25,14 +27,12 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.objective import consensus_weight
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.federation import Site
-from site_agent.jobs.training import SiteResult
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 from site_agent.ledger import Ledger, read_ledger
+from site_agent.machine.site import Site
+from site_agent.machine.training import SiteResult
+from site_agent.session.dial import Dial, Watcher, take_part
 
 PLAN = make_plan(schedule="consensus", coupling=(0.5,))
 COLUMNS = (Column(0.5, consensus_weight(0.5, 3)),)

@@ -12,17 +12,17 @@ from machine.tiny import make_site
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import load_server
-from coordinator.events import Event, Received, SiteJoined, SiteLost
-from coordinator.records import HeadSigned
+from coordinator.machine.events import Event, Received, SiteJoined, SiteLost
+from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.messages import Fetched, Finished, Leaving
-from coreg_core.outcomes import Outcome
-from coreg_wire.credentials import server_credentials
-from coreg_wire.names import load_certificates
-from site_agent import connection
-from site_agent.connection import Dial, Watcher, take_part
+from coreg_core.protocol.messages import Fetched, Finished, Leaving
+from coreg_core.protocol.outcomes import Outcome
+from coreg_wire.identity.credentials import server_credentials
+from coreg_wire.identity.names import load_certificates
 from site_agent.ledger import HeadSigner, Ledger, read_ledger
 from site_agent.ledger.audit import Audited, SignedHead, audit
+from site_agent.session import dial
+from site_agent.session.dial import Dial, Watcher, take_part
 
 Answer = Callable[[GrpcServer, HeadSigned], Awaitable[None]]
 
@@ -91,7 +91,7 @@ def test_a_coordinator_that_does_not_answer_is_not_waited_for(
 ) -> None:
     """Its record has the head all the same, and its own signature with it."""
     kept = list[HeadSigned]()
-    monkeypatch.setattr(connection, "COUNTERSIGNING", 30.0 if killed else 0.3)
+    monkeypatch.setattr(dial, "COUNTERSIGNING", 30.0 if killed else 0.3)
 
     async def silent(server: GrpcServer, signed: HeadSigned) -> None:
         kept.append(signed)

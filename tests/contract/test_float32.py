@@ -6,16 +6,16 @@ from machine.tiny import CLOCKS, make_plan
 from test_transports import within  # beside this file
 
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import Notice, QuestionAnswered
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.state import Recorded
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_sim.masks import simulated_keys
-from coreg_sim.problems import generated
-from site_agent.federation import Site, Terms
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.masks import simulated_keys
+from coreg_sim.federation.problems import generated
+from site_agent.machine.site import Site, Terms
 
 ROWS = 20_000  # in float32 one piece, in float64 two
 FRAMES = 6000  # more than what is not numbers, of a roster too

@@ -15,16 +15,16 @@ from machine.tiny import CLOCKS, acceptance, make_plan
 
 from coordinator.authority.authorised import authorise, revoke
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.events import Breached, Interrupted, Received, SiteJoined, SiteLost, TurnedAway
-from coordinator.federation import begin
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import Notice, SessionTurnedAway
+from coordinator.machine.events import Breached, Interrupted, Received, SiteJoined, SiteLost, TurnedAway
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import Notice, SessionTurnedAway
+from coordinator.machine.state import Recorded
+from coordinator.machine.wording import worded
 from coordinator.transports.grpc_mtls import MAX_UNLABELLED, GrpcServer, _Session
-from coordinator.wording import worded
+from coreg_core.agreement.columns import Column
 from coreg_core.errors import UsageError
-from coreg_core.messages import PROTOCOL_VERSION, Ask, Hello, Leaving, Prediction, Rejected, Vector
-from coreg_core.rounds.columns import Column
-from coreg_wire.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Ask, Hello, Leaving, Prediction, Rejected, Vector
+from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
 PIECE = SMALLEST_PIECE // 8

@@ -11,12 +11,12 @@ from harness import Client, Home
 from machine.tiny import CLOCKS, make_plan
 
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.events import Interrupted
-from coordinator.federation import begin
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import Notice, SessionRejected
-from coreg_core.messages import PROTOCOL_VERSION, Hello, Rejected
-from coreg_wire.codec import Assembler, coordinator_message_to_frames, site_message_to_frames
+from coordinator.machine.events import Interrupted
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import Notice, SessionRejected
+from coordinator.machine.state import Recorded
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello, Rejected
+from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 
 

@@ -18,22 +18,22 @@ from harness import Home
 from machine.tiny import UNLABELLED, make_plan, make_site, private_data
 
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import Notice
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import Notice
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import BadData, Refused
-from coreg_core.messages import Ask, Finished, FromSite, ToSite, Vector
-from coreg_core.objective import consensus_weight
-from coreg_core.outcomes import Outcome, exit_code
-from coreg_core.rounds.columns import Column
-from coreg_wire.codec import SMALLEST_PIECE, coordinator_message_to_frames
-from coreg_wire.service import JOIN, SERVICE, channel_options
+from coreg_core.protocol.messages import Ask, Finished, FromSite, ToSite, Vector
+from coreg_core.protocol.outcomes import Outcome, exit_code
+from coreg_wire.transport.codec import SMALLEST_PIECE, coordinator_message_to_frames
+from coreg_wire.transport.service import JOIN, SERVICE, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
-from site_agent import connection
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.federation import MOST_FAULTS, Site
 from site_agent.ledger import Ledger, read_ledger
+from site_agent.machine.site import MOST_FAULTS, Site
+from site_agent.session import dial
+from site_agent.session.dial import Dial, Watcher, take_part
 
 Write: TypeAlias = Callable[[ToSite | pb.CoordinatorFrame], Awaitable[None]]
 Script: TypeAlias = Callable[[AsyncIterator[bytes], Write], Awaitable[None]]
@@ -211,7 +211,7 @@ def test_a_frame_that_the_protocol_does_not_allow_is_said_in_words(tmp_path: Pat
 
 
 def test_a_silent_coordinator_is_not_waited_for_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SILENCE", 0.2)
+    monkeypatch.setattr(dial, "SILENCE", 0.2)
     notes: list[str] = []
 
     async def script(frames: AsyncIterator[bytes], write: Write) -> None:

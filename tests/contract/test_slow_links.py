@@ -9,20 +9,20 @@ from e2e.proxy import slow_link
 from harness import EchoSite, Events, Home
 from machine.tiny import make_plan
 
-from coordinator import notices as n
 from coordinator.driver import Lap, NoMemory, drive
-from coordinator.events import Received, SiteJoined, SiteLost
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
-from coordinator.wording import worded
-from coreg_core.messages import Ask, Prediction, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.rounds.columns import Column
-from site_agent.connection import Dial, Watcher, take_part
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site
+from coordinator.machine import notices as n
+from coordinator.machine.events import Received, SiteJoined, SiteLost
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
+from coordinator.machine.wording import worded
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Prediction, Vector
+from coreg_core.protocol.outcomes import Outcome
 from site_agent.ledger import Ledger
+from site_agent.machine.site import Site
+from site_agent.machine.site_data import PrivateData
+from site_agent.session.dial import Dial, Watcher, take_part
 
 RUN = "run-1"
 

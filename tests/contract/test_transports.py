@@ -15,18 +15,20 @@ from machine.tiny import CLOCKS, SCHEDULES, make_plan, make_site, make_sites, un
 
 from coordinator import driver
 from coordinator.driver import Lap, Memory, NoMemory, drive
-from coordinator.events import Finish, Received, SiteJoined
-from coordinator.federation import begin
-from coordinator.jobs.recorded import Recorded
-from coordinator.notices import Notice, QuestionAnswered
-from coordinator.records import Record, StepTaken
+from coordinator.machine.events import Finish, Received, SiteJoined
+from coordinator.machine.federation import begin
+from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.state import Recorded
 from coordinator.transports import Transport
-from coreg_core.additive.exchange import Ask as Kind
-from coreg_core.additive.exchange import Column as ProbeColumn
-from coreg_core.additive.exchange import Operator
-from coreg_core.additive.terms import Additive
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.question_types import Column as ProbeColumn
+from coreg_core.additive.question_types import Operator
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import StorageError
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     Ask,
     Countersigned,
     Dismissed,
@@ -43,11 +45,9 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.schedule import Progress
-from coreg_wire.codec import SMALLEST_PIECE
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Membership, Plan
+from coreg_wire.transport.codec import SMALLEST_PIECE
 
 T = TypeVar("T")
 PIECE = SMALLEST_PIECE // 8  # numbers in a chunk

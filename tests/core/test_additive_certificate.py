@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coreg_core.additive.block_gmres import BlockGmres
-from coreg_core.additive.certificate import certify, gradient_question, residual_of
-from coreg_core.additive.exchange import Column
-from coreg_core.additive.oracle import objective, solve_dense
-from coreg_core.additive.view import Hyper
+from coreg_core.additive.model.view import Hyper
+from coreg_core.additive.question_types import Column
+from coreg_core.additive.reference.closed_form import objective, solve_dense
+from coreg_core.additive.solver.block_gmres import BlockGmres
+from coreg_core.additive.solver.certificate import certify, gradient_question, residual_of
 
 EPS = float(np.finfo(float).eps)
 

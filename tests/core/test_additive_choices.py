@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import hadamard
 
-from coreg_core.additive.block_gmres import BlockGmres
-from coreg_core.additive.drivers import run_in_memory
-from coreg_core.additive.exchange import Ask, Column, folds_of
 from coreg_core.additive.forecast import Forecast
-from coreg_core.additive.grouping import (
+from coreg_core.additive.model.grouping import (
     ResidualPolicy,
     agreed_group_size,
     members_of,
     near_groups,
     require_same_groups,
 )
-from coreg_core.additive.oracle import exact_traces, solve_dense
+from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
+from coreg_core.additive.model.smoother import choose_smoother
+from coreg_core.additive.model.terms import BLEND
+from coreg_core.additive.model.view import Hyper
+from coreg_core.additive.question_types import Ask, Column, folds_of
+from coreg_core.additive.reference.closed_form import exact_traces, solve_dense
+from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.smoother import choose_smoother
-from coreg_core.additive.terms import BLEND
-from coreg_core.additive.tuning import Traces, next_hyper, traces
-from coreg_core.additive.view import Hyper
+from coreg_core.additive.solver.block_gmres import BlockGmres
 from coreg_core.errors import Refused, UsageError
 
 # --- tuning -----------------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import AdditiveRegressor, CoRLS, CoRLSR
-from coreg_core.loo import choose, kernel_rule, leave_one_out, widths
-from coreg_core.rounds.schedule import Stop
+from coreg_core.kernels.leave_one_out import choose, kernel_rule, leave_one_out, widths
 
 
 @parametrize_with_checks(

@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coreg_core.additive.block_gmres import (
+from coreg_core.additive.model.view import Hyper
+from coreg_core.additive.question_types import Answer, Column, Operator, probe_signs
+from coreg_core.additive.reference.closed_form import solve_dense
+from coreg_core.additive.solver.block_gmres import (
     LEAST_RESTART,
     BlockGmres,
     GmresState,
@@ -15,12 +18,9 @@ from coreg_core.additive.block_gmres import (
     basis_bytes,
     memory_for,
 )
-from coreg_core.additive.exchange import Answer, Column, Operator, probe_signs
-from coreg_core.additive.lockstep import Lockstep
-from coreg_core.additive.oracle import solve_dense
-from coreg_core.additive.view import Hyper
+from coreg_core.additive.solver.lockstep import Lockstep
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import UsageError
-from coreg_core.rounds.schedule import Stop
 
 
 def columns(k):

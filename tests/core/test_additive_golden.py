@@ -8,14 +8,14 @@ import pytest
 from additive_problems import Algebra
 from numpy.testing import assert_allclose
 
-from coreg_core.additive.block_gmres import BlockGmres
-from coreg_core.additive.exchange import Column
-from coreg_core.additive.features import Candidate, CentredFeatures
-from coreg_core.additive.oracle import exact_traces, objective, solve_dense
-from coreg_core.additive.smoother import choose_smoother
-from coreg_core.additive.view import AdditiveView, Hyper
-from coreg_core.bases import Basis
-from coreg_core.kernels import Linear
+from coreg_core.additive.model.features import Candidate, CentredFeatures
+from coreg_core.additive.model.smoother import choose_smoother
+from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.additive.question_types import Column
+from coreg_core.additive.reference.closed_form import exact_traces, objective, solve_dense
+from coreg_core.additive.solver.block_gmres import BlockGmres
+from coreg_core.kernels.bases import Basis
+from coreg_core.kernels.functions import Linear
 
 FOLDER = Path(__file__).parent / "golden" / "additive"
 CASES = sorted(path.stem for path in FOLDER.glob("*.json"))

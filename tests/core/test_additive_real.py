@@ -5,9 +5,9 @@ import pytest
 from additive_problems import oracle, train
 from sklearn.datasets import load_diabetes
 
+from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.terms import Additive
-from coreg_core.rounds.schedule import Stop
+from coreg_core.agreement.schedules.schedule import Stop
 
 
 class Dealt:

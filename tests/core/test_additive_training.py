@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coreg_core.additive.drivers import run_in_memory
-from coreg_core.additive.exchange import Ask, Column
+from coreg_core.additive.model.terms import BLEND, Additive
+from coreg_core.additive.question_types import Ask, Column
+from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.terms import BLEND, Additive
 from coreg_core.additive.training import Training, TrainingState
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.rounds.schedule import Stop
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.linear_model import Ridge
 
-from coreg_core.additive.exchange import split, stack
-from coreg_core.additive.oracle import covariance, exact_traces, objective, solve_dense
-from coreg_core.additive.view import AdditiveView, Hyper
+from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.additive.question_types import split, stack
+from coreg_core.additive.reference.closed_form import covariance, exact_traces, objective, solve_dense
 from coreg_core.errors import UsageError
 
 

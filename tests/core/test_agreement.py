@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 from problems import EPS, Problem, amplification, problems, random_site, reference, terms, value
 
-from coreg_core.bases import EveryPoint
-from coreg_core.closed_form import consensus_closed_form, solve_stacked, textbook_view
+from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.schedules.schedule import Stop, overall_stop
 from coreg_core.errors import SingularSystem
-from coreg_core.objective import consensus_weight
-from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
-from coreg_core.rounds.schedule import Stop, overall_stop
+from coreg_core.kernels.bases import EveryPoint
 
 unequal = problems(sites=(1, 6), rows=(1, 12), unlabelled=(1, 10), couplings=(-4.0, 2.0))
 
@@ -140,7 +140,7 @@ def test_a_wide_kernel_on_many_rows(form, factor):
     A = (A - A.mean(axis=0)) / A.std(axis=0)
     y = np.tanh(A.sum(axis=1) / 3) + 0.1 * rng.normal(size=n + m)
     from coreg_core.estimators import CoRLSR
-    from coreg_core.kernels import paper_bandwidth
+    from coreg_core.kernels.functions import paper_bandwidth
 
     halves = [A[:, :4], A[:, 4:]]
     bandwidth = [factor * paper_bandwidth(H[:n]) for H in halves]

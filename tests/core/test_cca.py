@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh, lstsq
 
-from coreg_core.cca import canonical_basis, canonical_ridge, fold_rows, sketch_rows
 from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows, sketch_rows
 
 
 def views(seed, rows, p=4, q=3, noise=0.5):

@@ -8,9 +8,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 from problems import EPS, GOLDEN, amplification, golden, golden_problem, problems, reference, terms, value
 
-from coreg_core.bases import EveryPoint
-from coreg_core.closed_form import consensus_closed_form
-from coreg_core.objective import (
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.objective import (
     ROUNDING,
     certificate,
     consensus_factors,
@@ -19,7 +18,8 @@ from coreg_core.objective import (
     gradient_on_unlabelled,
     objective,
 )
-from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.kernels.bases import EveryPoint
 
 FORMS = ("exact", "semi-parametric")
 

@@ -12,9 +12,9 @@ import pytest
 from hard_problems import hard_problem
 from problems import EPS
 
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem
 from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
-from coreg_core.rounds.schedule import Stop
 
 SAMPLE = json.loads((Path(__file__).parent / "certify_sample.json").read_text())
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from coreg_core.complexity import CoRegularisedClass, KernelBlocks, generalisation_bound, kernel_blocks
+from coreg_core.agreement.complexity import CoRegularisedClass, KernelBlocks, generalisation_bound, kernel_blocks
 from coreg_core.errors import BadData, SingularSystem, UsageError
 from coreg_core.estimators import RLSR, CoRLS, CoRLSR
-from coreg_core.kernels import Gaussian, Linear
+from coreg_core.kernels.functions import Gaussian, Linear
 
 
 def tables(seed, M=2, l=5, m=4, repeat=False):  # noqa: E741

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, GOLDEN, golden, golden_problem, problems, reference, terms
 
-from coreg_core.closed_form import consensus_closed_form
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.float32 import UNIT, as_told, rounded, survives
+from coreg_core.agreement.schedules import make_schedule, run_in_memory
+from coreg_core.agreement.schedules.schedule import Stop, stops_of
 from coreg_core.errors import BadData
-from coreg_core.rounds import make_schedule, run_in_memory
-from coreg_core.rounds.schedule import Stop, stops_of
-from coreg_core.rounds.singles import UNIT, as_told, rounded, survives
 
 SMALLEST = 2.0**-149  # of float32
 numbers = st.floats(-3e38, 3e38)

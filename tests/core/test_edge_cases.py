@@ -9,20 +9,20 @@ from problems import EPS, Problem, problems, random_site, reference
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
-from coreg_core.bases import EveryPoint, LabelledPoints
-from coreg_core.closed_form import (
+from coreg_core.agreement.closed_form import (
     consensus_closed_form,
     normal_matrix,
     solve_partitioned,
     solve_stacked,
     textbook_view,
 )
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators import LSSVM, RLSR, CoRLSR
 from coreg_core.estimators.corlsr import SOLVERS
-from coreg_core.kernels import Gaussian
-from coreg_core.rounds import SCHEDULE_NAMES
-from coreg_core.rounds.schedule import Stop
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints
+from coreg_core.kernels.functions import Gaussian
 
 FORMS = ("exact", "semi-parametric")
 seeds = st.integers(0, 2**32 - 1)

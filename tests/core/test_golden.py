@@ -5,11 +5,16 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import EPS, GOLDEN, NARROW, golden, golden_problem, reference, value
 
-from coreg_core.closed_form import consensus_closed_form, solve_partitioned, solve_stacked, textbook_view
+from coreg_core.agreement.closed_form import (
+    consensus_closed_form,
+    solve_partitioned,
+    solve_stacked,
+    textbook_view,
+)
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
-from coreg_core.objective import consensus_weight
-from coreg_core.rounds.schedule import Stop
 
 FORMS = ("exact", "semi-parametric")
 

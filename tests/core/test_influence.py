@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coreg_core.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures
-from coreg_core.kernels import Linear, make_kernel
-from coreg_core.views import make_view
-from coreg_core.views.influence import bare_kernel, coinciding_influence, label_influence
+from coreg_core.agreement.views import make_view
+from coreg_core.agreement.views.influence import bare_kernel, coinciding_influence, label_influence
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures
+from coreg_core.kernels.functions import Linear, make_kernel
 
 KERNELS = ("gaussian", "laplacian", "polynomial", "linear")
 SPANS = (EveryPoint(), LabelledPoints(), Landmarks(4), LinearFeatures())

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coreg_core.additive.left_out import LeftOut
+from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.errors import UsageError
-from coreg_core.judgement import calibration
-from coreg_core.judgement.bootstrap import paired_bootstrap
-from coreg_core.judgement.experience import Band, Experience
-from coreg_core.judgement.intervals import conformal_factor, least_rows, own_factor
-from coreg_core.judgement.losses import Paired, estimate, paired
-from coreg_core.judgement.verdict import Choice, Told, judge, keeps_joined, scores_together
+from coreg_core.evaluation import calibration
+from coreg_core.evaluation.bootstrap import paired_bootstrap
+from coreg_core.evaluation.intervals import conformal_factor, least_rows, own_factor
+from coreg_core.evaluation.losses import Paired, estimate, paired
+from coreg_core.evaluation.recommendation import Choice, Told, judge, keeps_joined, scores_together
+from coreg_core.evaluation.track_record import Band, Experience
 
 
 def left_out(alone, own, together=None, deviation=None):

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import EPS, gram
 
-from coreg_core import arrays
 from coreg_core.errors import UsageError
-from coreg_core.kernels import (
+from coreg_core.kernels.functions import (
     Gaussian,
     Kernel,
     Laplacian,
@@ -23,6 +22,7 @@ from coreg_core.kernels import (
     resolve_bandwidth,
     resolve_ridge,
 )
+from coreg_core.numerics import arrays
 
 ALL = [Gaussian(1.7), Laplacian(1.3), Polynomial(3, 0.5, 2.0), Polynomial(1, 0.0, 1.0), Linear()]
 seeds = st.integers(0, 2**32 - 1)

@@ -9,16 +9,22 @@ from hard_problems import hard_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.bases import EveryPoint, LabelledPoints, span_basis
-from coreg_core.double_double import DD_EPS, exp, matmul
+from coreg_core.agreement.objective import consensus_certificate
+from coreg_core.agreement.schedules.schedule import Stop, Terms
+from coreg_core.agreement.views import (
+    FunctionSpaceView,
+    SpectralView,
+    energy_distance,
+    local_objective,
+    make_view,
+)
 from coreg_core.errors import SingularSystem, UsageError
 from coreg_core.estimators import CoRLSR
-from coreg_core.fixed_point import fixed_factor
-from coreg_core.kernels import Gaussian, Laplacian, Linear, Polynomial, entry_rounding
-from coreg_core.objective import consensus_certificate
-from coreg_core.precise_kernels import precise_kernel
-from coreg_core.rounds.schedule import Stop, Terms
-from coreg_core.views import FunctionSpaceView, SpectralView, energy_distance, local_objective, make_view
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints, span_basis
+from coreg_core.kernels.exact_ldl import fixed_factor
+from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial, entry_rounding
+from coreg_core.kernels.precise import precise_kernel
+from coreg_core.numerics.double_double import DD_EPS, exp, matmul
 
 KERNELS = [Gaussian(1.7), Laplacian(0.8), Polynomial(3, 1.0, 2.0), Linear()]
 

@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from problems import Problem, problems, terms
 
-from coreg_core.rounds import SCHEDULE_NAMES, make_schedule
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import question_fault
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.question_rules import question_fault
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
 

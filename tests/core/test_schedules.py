@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, Problem, problems, random_site, reference, terms, value
 
-from coreg_core.errors import UsageError
-from coreg_core.objective import consensus_weight, sweep_weight
-from coreg_core.rounds import SCHEDULE_NAMES, make_schedule, run_in_memory
-from coreg_core.rounds.schedule import (
+from coreg_core.agreement.objective import consensus_weight, sweep_weight
+from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
+from coreg_core.agreement.schedules.schedule import (
     FinalTargets,
     Schedule,
     Stop,
@@ -22,6 +21,7 @@ from coreg_core.rounds.schedule import (
     overall_stop,
     stops_of,
 )
+from coreg_core.errors import UsageError
 
 every_schedule = pytest.mark.parametrize("name", SCHEDULE_NAMES)
 

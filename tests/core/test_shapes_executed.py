@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from coreg_core.bases import EveryPoint
-from coreg_core.kernels import Gaussian
-from coreg_core.objective import disagreement
-from coreg_core.views import KernelExpansion, make_view
+from coreg_core.agreement.objective import disagreement
+from coreg_core.agreement.views import KernelExpansion, make_view
+from coreg_core.kernels.bases import EveryPoint
+from coreg_core.kernels.functions import Gaussian
 
 
 def test_the_wrong_number_of_dimensions_fails():

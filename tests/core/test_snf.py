@@ -10,7 +10,7 @@ from coreg_core.errors import UsageError
 from coreg_core.estimators import LSSVM, SNF, LinearLatentReconstruction
 from coreg_core.estimators._dual import dual_with_bias
 from coreg_core.estimators.snf import _best
-from coreg_core.kernels import Polynomial, make_kernel
+from coreg_core.kernels.functions import Polynomial, make_kernel
 
 
 @parametrize_with_checks(

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import EPS, KERNELS, SPANS, Site, brute_force_response, gram, random_site
 
-from coreg_core import arrays
-from coreg_core.bases import (
+from coreg_core.agreement.views import FunctionSpaceView, SpectralView, View, make_view
+from coreg_core.errors import UsageError
+from coreg_core.kernels.bases import (
     EveryPoint,
     LabelledPoints,
     Landmarks,
@@ -16,9 +17,8 @@ from coreg_core.bases import (
     make_basis,
     orthonormal_basis,
 )
-from coreg_core.errors import UsageError
-from coreg_core.kernels import Gaussian, Linear, Polynomial
-from coreg_core.views import FunctionSpaceView, SpectralView, View, make_view
+from coreg_core.kernels.functions import Gaussian, Linear, Polynomial
+from coreg_core.numerics import arrays
 
 
 @st.composite

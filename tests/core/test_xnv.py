@@ -8,9 +8,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from coreg_core import arrays
-from coreg_core.bases import draw_fourier_basis
-from coreg_core.cca import canonical_ridge
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import (
     RLSR,
@@ -26,7 +23,10 @@ from coreg_core.estimators import (
     XKSClassifier,
     XNVClassifier,
 )
-from coreg_core.kernels import Gaussian
+from coreg_core.kernels.bases import draw_fourier_basis
+from coreg_core.kernels.functions import Gaussian
+from coreg_core.numerics import arrays
+from coreg_core.numerics.cca import canonical_ridge
 
 ALL = [XNV, XKS, SSSL, NystromSSSL]
 

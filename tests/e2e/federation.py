@@ -49,9 +49,11 @@ least_bandwidth = 1e8
 
 
 def command(program, *arguments):
-    module = {"coreg-coordinator": "coordinator.cli", "coreg-agent": "site_agent.cli", "coreg-sim": "coreg_sim.cli"}[
-        program
-    ]
+    module = {
+        "coreg-coordinator": "coordinator.cli.app",
+        "coreg-agent": "site_agent.cli.app",
+        "coreg-sim": "coreg_sim.cli.app",
+    }[program]
     return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from federation import SITES, Federation, until, well
 
 from coordinator.driver import NoMemory, drive
-from coordinator.federation import begin
-from coordinator.jobs.phases import Clocks
-from coordinator.jobs.recorded import Recorded
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Clocks
+from coordinator.machine.state import Recorded
 from coordinator.transports.in_process import InProcess
-from coreg_core.threads import pin_threads
+from coreg_core.numerics.threads import pin_threads
 from site_agent.data.prepare import Inputs, prepare
-from site_agent.federation import Site, Terms
-from site_agent.model_file import load_model
+from site_agent.machine.site import Site, Terms
+from site_agent.models.file import load_model
 
 STUDY = """
 [study]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from federation import SITES, ends, federation, until, well
 
-from site_agent.model_file import load_model
+from site_agent.models.file import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -18,7 +18,7 @@ KEYS = {
 @pytest.mark.timeout(400)
 def test_demo(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "coreg_sim.demo", "--output", tmp_path / "out"], cwd=ROOT, env=ENVIRONMENT,
+        [sys.executable, "-m", "coreg_sim.demo.demo", "--output", tmp_path / "out"], cwd=ROOT, env=ENVIRONMENT,
         capture_output=True, text=True, timeout=380, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def test_demo(tmp_path):
         assert "Prediction" not in left
     joined = report["joined"]
     assert set(joined) == set(report["sites"])
-    draws = json.loads((ROOT / "coreg_sim" / "diabetes_draws.json").read_text())
+    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
     _, _, shown = done.stdout.partition("root mean square error on the 100 held-out patients")
     for site, errors in joined.items():
         assert set(errors) == {"rmse_alone", "rmse_agreement", "rmse_joined", "rmse_together", "forecast"}

@@ -10,7 +10,7 @@ from federation import SITES, ends, federation, run, until, well
 from coreg_core.estimators import CoRLSR
 from site_agent.data.prepare import Inputs, prepare
 from site_agent.data.tables import read_table
-from site_agent.model_file import load_model
+from site_agent.models.file import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 from federation import ENVIRONMENT, SITES, ends, federation, run, until, well
 
-from site_agent.model_file import load_model
+from site_agent.models.file import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 BLOCKED = """
 import sys, time
 from pathlib import Path
-from site_agent.models import Models
+from site_agent.models.writer import Models
 
 def write(self, result, note):
     Path("blocked").write_text("the end is here, and the model is not on the disk")
     time.sleep(600)
 
 Models.write = write
-from site_agent.cli import main
+from site_agent.cli.app import main
 main()
 """
 

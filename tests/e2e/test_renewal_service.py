@@ -7,7 +7,7 @@ from federation import SITES, until, well
 from standing import standing
 
 from coordinator.authority.pki import sign_request
-from site_agent.identity import install, renew
+from site_agent.identity.identity import install, renew
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from test_additive_service import TOML
 
 from site_agent.data.tables import read_table
-from site_agent.model_file import load_model
+from site_agent.models.file import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 COUNT = 10

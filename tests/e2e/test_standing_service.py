@@ -12,8 +12,8 @@ from federation import SITES, ends, run, until, well
 from proxy import proxied
 from standing import in_process_twin, shifted, standing, twin
 
-from coordinator.chronicle import Chronicle
-from coreg_core.plan import plan_from_dict
+from coordinator.store.history import Chronicle
+from coreg_core.protocol.plan import plan_from_dict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -12,15 +12,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))  # tests/contract imports this as machine.additive_tiny
 from tiny import Pump
 
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.memory import SiteMemory
-from coreg_core.additive.oracle import solve_dense
-from coreg_core.additive.terms import Additive
-from coreg_core.plan import Membership, Plan, Privacy
-from site_agent.data.private import PrivateData, row_keys
-from site_agent.federation import Site, Terms
-from site_agent.jobs.additive import AdditiveTraining
-from site_agent.jobs.remembered import Remembered
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.reference.closed_form import solve_dense
+from coreg_core.additive.site_state import SiteMemory
+from coreg_core.protocol.plan import Membership, Plan, Privacy
+from site_agent.machine.additive import AdditiveTraining
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData, row_keys
 
 UNLABELLED = 30
 NAMES = ("a", "b", "c")

@@ -7,12 +7,12 @@ from additive_tiny import additive_plan
 from additive_tiny import private_data as additive_data
 from tiny import make_plan, private_data
 
-from coreg_core.plan import Plan
-from coreg_sim.masks import simulated_keys
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs.differencing import SummedWith
-from site_agent.jobs.remembered import Remembered
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.masks import simulated_keys
+from site_agent.machine.differencing import SummedWith
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
 
 SITES = ("a", "b", "c")
 

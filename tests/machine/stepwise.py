@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from tiny import CLOCKS, UNLABELLED, Machine, acceptance, hello, make_plan
 
-from coordinator.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
-from coordinator.jobs.phases import Phase
-from coordinator.jobs.recorded import Recorded, resume
-from coordinator.notices import Notice, SessionRejected, SiteDismissed
-from coordinator.records import Ended, MembershipChanged, Record, StepTaken
+from coordinator.machine.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
+from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import Ended, MembershipChanged, Record, StepTaken
+from coordinator.machine.state import Recorded, resume
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.schedules.schedule import ArrayState, FinalTargets, Progress
 from coreg_core.masking.fixed_point import exponent_for
-from coreg_core.messages import Ask, Dismissed, Fetched, Prediction, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.schedule import ArrayState, FinalTargets, Progress
+from coreg_core.protocol.messages import Ask, Dismissed, Fetched, Prediction, Vector
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 RUN = "run-1"
 ZEROS, ONES = Vector(np.zeros((UNLABELLED, 1))), Vector(np.ones((UNLABELLED, 1)))

@@ -22,19 +22,29 @@ from additive_tiny import (
 from sklearn.datasets import load_diabetes
 from tiny import Pump
 
-from coordinator.events import SiteLost
-from coordinator.records import MembershipChanged, StepTaken
-from coreg_core.additive.exchange import Ask, Column, Operator
-from coreg_core.additive.grouping import ResidualPolicy
-from coreg_core.additive.questions import most_questions
-from coreg_core.messages import Ask as AgreementAsk
-from coreg_core.messages import Fault, Finished, FromSite, Inquiry, PlanAccepted, PlanRefused, Share, ToSite, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_sim.problems import generated
-from site_agent.data.private import PrivateData
-from site_agent.federation import MOST_FAULTS, Site, Terms
-from site_agent.jobs.remembered import Remembered
+from coordinator.machine.events import SiteLost
+from coordinator.machine.records import MembershipChanged, StepTaken
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.question_rules import most_questions
+from coreg_core.additive.question_types import Ask, Column, Operator
+from coreg_core.protocol.messages import Ask as AgreementAsk
+from coreg_core.protocol.messages import (
+    Fault,
+    Finished,
+    FromSite,
+    Inquiry,
+    PlanAccepted,
+    PlanRefused,
+    Share,
+    ToSite,
+    Vector,
+)
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.problems import generated
+from site_agent.machine.memory import Remembered
+from site_agent.machine.site import MOST_FAULTS, Site, Terms
+from site_agent.machine.site_data import PrivateData
 
 # --- what comes out -----------------------------------------------------------------------------------------------
 

@@ -10,20 +10,28 @@ from stepwise import RUN, every_field, written
 from threadpoolctl import threadpool_info, threadpool_limits
 from tiny import CLOCKS, Machine, Pump, all_restarted, make_plan, make_site, make_sites, undisturbed
 
-from coordinator.config import read_configuration
+from coordinator.config.federation_toml import read_configuration
 from coordinator.driver import Lap
-from coordinator.events import Action, Finish
-from coordinator.federation import begin
-from coordinator.jobs.recorded import Recorded, resume
+from coordinator.machine.events import Action, Finish
+from coordinator.machine.federation import begin
+from coordinator.machine.records import (
+    Closed,
+    Delivered,
+    Ended,
+    MembershipChanged,
+    Record,
+    SiteExcluded,
+    StepTaken,
+)
+from coordinator.machine.state import Recorded, resume
 from coordinator.observers.terminal import Plain
-from coordinator.records import Closed, Delivered, Ended, MembershipChanged, Record, SiteExcluded, StepTaken
-from coordinator.schema import exclusive
-from coordinator.serve import Serving, choose_run, deliver_again, serve
-from coordinator.store import RunStore
+from coordinator.service.run_once import Serving, choose_run, deliver_again, serve
+from coordinator.store.runs import RunStore
+from coordinator.store.schema import exclusive
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.messages import PlanRefused
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan, plan_fault
+from coreg_core.protocol.messages import PlanRefused
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Membership, Plan, plan_fault
 
 NOW = "2026-01-01"
 
@@ -293,8 +301,8 @@ def test_blas_has_the_plan_s_threads_before_a_run_is_folded_again(
         threads.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
         raise UsageError("enough")
 
-    monkeypatch.setattr("coordinator.serve.choose_run", folded)
-    monkeypatch.setattr("coordinator.serve.deliver_again", folded)
+    monkeypatch.setattr("coordinator.service.run_once.choose_run", folded)
+    monkeypatch.setattr("coordinator.service.run_once.deliver_again", folded)
     with threadpool_limits(2), pytest.raises(UsageError, match="enough"):
         serve(read_configuration(path), Plain(), serving)
     assert threads == [{1}]

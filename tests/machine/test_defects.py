@@ -29,13 +29,13 @@ from tiny import (
 )
 
 from coordinator.driver import Lap
-from coordinator.events import Action, Event, Received, Send, SiteLost
-from coordinator.jobs.phases import Phase
-from coordinator.records import MembershipChanged, Record, SiteExcluded, StepTaken
-from coordinator.store import RunStore
-from coreg_core.messages import Ask, Dismissed, Prediction, ToSite, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coordinator.machine.events import Action, Event, Received, Send, SiteLost
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import MembershipChanged, Record, SiteExcluded, StepTaken
+from coordinator.store.runs import RunStore
+from coreg_core.protocol.messages import Ask, Dismissed, Prediction, ToSite, Vector
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 NOW = "2026-01-01"
 HONEST = ("a", "b")

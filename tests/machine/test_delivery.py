@@ -21,8 +21,8 @@ from stepwise import (
 )
 from tiny import SCHEDULES, Machine, Pump, all_restarted, make_plan, make_sites, undisturbed
 
-from coordinator import notices as n
-from coordinator.events import (
+from coordinator.machine import notices as n
+from coordinator.machine.events import (
     Breached,
     DeadlinePassed,
     Event,
@@ -36,13 +36,22 @@ from coordinator.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.jobs.phases import Phase
-from coordinator.records import Closed, Delivered, Ended, HeadSigned, MembershipChanged, Record, SiteExcluded, StepTaken
-from coreg_core.messages import Ask, Countersigned, Fault, Fetched, Finished, Head, Leaving, PlanRefused
-from coreg_core.outcomes import Outcome, advice, exit_code
-from coreg_core.outcomes import told as worded
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import (
+    Closed,
+    Delivered,
+    Ended,
+    HeadSigned,
+    MembershipChanged,
+    Record,
+    SiteExcluded,
+    StepTaken,
+)
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Countersigned, Fault, Fetched, Finished, Head, Leaving, PlanRefused
+from coreg_core.protocol.outcomes import Outcome, advice, exit_code
+from coreg_core.protocol.outcomes import told as worded
+from coreg_core.protocol.plan import Plan
 
 # --- ends ---------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 from tiny import CLOCKS, acceptance, column, hello, make_plan
 
-from coordinator.events import (
+from coordinator.machine import dispatch
+from coordinator.machine.dispatch import TABLE, Happening, happened
+from coordinator.machine.events import (
     Action,
     Breached,
     Cancelled,
@@ -36,14 +38,12 @@ from coordinator.events import (
     SiteLost,
     TurnedAway,
 )
-from coordinator.federation import Federation, begin, handle
-from coordinator.jobs import machine
-from coordinator.jobs.machine import TABLE, Happening, happened
-from coordinator.jobs.phases import TRANSITIONS, InvalidTurn, Phase, Turn, next_phase, state_diagram
-from coordinator.jobs.recorded import resume
-from coordinator.jobs.run import Run
-from coordinator.records import Ended, Record, StepTaken
-from coreg_core.messages import (
+from coordinator.machine.federation import Federation, begin, handle
+from coordinator.machine.phases import TRANSITIONS, InvalidTurn, Phase, Turn, next_phase, state_diagram
+from coordinator.machine.records import Ended, Record, StepTaken
+from coordinator.machine.run import Run
+from coordinator.machine.state import resume
+from coreg_core.protocol.messages import (
     Ask,
     Dismissed,
     Fault,
@@ -59,8 +59,8 @@ from coreg_core.messages import (
     Share,
     Words,
 )
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 RUN = "run-1"
 MOST_STATES = 300
@@ -151,7 +151,7 @@ class Explored:
 @contextmanager
 def watched(turns: set[tuple[Phase, Turn]], happenings: set[tuple[Happening, Phase]]) -> Iterator[None]:
     """Every turn that a run takes, and every cell of the table that it looks up."""
-    real = machine.handle
+    real = dispatch.handle
 
     def taking(phase: Phase, turn: Turn) -> Phase:
         turns.add((phase, turn))
@@ -161,7 +161,7 @@ def watched(turns: set[tuple[Phase, Turn]], happenings: set[tuple[Happening, Pha
         happenings.add((happening, run.phase))
         return real(run, happening, *details)
 
-    with patch("coordinator.jobs.run.next_phase", taking), patch("coordinator.jobs.machine.handle", handling):
+    with patch("coordinator.machine.run.next_phase", taking), patch("coordinator.machine.dispatch.handle", handling):
         yield
 
 
@@ -343,7 +343,7 @@ def test_every_phase_has_its_place_in_both_tables() -> None:
     assert {turn for row in TRANSITIONS.values() for turn in row} == set(Turn)
     assert list(TABLE) == list(Happening)
     assert all(set(row) == set(Phase) for row in TABLE.values())
-    assert {TABLE[happening][Phase.DONE] for happening in Happening} == {machine.nothing}
+    assert {TABLE[happening][Phase.DONE] for happening in Happening} == {dispatch.nothing}
 
 
 def test_every_message_of_a_site_has_its_row_and_those_of_a_session_have_none() -> None:

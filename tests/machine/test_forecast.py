@@ -12,16 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from additive_tiny import SMALL, additive_plan, additive_sites, bits, job, restarted, undisturbed
 from tiny import Pump
 
-from coordinator.records import StepTaken
-from coreg_core.additive.dense import forecast_dense, train_dense
-from coreg_core.additive.exchange import Ask, Question
+from coordinator.machine.records import StepTaken
+from coreg_core.additive.model.terms import Additive
+from coreg_core.additive.question_types import Ask, Question
+from coreg_core.additive.reference.dense_training import forecast_dense, train_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.terms import Additive
 from coreg_core.errors import UsageError
-from coreg_core.judgement.verdict import Told
-from coreg_core.messages import Fault, Inquiry
-from coreg_core.outcomes import Outcome
-from site_agent.federation import Terms
+from coreg_core.evaluation.recommendation import Told
+from coreg_core.protocol.messages import Fault, Inquiry
+from coreg_core.protocol.outcomes import Outcome
+from site_agent.machine.site import Terms
 
 TERMS = {"forecast": True, "folds": 3, "tolerance": 1e-10}
 
@@ -158,8 +158,8 @@ def test_folds_are_answered_where_the_plan_has_them_and_in_the_trainings_units(p
 
 
 def _columns(terms):
-    from coreg_core.additive.exchange import Operator
-    from coreg_core.additive.questions import forecast_columns
+    from coreg_core.additive.question_rules import forecast_columns
+    from coreg_core.additive.question_types import Operator
 
     return forecast_columns(terms, Operator())
 

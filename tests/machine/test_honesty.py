@@ -15,15 +15,24 @@ from hypothesis import strategies as st
 from masked import masked_sites, sums
 from tiny import Pump, make_plan, make_sites
 
-from coordinator.jobs.honesty import linear_fault, part_fault, smoothed_fault
-from coordinator.records import Ended, StepTaken
-from coreg_core.additive.exchange import Ask, Operator, stack
+from coordinator.machine.plausibility import linear_fault, part_fault, smoothed_fault
+from coordinator.machine.records import Ended, StepTaken
+from coreg_core.additive.model.view import Hyper
+from coreg_core.additive.question_types import Ask, Operator, stack
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.view import Hyper
-from coreg_core.messages import Ask as AgreementAsk
-from coreg_core.messages import FromSite, Inquiry, Masked, PlanAccepted, Prediction, Share, ToSite, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coreg_core.protocol.messages import Ask as AgreementAsk
+from coreg_core.protocol.messages import (
+    FromSite,
+    Inquiry,
+    Masked,
+    PlanAccepted,
+    Prediction,
+    Share,
+    ToSite,
+    Vector,
+)
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 HERE = Operator()
 seeds = st.integers(0, 2**32 - 1)
@@ -161,7 +170,7 @@ def test_a_liar_is_named_in_the_clear_and_nothing_is_certified(made: Any) -> Non
 def test_under_masks_a_lie_is_found_in_the_sum_and_laid_to_nobody(objective: str, monkeypatch) -> None:
     plan = sums(objective)
     sites = masked_sites(plan)
-    from site_agent.jobs import additive, training
+    from site_agent.machine import additive, training
 
     module = additive if objective == "additive" else training
     before = module.masked

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tiny import SCHEDULES, Machine, make_plan, make_site, restarted, undisturbed
 
-from coordinator.events import (
+from coordinator.machine.events import (
     Action,
     DeadlinePassed,
     Event,
@@ -28,15 +28,15 @@ from coordinator.events import (
     SiteJoined,
     SiteLost,
 )
-from coordinator.jobs.phases import TRANSITIONS, Phase
-from coordinator.jobs.recorded import resume
-from coordinator.records import MembershipChanged, Record, StepTaken
-from coreg_core.arrays import Arr
-from coreg_core.messages import Ask, Dismissed, Finished, FromSite, Leaving, Prediction, Rejected, ToSite
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
-from site_agent.federation import Site
+from coordinator.machine.phases import TRANSITIONS, Phase
+from coordinator.machine.records import MembershipChanged, Record, StepTaken
+from coordinator.machine.state import resume
+from coreg_core.agreement.columns import Column
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.messages import Ask, Dismissed, Finished, FromSite, Leaving, Prediction, Rejected, ToSite
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from site_agent.machine.site import Site
 
 NAMES = ("a", "b", "c", "d")
 TOLERANCE = 1e-4  # of the predictions, certified: what two converged runs may differ by, twice

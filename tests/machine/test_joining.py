@@ -20,9 +20,9 @@ from stepwise import (
 )
 from tiny import CLOCKS, IDS, UNLABELLED, Machine, acceptance, column, hello, make_plan
 
-from coordinator import federation as federations
-from coordinator import notices as n
-from coordinator.events import (
+from coordinator.machine import federation as federations
+from coordinator.machine import notices as n
+from coordinator.machine.events import (
     Breached,
     DeadlinePassed,
     Event,
@@ -38,11 +38,11 @@ from coordinator.events import (
     SiteLost,
     TurnedAway,
 )
-from coordinator.jobs.phases import Clocks, Phase
-from coordinator.jobs.recorded import Recorded
-from coordinator.records import SiteExcluded
-from coreg_core.messages import Ask, Dismissed, Finished, Hello, Leaving, PlanRefused
-from coreg_core.outcomes import Outcome
+from coordinator.machine.phases import Clocks, Phase
+from coordinator.machine.records import SiteExcluded
+from coordinator.machine.state import Recorded
+from coreg_core.protocol.messages import Ask, Dismissed, Finished, Hello, Leaving, PlanRefused
+from coreg_core.protocol.outcomes import Outcome
 
 # --- who may join -------------------------------------------------------------------------------------------------
 

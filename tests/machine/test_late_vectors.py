@@ -6,10 +6,10 @@ import pytest
 from stepwise import RUN, accepts, all_of, answers, joins, small_plan
 from tiny import CLOCKS, Machine
 
-from coordinator import notices as n
-from coordinator.events import DeadlinePassed, Flow, Notify, SetDeadline, SiteLost
-from coordinator.jobs.links import UNSEEN, time_left
-from coordinator.jobs.phases import Phase
+from coordinator.machine import notices as n
+from coordinator.machine.events import DeadlinePassed, Flow, Notify, SetDeadline, SiteLost
+from coordinator.machine.phases import Phase
+from coordinator.machine.slow_links import UNSEEN, time_left
 
 SLOW = replace(CLOCKS, least_bandwidth=1000.0)
 

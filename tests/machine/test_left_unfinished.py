@@ -6,9 +6,9 @@ from typing import Any
 
 from tiny import make_plan
 
-from coordinator.standing import NOT_TAKEN_UP, left_to_take_up
-from coordinator.store import RunStore
-from coreg_core.plan import Scoring
+from coordinator.service.daemon import NOT_TAKEN_UP, left_to_take_up
+from coordinator.store.runs import RunStore
+from coreg_core.protocol.plan import Scoring
 
 
 class Heard:

@@ -10,14 +10,14 @@ import pytest
 from masked import another_process, data_of, masked_sites, sums
 from tiny import Pump, make_sites
 
-from coordinator.events import Received, SiteJoined, SiteLost
-from coordinator.records import MembershipChanged, StepTaken
-from coreg_core.messages import Fault, Masked, Participant, PlanRefused, Prediction, Roster, Share, Words
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan, plan_fault
-from coreg_sim.masks import fingerprint_of, identity_of, simulated_keys
-from site_agent.federation import Site, Terms
-from site_agent.masking.keys import RunKeys
+from coordinator.machine.events import Received, SiteJoined, SiteLost
+from coordinator.machine.records import MembershipChanged, StepTaken
+from coreg_core.protocol.messages import Fault, Masked, Participant, PlanRefused, Prediction, Roster, Share, Words
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan, plan_fault
+from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
+from site_agent.identity.mask_keys import RunKeys
+from site_agent.machine.site import Site, Terms
 
 OBJECTIVES = ("agreement", "additive")
 

@@ -9,19 +9,29 @@ import pytest
 from masked import another_process, data_of, masked_sites, sums
 from tiny import Pump, private_data
 
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.question_rules import weight_of
 from coreg_core.masking.fixed_point import exponent_for
-from coreg_core.messages import Ask, Fault, Inquiry, Masked, Participant, PlanAccepted, PlanRefused, Roster, Vector
-from coreg_core.plan import Membership, Plan, Privacy, Scoring
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import weight_of
-from coreg_sim.masks import fingerprint_of, simulated_keys
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs.differencing import Promises, SummedWith, objection
-from site_agent.jobs.scoring import Batch
+from coreg_core.protocol.messages import (
+    Ask,
+    Fault,
+    Inquiry,
+    Masked,
+    Participant,
+    PlanAccepted,
+    PlanRefused,
+    Roster,
+    Vector,
+)
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from coreg_sim.federation.masks import fingerprint_of, simulated_keys
 from site_agent.ledger import Ledger
-from site_agent.policy import Policy
-from site_agent.terms import terms_of
+from site_agent.machine.differencing import Promises, SummedWith, objection
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.guards import terms_of
+from site_agent.policy.policy import Policy
 
 
 @pytest.mark.parametrize("objective", ["agreement", "additive"])

@@ -13,22 +13,22 @@ from masked import another_process, masked_sites, sums
 from problems import golden, golden_problem
 from tiny import Pump
 
-from coordinator.events import SiteJoined, SiteLost
-from coreg_core.additive.exchange import Ask as Kind
-from coreg_core.additive.exchange import Column as AdditiveColumn
-from coreg_core.additive.exchange import Operator
+from coordinator.machine.events import SiteJoined, SiteLost
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.question_types import Column as AdditiveColumn
+from coreg_core.additive.question_types import Operator
+from coreg_core.agreement.columns import Column
 from coreg_core.errors import BadData
 from coreg_core.masking.sums import Layout, opened, summand, total
-from coreg_core.messages import Ask, Inquiry, Participant, Roster, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.rounds.columns import Column
-from coreg_sim.masks import simulated_keys
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs import training
-from site_agent.jobs.masks import context_of
-from site_agent.jobs.training import question_digest
-from site_agent.masking.keys import PairwiseMasks
+from coreg_core.protocol.messages import Ask, Inquiry, Participant, Roster, Vector
+from coreg_core.protocol.outcomes import Outcome
+from coreg_sim.federation.masks import simulated_keys
+from site_agent.identity.mask_keys import PairwiseMasks
+from site_agent.machine import training
+from site_agent.machine.masks import context_of
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.machine.training import question_digest
 
 # --- digits -------------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ def test_the_state_machine_would_find_a_stream_that_serves_twice() -> None:
     before = training.masked
     try:
         machine.patch.setattr(
-            "site_agent.jobs.masks.context_of", lambda roster, asked, digest, layout: roster.run.encode()
+            "site_agent.machine.masks.context_of", lambda roster, asked, digest, layout: roster.run.encode()
         )
         assert before is training.masked
         with pytest.raises(AssertionError, match="two answers under one stream"):

@@ -11,12 +11,12 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tiny import make_plan, undisturbed
 
-from coordinator import notices as n
 from coordinator.driver import Lap
-from coordinator.jobs.recorded import resume
-from coordinator.metrics import Metrics
-from coordinator.records import Closed, StepTaken
-from coordinator.store import RunStore
+from coordinator.machine import notices as n
+from coordinator.machine.records import Closed, StepTaken
+from coordinator.machine.state import resume
+from coordinator.observers.metrics import Metrics
+from coordinator.store.runs import RunStore
 from coreg_core.errors import UsageError
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from stepwise import RUN, every_field
 from tiny import SCHEDULES, UNLABELLED, Pump, make_plan, make_sites
 
-from coordinator.events import DeadlinePassed, Event, Received, SiteLost
-from coordinator.jobs.recorded import Recorded, after, resume
-from coordinator.jobs.run import Reaction
-from coordinator.records import Record
-from coreg_core.messages import Fault, Leaving, Prediction, Vector
+from coordinator.machine.events import DeadlinePassed, Event, Received, SiteLost
+from coordinator.machine.records import Record
+from coordinator.machine.run import Reaction
+from coordinator.machine.state import Recorded, after, resume
+from coreg_core.protocol.messages import Fault, Leaving, Prediction, Vector
 
 MOST_EVENTS = 300
 

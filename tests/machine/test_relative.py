@@ -8,13 +8,13 @@ import pytest
 from numpy.testing import assert_allclose
 from tiny import UNLABELLED, Pump, acceptance, make_plan, make_site, undisturbed, watched
 
-from coordinator.config import read_configuration
-from coordinator.jobs.agreement import terms_of
+from coordinator.config.federation_toml import read_configuration
+from coordinator.machine.agreement import terms_of
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight, labels_behind, relative_coupling
 from coreg_core.errors import UsageError
-from coreg_core.messages import Ask, Fault, PlanAccepted, Prediction, Vector
-from coreg_core.objective import consensus_weight, labels_behind, relative_coupling
-from coreg_core.outcomes import Outcome
-from coreg_core.rounds.columns import Column
+from coreg_core.protocol.messages import Ask, Fault, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.outcomes import Outcome
 
 RELATIVE = (0.0, 0.5, 2.0)
 PLAN = make_plan(coupling=RELATIVE, relative=True)

@@ -11,10 +11,10 @@ from test_store_damage import PLAN, filled
 from tiny import make_plan
 from typer.testing import CliRunner
 
-from coordinator.cli import app
-from coordinator.jobs.recorded import resume
-from coordinator.marks import mark_path
-from coordinator.store import RunStore
+from coordinator.cli.app import app
+from coordinator.machine.state import resume
+from coordinator.store.runs import RunStore
+from coordinator.store.watermark import mark_path
 from coreg_core.errors import StorageError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "production.md"

@@ -25,8 +25,8 @@ from stepwise import (
 )
 from tiny import IDS, SCHEDULES, UNLABELLED, Machine, Pump, acceptance, column, make_plan, make_sites, undisturbed
 
-from coordinator import notices as n
-from coordinator.events import (
+from coordinator.machine import notices as n
+from coordinator.machine.events import (
     DeadlinePassed,
     Event,
     Finish,
@@ -38,11 +38,11 @@ from coordinator.events import (
     SetDeadline,
     SiteLost,
 )
-from coordinator.jobs.phases import Phase
-from coordinator.records import Closed, Delivered, Ended, MembershipChanged, SiteExcluded, StepTaken
-from coreg_core.messages import Dismissed, Fault, Finished, Leaving, PlanRefused, Prediction, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.rounds.columns import Column
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import Closed, Delivered, Ended, MembershipChanged, SiteExcluded, StepTaken
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Dismissed, Fault, Finished, Leaving, PlanRefused, Prediction, Vector
+from coreg_core.protocol.outcomes import Outcome
 
 # --- a run that goes well -----------------------------------------------------------------------------------------
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tiny import make_plan, undisturbed
 
-from coordinator.chronicle import Chronicle, Chronicler, Disclosed
 from coordinator.driver import Lap
-from coordinator.events import SiteJoined
-from coordinator.jobs.recorded import resume
-from coordinator.schema import SCHEMA_VERSION, exclusive
-from coordinator.store import RunStore
+from coordinator.machine.events import SiteJoined
+from coordinator.machine.state import resume
+from coordinator.store.history import Chronicle, Chronicler, Disclosed
+from coordinator.store.runs import RunStore
+from coordinator.store.schema import SCHEMA_VERSION, exclusive
 from coreg_core.errors import StorageError
-from coreg_core.messages import Hello
+from coreg_core.protocol.messages import Hello
 
 # --- a file of release 0.1 ----------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ def test_the_store_is_one_coordinators_and_readers_need_no_lock(tmp_path: Path) 
 def test_the_lock_goes_with_the_process_that_held_it(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     program = (
-        "import sys, time; from pathlib import Path; from coordinator.schema import exclusive\n"
+        "import sys, time; from pathlib import Path; from coordinator.store.schema import exclusive\n"
         "with exclusive(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as holder:

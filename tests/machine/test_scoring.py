@@ -14,15 +14,24 @@ from additive_tiny import additive_plan, job
 from additive_tiny import undisturbed as trained
 from tiny import Pump, make_site
 
-from coordinator.records import StepTaken
-from coreg_core.additive.exchange import NOTHING, Column, Question
-from coreg_core.additive.exchange import Ask as Kind
-from coreg_core.messages import Fault, Fetched, Finished, Inquiry, PlanAccepted, PlanRefused, Share, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Membership, Plan, Privacy, Scoring, plan_fault
-from site_agent.federation import Site, Terms
-from site_agent.jobs.scoring import Batch
-from site_agent.policy import Policy
+from coordinator.machine.records import StepTaken
+from coreg_core.additive.question_types import NOTHING, Column, Question
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.protocol.messages import (
+    Fault,
+    Fetched,
+    Finished,
+    Inquiry,
+    PlanAccepted,
+    PlanRefused,
+    Share,
+    Vector,
+)
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring, plan_fault
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Site, Terms
+from site_agent.policy.policy import Policy
 
 SITES = ("a", "b", "c")
 M = 5

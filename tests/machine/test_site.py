@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from tiny import IDS, UNLABELLED, make_plan, make_site, private_data, undisturbed
 
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight, sweep_weight
+from coreg_core.agreement.question_rules import most_questions
+from coreg_core.agreement.views import View
 from coreg_core.errors import UsageError
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Ask,
     Dismissed,
@@ -26,16 +30,12 @@ from coreg_core.messages import (
     Rejected,
     Vector,
 )
-from coreg_core.objective import consensus_weight, sweep_weight
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import most_questions
-from coreg_core.views import View
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs.factoring import data_digest
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 from site_agent.ledger import Ledger, recall
+from site_agent.machine.factoring import data_digest
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
 
 TARGETS = Vector(np.linspace(-1.0, 1.0, 2 * UNLABELLED).reshape(UNLABELLED, 2))
 ZERO = Vector(np.zeros((UNLABELLED, 2)))

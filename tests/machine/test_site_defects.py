@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from tiny import UNLABELLED, Pump, make_plan, make_site, make_sites, private_data
 
-from coordinator.events import SiteLost
-from coreg_core.messages import (
+from coordinator.machine.events import SiteLost
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.question_rules import most_questions
+from coreg_core.protocol.messages import (
     Ask,
     Fault,
     Fetched,
@@ -25,15 +28,12 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.objective import consensus_weight
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.columns import Column
-from coreg_core.rounds.questions import most_questions
-from site_agent.federation import MOST_BEGUN, MOST_FAULTS, Site, Terms
-from site_agent.jobs import training
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 from site_agent.ledger import Ledger, recall
-from site_agent.policy import Policy
+from site_agent.machine import training
+from site_agent.machine.site import MOST_BEGUN, MOST_FAULTS, Site, Terms
+from site_agent.policy.policy import Policy
 
 COUPLING = (0.1, 1.0)
 COLUMNS = tuple(Column(lam, consensus_weight(lam, 3)) for lam in COUPLING)

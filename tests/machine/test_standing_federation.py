@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tiny import CLOCKS, Pump, hello, make_plan, make_sites, undisturbed
 
-from coordinator import notices
-from coordinator.events import (
+from coordinator.machine import notices
+from coordinator.machine.events import (
     Action,
     Cancelled,
     Draining,
@@ -25,18 +25,18 @@ from coordinator.events import (
     SiteJoined,
     Submitted,
 )
-from coordinator.federation import Federation, handle
-from coordinator.records import Closed, Delivered, Ended, Record
-from coreg_core.messages import Dismissed, Fetched, Finished, FromSite, Hello, Rejected, ToSite
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from site_agent.federation import Site
+from coordinator.machine.federation import Federation, handle
+from coordinator.machine.records import Closed, Delivered, Ended, Record
+from coreg_core.protocol.messages import Dismissed, Fetched, Finished, FromSite, Hello, Rejected, ToSite
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from site_agent.machine.site import Site
 
 SITES = ("a", "b", "c")
 
 
 class Several:
-    """An agent that takes part in several runs: a site for each, as `site_agent.standing` has it."""
+    """An agent that takes part in several runs: a site for each, as `site_agent.service.daemon` has it."""
 
     def __init__(self, name: str):
         self.name, self.runs = name, dict[str, Site]()

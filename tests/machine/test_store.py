@@ -15,9 +15,8 @@ from stepwise import bits, remembered
 from tiny import SCHEDULES, Pump, all_restarted, make_plan, make_sites, undisturbed
 
 from coordinator.driver import Lap
-from coordinator.events import Received
-from coordinator.jobs.recorded import resume
-from coordinator.records import (
+from coordinator.machine.events import Received
+from coordinator.machine.records import (
     Closed,
     Delivered,
     Ended,
@@ -27,13 +26,14 @@ from coordinator.records import (
     Snapshot,
     StepTaken,
 )
-from coordinator.schema import FORMAT
-from coordinator.store import RunStore
+from coordinator.machine.state import resume
+from coordinator.store.runs import RunStore
+from coordinator.store.schema import FORMAT
+from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import StorageError, UsageError
-from coreg_core.messages import Fault
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
-from coreg_core.rounds.schedule import Progress
+from coreg_core.protocol.messages import Fault
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 NOW, LAP = "2026-01-01T00:00:00.000+00:00", Lap(0.25, 100, 200)
 
@@ -162,7 +162,7 @@ def test_a_snapshot_replaces_the_sums_before_it(store: RunStore) -> None:
 def test_a_second_process_sees_what_was_written(store: RunStore) -> None:
     plan = begun(store, undisturbed(make_plan()).records[:5])
     program = (
-        "import sys; from pathlib import Path; from coordinator.store import RunStore\n"
+        "import sys; from pathlib import Path; from coordinator.store.runs import RunStore\n"
         "store = RunStore(Path(sys.argv[1])); run = store.unfinished(sys.argv[2]); changed, *steps = store.records(run)\n"
         "print(run, changed.question, len(steps), steps[-1].total.digest, store.show(run)[0].questions)"
     )

@@ -10,14 +10,14 @@ from stepwise import remembered
 from test_store import LAP, NOW
 from tiny import make_plan, undisturbed
 
-from coordinator import keeping
-from coordinator.jobs.recorded import resume
-from coordinator.marks import mark_path
-from coordinator.queue import Queue
-from coordinator.records import Ended, Record, StepTaken
-from coordinator.store import RunStore
+from coordinator.machine.records import Ended, Record, StepTaken
+from coordinator.machine.state import resume
+from coordinator.store import maintenance
+from coordinator.store.queue import Queue
+from coordinator.store.runs import RunStore
+from coordinator.store.watermark import mark_path
 from coreg_core.errors import StorageError
-from coreg_core.plan import Plan
+from coreg_core.protocol.plan import Plan
 
 PLAN = make_plan()
 
@@ -44,7 +44,7 @@ def whole(tmp_path: Path) -> Path:
 
 
 def test_a_whole_store_is_said_to_be_whole_and_is_for_its_owner_alone(whole: Path) -> None:
-    found = keeping.verify(whole)
+    found = maintenance.verify(whole)
     assert found.runs == 1
     assert found.values > 10, "each round, the models, the memberships and the plan"
     assert stat.S_IMODE(whole.stat().st_mode) == 0o600
@@ -72,7 +72,7 @@ def test_what_was_changed_in_a_value_is_found(tmp_path: Path, table: str, where:
     db.commit()
     db.close()
     with pytest.raises(StorageError, match="damaged"):
-        keeping.verify(path)
+        maintenance.verify(path)
     store = RunStore(path)
     with pytest.raises(StorageError, match="cannot be read"):
         store.records(PLAN.run)
@@ -94,7 +94,7 @@ def test_what_was_changed_in_the_history_is_found(whole: Path, change: str) -> N
     db.commit()
     db.close()
     with pytest.raises(StorageError, match="damaged"):
-        keeping.verify(whole)
+        maintenance.verify(whole)
 
 
 def killed_while_writing(tmp_path: Path) -> Path:
@@ -151,7 +151,7 @@ def test_two_connections_of_one_process_and_one_of_another_keep_each_others_writ
 def test_a_backup_is_one_whole_file_that_can_be_served(whole: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.sqlite"
     store = RunStore(whole)  # somebody is writing
-    found = keeping.back_up(whole, copy)
+    found = maintenance.back_up(whole, copy)
     store.close()
     assert (found.runs, stat.S_IMODE(copy.stat().st_mode)) == (1, 0o600)
     assert [p.name for p in tmp_path.glob("copy*")] == ["copy.sqlite"], "and nothing beside it"
@@ -159,7 +159,7 @@ def test_a_backup_is_one_whole_file_that_can_be_served(whole: Path, tmp_path: Pa
         resume(PLAN, RunStore(whole).records(PLAN.run))
     )
     with pytest.raises(StorageError, match="there already"):
-        keeping.back_up(whole, copy)
+        maintenance.back_up(whole, copy)
 
 
 def test_a_damaged_store_has_no_backup(whole: Path, tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_a_damaged_store_has_no_backup(whole: Path, tmp_path: Path) -> None:
     db.commit()
     db.close()
     with pytest.raises(StorageError, match="damaged"):
-        keeping.back_up(whole, tmp_path / "copy.sqlite")
+        maintenance.back_up(whole, tmp_path / "copy.sqlite")
     assert not (tmp_path / "copy.sqlite").exists()
 
 
 def test_pruning_forgets_the_rounds_of_old_runs_and_nothing_else(whole: Path) -> None:
-    assert keeping.prune(whole, 0.0, models=False).runs == 1
+    assert maintenance.prune(whole, 0.0, models=False).runs == 1
     store = RunStore(whole)
     summary, rounds = store.show(PLAN.run)
     assert (summary.stop, rounds) == ("CONVERGED", [])
@@ -181,4 +181,4 @@ def test_pruning_forgets_the_rounds_of_old_runs_and_nothing_else(whole: Path) ->
         "it can be delivered again"
     )
     store.close()
-    assert keeping.verify(whole).runs == 1
+    assert maintenance.verify(whole).runs == 1

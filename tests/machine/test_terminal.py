@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from coordinator import notices as n
 from coordinator.driver import Lap
+from coordinator.machine import notices as n
 from coordinator.observers.awaited import Awaited
 from coordinator.observers.follow import Follow
 from coordinator.observers.terminal import LiveTable
-from coreg_core.outcomes import Outcome
+from coreg_core.protocol.outcomes import Outcome
 
 LAP = Lap(0.5, 100, 200)
 ANSWERED = n.QuestionAnswered("r1", 3, 0, 2, None)
@@ -73,7 +73,7 @@ def test_a_service_has_a_line_for_each_run(console):
 
 
 def test_what_is_logged_meanwhile_stands_whole_above(console, capsys):
-    from coreg_wire.logs import make_log
+    from coreg_wire.terminal.logs import make_log
 
     follow = Follow(console)
     follow.notice(ANSWERED, LAP)

@@ -25,13 +25,13 @@ from tiny import (
     watched,
 )
 
-from coordinator import notices as n
-from coordinator.events import Received, SiteLost
-from coordinator.jobs.phases import Phase
-from coordinator.records import MembershipChanged, Record, SiteExcluded
-from coreg_core.messages import Ask, Leaving
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Plan
+from coordinator.machine import notices as n
+from coordinator.machine.events import Received, SiteLost
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import MembershipChanged, Record, SiteExcluded
+from coreg_core.protocol.messages import Ask, Leaving
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
 DEADLINES = 60
 HONEST = ("a", "b")

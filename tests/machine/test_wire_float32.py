@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from masked import masked_sites, sums
 from tiny import Pump, all_restarted, make_plan, make_sites, undisturbed
 
-from coordinator.jobs.honesty import SLACK, linear_fault
+from coordinator.machine.plausibility import SLACK, linear_fault
+from coreg_core.agreement.float32 import UNIT, as_told
 from coreg_core.errors import BadData
-from coreg_core.messages import Ask, Fault, FromSite, Masked, Prediction, ToSite, Vector
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Additive, Membership, Plan, Scoring, plan_fault, plan_from_dict
-from coreg_core.rounds.singles import UNIT, as_told
-from coreg_wire.codec import coordinator_message_to_frames
+from coreg_core.protocol.messages import Ask, Fault, FromSite, Masked, Prediction, ToSite, Vector
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Additive, Membership, Plan, Scoring, plan_fault, plan_from_dict
+from coreg_wire.transport.codec import coordinator_message_to_frames
+from coreg_wire.transport.fields import ProtocolError, fill, read
 from coreg_wire.v1 import federation_pb2 as pb
-from coreg_wire.values import ProtocolError, fill, read
 from site_agent.ledger.entries import entry_for
-from site_agent.wording import describe
+from site_agent.session.wording import describe
 
 SINGLES = make_plan(wire="float32", tolerance=1e-14, prediction_tolerance=1e-6)
 MASKED = sums(wire="float32")

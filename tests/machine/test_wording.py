@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from stepwise import RUN
 
-from coordinator import notices as n
-from coordinator.wording import worded
-from coreg_core.outcomes import Outcome
+from coordinator.machine import notices as n
+from coordinator.machine.wording import worded
+from coreg_core.protocol.outcomes import Outcome
 
 SAID: dict[n.Notice, str] = {
     n.RunBegan(RUN, ("a", "b"), 600.0): "run run-1: waiting for a, b, 600 s at most",

@@ -8,13 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from coordinator import federation as federations
-from coordinator.events import Action, DeadlinePassed, Event, Finish, Persist, Received, Reject, Send, SiteJoined
-from coordinator.jobs.phases import Clocks, Phase
-from coordinator.jobs.recorded import Recorded, resume
-from coordinator.jobs.run import Run
-from coordinator.records import Record, StepTaken
-from coreg_core.messages import (
+from coordinator.machine import federation as federations
+from coordinator.machine.events import (
+    Action,
+    DeadlinePassed,
+    Event,
+    Finish,
+    Persist,
+    Received,
+    Reject,
+    Send,
+    SiteJoined,
+)
+from coordinator.machine.phases import Clocks, Phase
+from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.run import Run
+from coordinator.machine.state import Recorded, resume
+from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Ask,
     Finished,
@@ -25,10 +35,10 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
-from site_agent.data.private import PrivateData
-from site_agent.federation import Site, Terms
-from site_agent.jobs.training import Remembered
+from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
+from site_agent.machine.site import Site, Terms
+from site_agent.machine.site_data import PrivateData
+from site_agent.machine.training import Remembered
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator import certificates
 from coordinator.authority.pki import create_authority, reissue_server, sign_request
-from coordinator.certificates import Certificates
-from coordinator.commands.standing import _soon
+from coordinator.cli.service import _soon
+from coordinator.service import certificates
+from coordinator.service.certificates import Certificates
 from coreg_core.errors import Refused
-from site_agent.enrolled import Enrolled
-from site_agent.identity import Identity, check_identity, enrol, install, renew
+from site_agent.identity.identity import Identity, check_identity, enrol, install, renew
+from site_agent.service.reload import Enrolled
 
 
 class Heard:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from coordinator.authority.authorised import Authorised, revoke
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import BadData, Refused, StorageError, Unreachable
-from coreg_wire.credentials import client_credentials, is_loopback, peer_certificate, server_credentials
-from site_agent.identity import Identity, check_identity, enrol, install
-from site_agent.probe import probe_server
+from coreg_wire.identity.credentials import client_credentials, is_loopback, peer_certificate, server_credentials
+from site_agent.identity.identity import Identity, check_identity, enrol, install
+from site_agent.session.diagnose import probe_server
 
 DAY = timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - 100 * DAY

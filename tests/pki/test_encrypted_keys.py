@@ -7,9 +7,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from coordinator.authority.pki import create_authority, encrypt_keys, load_server, sign_request
 from coreg_core.errors import Refused, UsageError
-from coreg_wire import keys
-from coreg_wire.keys import FILE_VARIABLE, VARIABLE, is_encrypted
-from site_agent.identity import check_identity, enrol, install
+from coreg_wire.identity import keys
+from coreg_wire.identity.keys import FILE_VARIABLE, VARIABLE, is_encrypted
+from site_agent.identity.identity import check_identity, enrol, install
 
 SECRET = b"correct horse battery"
 

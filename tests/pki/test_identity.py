@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import BadData, Refused, UsageError
-from coreg_wire.names import key_fingerprint
-from site_agent.identity import Identity, check_identity, enrol, install
+from coreg_wire.identity.names import key_fingerprint
+from site_agent.identity.identity import Identity, check_identity, enrol, install
 
 DAY = timedelta(days=1)
 

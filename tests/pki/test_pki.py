@@ -26,10 +26,10 @@ from coordinator.authority.pki import (
     server_names,
     sign_request,
 )
-from coordinator.cli import app
+from coordinator.cli.app import app
 from coreg_core.errors import BadData, CoregError, Refused, StorageError, UsageError
-from coreg_wire.names import certificate_name, check_site_name, fingerprint
-from site_agent.identity import enrol
+from coreg_wire.identity.names import certificate_name, check_site_name, fingerprint
+from site_agent.identity.identity import enrol
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority, expiry_warnings, load_server, reissue_server, sign_request
 from coordinator.authority.renewal import finish_authority, not_yet_signed, renew_authority
 from coreg_core.errors import BadData, Refused, UsageError
-from coreg_wire.credentials import RenewableServer, client_credentials, peer_certificate
-from coreg_wire.keys import VARIABLE, is_encrypted
-from coreg_wire.names import fingerprint, load_certificates
-from coreg_wire.renewals import read_renewal
-from site_agent.identity import Identity, check_identity, enrol, install, renew
-from site_agent.masking.peers import peer_of
+from coreg_wire.identity.credentials import RenewableServer, client_credentials, peer_certificate
+from coreg_wire.identity.keys import VARIABLE, is_encrypted
+from coreg_wire.identity.names import fingerprint, load_certificates
+from coreg_wire.identity.renewal_requests import read_renewal
+from site_agent.identity.identity import Identity, check_identity, enrol, install, renew
+from site_agent.identity.peers import peer_of
 
 DAY = timedelta(days=1)
 

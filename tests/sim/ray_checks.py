@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from coordinator.events import Received, SiteJoined
-from coordinator.notices import Notice, QuestionAnswered, RunEnded
-from coreg_core.additive.exchange import Ask as Kind
-from coreg_core.additive.exchange import Column as ProbeColumn
+from coordinator.machine.events import Received, SiteJoined
+from coordinator.machine.notices import Notice, QuestionAnswered, RunEnded
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.question_types import Column as ProbeColumn
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.messages import (
+from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Ask,
     Dismissed,
@@ -37,15 +39,13 @@ from coreg_core.messages import (
     ToSite,
     Vector,
 )
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Agreement, Iteration, Membership, Plan, Privacy
-from coreg_core.rounds import SCHEDULE_NAMES
-from coreg_core.rounds.columns import Column
-from coreg_sim import additive
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
+from coreg_sim.federation import additive
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import Carried, Steps, plan_for, simulate
+from coreg_sim.federation.simulate import closed_form as closed_form_here
 from coreg_sim.over_ray import OverRay, RayActors, closed_form, connected, transport
-from coreg_sim.problems import generated
-from coreg_sim.simulate import Carried, Steps, plan_for, simulate
-from coreg_sim.simulate import closed_form as closed_form_here
 
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(answers="clear"))
 MIB = 1 << 17  # numbers

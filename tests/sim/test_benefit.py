@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, Part, agree
-from coreg_sim.benefit.cell import cell
-from coreg_sim.benefit.dealing import LEAST_TEST, REGIMES, Table, deal, table_of
-from coreg_sim.benefit.outcome import OWN, TOGETHER, Seat, figure, headline, seats
+from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, Table, deal, table_of
 from coreg_sim.benefit.report import report
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, dropped, study
-from coreg_sim.cli import app
-from coreg_sim.jobs import Where, run_jobs
+from coreg_sim.benefit.summary import OWN, TOGETHER, Seat, figure, headline, seats
+from coreg_sim.benefit.trial import cell
+from coreg_sim.cli.app import app
+from coreg_sim.federation.jobs import Where, run_jobs
 from coreg_sim.papers.pool import DataSet, Pool
 
 

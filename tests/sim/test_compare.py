@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coreg_core.plan import Agreement, Iteration
-from coreg_sim.cli import app
-from coreg_sim.commands.compare import rounds_to
-from coreg_sim.problems import generated
-from coreg_sim.simulate import closed_form, factored, plan_for, simulate
+from coreg_core.protocol.plan import Agreement, Iteration
+from coreg_sim.cli.app import app
+from coreg_sim.cli.compare import rounds_to
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import closed_form, factored, plan_for, simulate
 
 NOTHING_MEETS = 1e-300
 

@@ -16,11 +16,11 @@ from stand_in import stand_in
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, Unreachable, UsageError
-from coreg_sim.cli import app
+from coreg_sim.cli.app import app
 from coreg_sim.papers import runner
+from coreg_sim.papers.baselines import RIDGES, WIDTHS, kernel_ridge
 from coreg_sim.papers.experiment import Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import Pool, fetch
-from coreg_sim.papers.practitioner import RIDGES, WIDTHS, kernel_ridge
 from coreg_sim.papers.runner import NAMES, find, run_experiment
 
 ENTRY = {"name": "toy", "file": "toy.csv", "target": "y", "task": "regression", "categorical": ["kind"]}
@@ -219,7 +219,7 @@ def test_a_full_run_is_jobs_with_keys_of_their_own(everything, name):
 @pytest.mark.timeout(300)
 def test_over_ray_the_numbers_are_the_same(everything, tmp_path):
     """In a process of its own, as a user has it."""
-    program = "from coreg_sim.cli import main; main()"
+    program = "from coreg_sim.cli.app import main; main()"
     command = [sys.executable, "-c", program, "paper", "xnv", "--data", everything, "--quick", "--json"]
     reports = []
     for jobs in (1, 2):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from coreg_core.cca import canonical_ridge
 from coreg_core.estimators import RLSR, XNV, CoRLS, CoRLSR, HessianRLS, OCAClassifier, OCARegressor
+from coreg_core.numerics.cca import canonical_ridge
 from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, oca, rademacher, snf, xnv
 from coreg_sim.papers.pool import DataSet
 from coreg_sim.papers.views import level_numbers

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coreg_core.errors import UsageError
-from coreg_core.kernels import Gaussian, paper_bandwidth, paper_ridge
+from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
 from coreg_sim.papers import corlsr_uci, rademacher
 from coreg_sim.papers.experiment import Job
 from coreg_sim.papers.pool import DataSet, Pool

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coreg_core.closed_form import add_information, closed_form_of, consensus_closed_form, pairwise_sum
+from coreg_core.agreement.closed_form import add_information, closed_form_of, consensus_closed_form, pairwise_sum
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.messages import Ask, Finished, PlanAccepted, Prediction, Vector
-from coreg_core.objective import consensus_weight
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import Agreement
-from coreg_core.rounds.columns import Column
-from coreg_sim.cli import app
+from coreg_core.protocol.messages import Ask, Finished, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement
+from coreg_sim.cli.app import app
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import factored, plan_for
 from coreg_sim.over_ray.closed_form import Factors, aligned
 from coreg_sim.over_ray.hosts import Host, dealt, make_site, share, told
-from coreg_sim.problems import generated
-from coreg_sim.simulate import factored, plan_for
 
 
 def checks(*arguments):

@@ -4,7 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
-from coreg_sim.cli import app
+from coreg_sim.cli.app import app
 
 SMALL = ["--sites", "3", "--labelled", "15", "--unlabelled", "60", "--views", "2", "--objective", "additive"]
 

@@ -12,13 +12,13 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_sim.cli import app
-from coreg_sim.drawing import svg
+from coreg_sim.cli.app import app
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import close_enough
+from coreg_sim.federation.sweep import interval
+from coreg_sim.federation.views_file import parted, read_views
 from coreg_sim.papers.experiment import Plot, Series
-from coreg_sim.problems import generated
-from coreg_sim.simulate import close_enough
-from coreg_sim.sweep import interval
-from coreg_sim.views_file import parted, read_views
+from coreg_sim.plot import svg
 
 SMALL = ("--couplings", "0,0.01,1", "--sites", "2,3", "--splits", "8:20", "--seeds", "3", "--form", "semi-parametric")
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.errors import UsageError
-from coreg_wire.addresses import check_free
+from coreg_wire.transport.addresses import check_free
 
 
 @pytest.fixture

@@ -15,10 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coreg_core.additive import exchange
-from coreg_core.additive.terms import Additive
-from coreg_core.kernels import KernelName
-from coreg_core.messages import (
+from coreg_core.additive import question_types
+from coreg_core.additive.model.terms import Additive
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.agreement.views import BoundRule, Part
+from coreg_core.kernels.functions import KernelName
+from coreg_core.protocol.messages import (
     Ask,
     Countersigned,
     Dismissed,
@@ -42,8 +45,8 @@ from coreg_core.messages import (
     Vector,
     Words,
 )
-from coreg_core.outcomes import Outcome
-from coreg_core.plan import (
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import (
     MOST_COLUMNS,
     Agreement,
     Answers,
@@ -56,20 +59,17 @@ from coreg_core.plan import (
     Privacy,
     Scoring,
 )
-from coreg_core.plan import Wire as PlanWire
-from coreg_core.rounds import SCHEDULE_NAMES
-from coreg_core.rounds.columns import Column
-from coreg_core.views import BoundRule, Part
-from coreg_wire.chunks import chunk_frames, chunk_of
-from coreg_wire.codec import (
+from coreg_core.protocol.plan import Wire as PlanWire
+from coreg_wire.transport.chunks import chunk_frames, chunk_of
+from coreg_wire.transport.codec import (
     MAX_FRAME_BYTES,
     SMALLEST_PIECE,
     Assembler,
     coordinator_message_to_frames,
     site_message_to_frames,
 )
+from coreg_wire.transport.fields import MAX_TEXT, ProtocolError, fill, read, snake
 from coreg_wire.v1 import federation_pb2 as pb
-from coreg_wire.values import MAX_TEXT, ProtocolError, fill, read, snake
 
 REPOSITORY = Path(__file__).parents[2]
 PIECE = SMALLEST_PIECE // 8
@@ -85,9 +85,10 @@ positive = st.floats(0.0, exclude_min=True, allow_infinity=False, allow_nan=Fals
 uint31, uint32, uint64 = st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 counts = st.integers(1, 2**31 - 1)
 scalars = st.lists(finite, max_size=4).map(tuple)
-operators = st.builds(exchange.Operator, st.none() | uint31, st.booleans(), finite, finite)
+operators = st.builds(question_types.Operator, st.none() | uint31, st.booleans(), finite, finite)
 inquiry_columns = st.lists(
-    st.builds(exchange.Column, st.sampled_from(get_args(exchange.ColumnKind)), uint31, operators), max_size=4
+    st.builds(question_types.Column, st.sampled_from(get_args(question_types.ColumnKind)), uint31, operators),
+    max_size=4,
 ).map(tuple)
 columns = st.lists(st.builds(Column, not_negative, not_negative), max_size=4).map(tuple)
 
@@ -240,7 +241,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         runs,
         uint64,
         uint31,
-        st.sampled_from(exchange.Ask),
+        st.sampled_from(question_types.Ask),
         st.sampled_from(get_args(Part)),
         uint31,
         inquiry_columns,

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.messages import Ask, Prediction, Vector
-from coreg_core.rounds.columns import Column
-from coreg_wire.codec import (
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Prediction, Vector
+from coreg_wire.transport.chunk_size import SECONDS_A_PIECE, Pace, piece_at
+from coreg_wire.transport.codec import (
     LARGEST_PIECE,
     MAX_FRAME_BYTES,
     SMALLEST_PIECE,
@@ -15,8 +16,7 @@ from coreg_wire.codec import (
     coordinator_message_to_frames,
     site_message_to_frames,
 )
-from coreg_wire.pace import SECONDS_A_PIECE, Pace, piece_at
-from coreg_wire.values import ProtocolError
+from coreg_wire.transport.fields import ProtocolError
 
 
 @given(st.floats(0.0, 1e12))

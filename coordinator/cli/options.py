@@ -1,0 +1,57 @@
+"""Options that several commands have."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coreg_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from coordinator.store.queue import Queue
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+StoreOption = Annotated[
+    Path, typer.Option("--store", envvar="COREG_STORE", help="The run store, as in federation.toml.")
+]
+FederationArgument = Annotated[Path, typer.Argument(help="federation.toml.", envvar="COREG_FEDERATION")]
+IdentityOption = Annotated[Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The authority's directory.")]
+EncryptOption = Annotated[
+    bool,
+    typer.Option(
+        "--encrypt-keys", help="Encrypt keys: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal."
+    ),
+]
+# Of the commands that serve: instead of what federation.toml has.
+ListenOption = Annotated[
+    str | None,
+    typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
+]
+OtherStoreOption = Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")]
+OtherIdentityOption = Annotated[
+    Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
+]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
+]
+PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")]
+
+
+def existing(store: Path) -> Path:
+    """The path of a store that is there.
+
+    Raises
+    ------
+    UsageError
+        it is not.
+    """
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
+    return store
+
+
+def open_queue(store: Path) -> "Queue":
+    """The queue of a store that is there."""
+    from coordinator.store.queue import Queue
+
+    return Queue(existing(store))

@@ -1,0 +1,76 @@
+"""backup, verify, prune, heads: the run store as a thing to keep."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.options import JsonOption, StoreOption, existing
+from coreg_wire.terminal import output
+from coreg_wire.terminal.output import human_bytes
+
+
+def backup(
+    destination: Annotated[Path, typer.Argument(help="A file that is not there yet.")],
+    store: StoreOption = Path("runs.sqlite"),
+) -> None:
+    """Copy the run store, while a coordinator may be writing it, into one whole file (mode 0600), and verify the copy."""
+    from coordinator.store.maintenance import back_up
+
+    found = back_up(existing(store), destination)
+    typer.echo(f"{destination}: {found.runs} runs, {human_bytes(found.bytes)}, whole")
+
+
+def verify(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """Read everything in the run store: its pages, and the checksum of each value. Exit code 8 where one does not fit."""
+    from coordinator.store.maintenance import verify as check
+
+    found = check(existing(store))
+    if as_json:
+        output.print_json({"store": str(store), "runs": found.runs, "values": found.values, "bytes": found.bytes})
+    else:
+        typer.echo(f"{store}: whole; {found.runs} runs, {found.values} checksums fit, {human_bytes(found.bytes)}")
+
+
+def prune(
+    days: Annotated[float, typer.Option("--days", min=0, help="Of runs that were closed longer ago than this.")],
+    store: StoreOption = Path("runs.sqlite"),
+    models: Annotated[
+        bool, typer.Option("--models", help="Also what sites fetch: `run --deliver` is not possible any more then.")
+    ] = False,
+) -> None:
+    """Forget the round by round history of old runs, and give the disk its room back. Their plans and their ends stay."""
+    from coordinator.store.maintenance import prune as forget
+
+    done = forget(existing(store), days, models=models)
+    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
+
+
+def heads(
+    site: Annotated[str | None, typer.Option("--site", help="Of this site alone.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Of this run, or the one that begins so.")] = None,
+    store: StoreOption = Path("runs.sqlite"),
+    as_json: JsonOption = False,
+) -> None:
+    """Where the sites' ledgers stood at the ends of runs, by their own signatures, countersigned here.
+
+    `coreg-coordinator heads --site NAME --json > heads.json` is what `coreg-agent ledger --verify --heads heads.json` holds that
+    site's ledger to, lines that were cut off its end included.
+    """
+    from coordinator.cli.format import head_line, went_back
+    from coordinator.store.runs import RunStore
+
+    opened = RunStore(existing(store))
+    named = None if run is None else opened.find(run).run
+    found = opened.heads(run=named, site=site)
+    for told in found:
+        if as_json:
+            output.print_json(told)
+        else:
+            typer.echo(head_line(told))
+    for warning in went_back(found):
+        typer.echo(warning, err=True)
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune, heads)

@@ -1,0 +1,1 @@
+"""federation.toml and study files."""

@@ -1,0 +1,347 @@
+"""federation.toml: its shape, its checks, and the plan that comes of it.
+
+The sections that are terms of the plan are made from the plan's own classes, so their defaults and limits stand there
+and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a default.
+"""
+
+import math
+import uuid
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from coordinator.machine.phases import Clocks
+from coreg_core.errors import UsageError
+from coreg_core.protocol.plan import (
+    Additive,
+    Agreement,
+    Iteration,
+    LostPolicy,
+    Membership,
+    Plan,
+    Privacy,
+    Scoring,
+    plan_fault,
+)
+from coreg_wire.files.toml_file import read_toml
+from coreg_wire.identity.names import check_site_name
+from coreg_wire.transport.service import LEAST_BANDWIDTH
+
+_CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+UNLIMITED = "unlimited"
+Seconds = Annotated[float, Field(gt=0)]
+Patience = Annotated[Literal["unlimited"] | Seconds, Field()]
+
+
+class Section(BaseModel):
+    """A section of a file: unknown keys are errors, and so are infinities."""
+
+    model_config = _CONFIG
+
+
+def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
+    """A section of the file with the fields of a class of the plan: their types, limits and defaults."""
+    hints = get_type_hints(terms, include_extras=True)
+    shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
+    validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
+    made: Any = create_model(
+        f"{terms.__name__}Section",
+        __config__=_CONFIG,
+        __doc__=terms.__doc__,
+        __validators__=validators,
+        **shape | changed,
+    )
+    return made
+
+
+def _coupling_said(section: Any) -> Any:
+    """``coupling = {relative = …}`` as the plan has it, and 0 in every path: "stay alone" is one of its answers."""
+    if not isinstance(section, dict):
+        return section
+    if "relative" in section:
+        raise ValueError("relative: write coupling = { relative = … }")
+    if "coupling" not in section:
+        return section
+    said = section["coupling"]
+    units = {}
+    if isinstance(said, dict):
+        if set(said) != {"relative"}:
+            raise ValueError("coupling: a number, a list of numbers, or { relative = a number or a list }")
+        said, units = said["relative"], {"relative": True}
+    if isinstance(said, list | tuple) and len(said) > 1 and 0 not in said:
+        said = [0.0, *said]
+    return {**section, "coupling": said, **units}
+
+
+def _one_or_several(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+if TYPE_CHECKING:
+    ModelSection: TypeAlias = BaseModel
+    AgreementSection: TypeAlias = BaseModel
+    AdditiveSection: TypeAlias = BaseModel
+    ScheduleSection: TypeAlias = BaseModel
+    PrivacySection: TypeAlias = BaseModel
+else:
+    _hints = get_type_hints(Agreement, include_extras=True)
+    _coupling, _label_units = _hints["coupling"], _hints["label_units"]
+    _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
+    # Release 0.1 called the label column's units "target".
+    _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
+    AgreementSection = _section(
+        Agreement,
+        _coupling_said,
+        objective=(Literal["agreement"], "agreement"),
+        coupling=_couplings,
+        label_units=(_label_units, _units),
+    )
+    AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
+    # Which keys the section has is its objective's business; the paper's is the default.
+    ModelSection = Annotated[
+        Annotated[AgreementSection, Tag("agreement")] | Annotated[AdditiveSection, Tag("additive")],
+        Discriminator(
+            lambda said: said.get("objective", "agreement") if isinstance(said, dict) else said.objective,
+            custom_error_type="objective",
+            custom_error_message="objective should be 'agreement' or 'additive'",
+        ),
+    ]
+    ScheduleSection = _section(Iteration)
+    PrivacySection = _section(Privacy)
+
+
+def check_listen(listen: str) -> str:
+    """HOST:PORT, with a port that there is: gRPC takes 99999 for 34463, and no port for 443.
+
+    Raises
+    ------
+    ValueError
+        not of that form.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError(f"{listen!r} is not HOST:PORT with a port of 0 to 65535")
+    return listen
+
+
+class FederationSection(Section):
+    """Who takes part: the names in the sites' certificates, how few are enough, and what happens to one that is lost."""
+
+    name: str
+    sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
+    min_sites: int | None = Field(default=None, ge=1)
+    on_lost: LostPolicy = Membership.on_lost
+    most_returns: int = Field(default=Membership.most_returns, ge=0, le=1000)
+
+    @field_validator("name")
+    @classmethod
+    def _readable(cls, name: str) -> str:
+        # The codec shows what cannot be printed as a space, so every site would digest another plan than was sent.
+        if not (name.strip() and name.isprintable() and len(name) <= 200):
+            raise ValueError("a name is 1 to 200 printable characters, without tabs, line breaks and the like")
+        return name
+
+    @field_validator("sites")
+    @classmethod
+    def _names(cls, sites: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(check_site_name(site) for site in sites))
+
+    @model_validator(mode="after")
+    def _possible(self) -> "FederationSection":
+        alone = Plan("", self.name, self.membership, privacy=Privacy(answers="clear"))  # the others are judged below
+        if (fault := plan_fault(alone)) is not None:
+            raise ValueError(fault)
+        return self
+
+    @property
+    def membership(self) -> Membership:
+        """As a term of the plan."""
+        return Membership(self.sites, self.min_sites or len(self.sites), self.on_lost, self.most_returns)
+
+
+class ServiceSection(Section):
+    """Where the coordinator listens, who it is, and where it keeps its runs."""
+
+    listen: str = "127.0.0.1:7600"
+    identity: Path = Path()
+    store: Path = Path("runs.sqlite")
+    most_runs: int = Field(default=4, ge=1, le=1000)
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return check_listen(value)
+
+
+class TimeoutSection(Section):
+    """The five clocks, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in bytes a second."""
+
+    join: Patience = Clocks.join
+    plan: Patience = Clocks.plan
+    round: Seconds = Clocks.round
+    stall: Patience = Clocks.stall
+    keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
+    least_bandwidth: float = Field(default=LEAST_BANDWIDTH, ge=1000.0)
+
+
+class ScoringSection(Section):
+    """How `coreg-coordinator score` scores: what happens where a site lacks an instance, and who gets the scores."""
+
+    lacking: Literal["refuse", "mean"] = Scoring.lacking
+    receivers: tuple[str, ...] = Scoring.receivers
+
+
+class Computed(Section):
+    """The sections that say what is computed: of a federation of one run, and of a study."""
+
+    model: ModelSection = AgreementSection()
+    schedule: ScheduleSection = ScheduleSection()
+    privacy: PrivacySection = PrivacySection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bound_of_release_0_1(cls, file: Any) -> Any:
+        """Release 0.1 had ``bound`` among the schedule's keys."""
+        if isinstance(file, dict) and isinstance(schedule := file.get("schedule"), dict) and "bound" in schedule:
+            rest = {key: value for key, value in schedule.items() if key != "bound"}
+            privacy = {"bound": schedule["bound"], **file.get("privacy", {})}
+            return {**file, "schedule": rest, "privacy": privacy}
+        return file
+
+    @model_validator(mode="after")
+    def _one_objective(self) -> Self:
+        """What has no meaning under the additive objective is an error, like an unknown key."""
+        if isinstance(self.objective, Additive):
+            unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
+            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set & {"bound"})]
+            if unused:
+                raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
+        return self
+
+    @property
+    def objective(self) -> Agreement | Additive:
+        """As a term of the plan."""
+        said = self.model.model_dump()
+        return Additive(**said) if said.pop("objective") == "additive" else Agreement(**said)
+
+
+class Configuration(Computed):
+    """The whole file."""
+
+    federation: FederationSection
+    scoring: ScoringSection = ScoringSection()
+    service: ServiceSection = ServiceSection()
+    timeouts: TimeoutSection = TimeoutSection()
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if (fault := plan_fault(self.plan(""))) is not None:
+            raise ValueError(fault)
+        return self
+
+    def plan(self, run: str | None = None) -> Plan:
+        """The plan; a new run's name unless one is given."""
+        return Plan(
+            run=run or uuid.uuid4().hex[:12],
+            federation=self.federation.name,
+            membership=self.federation.membership,
+            objective=self.objective,
+            iteration=Iteration(**self.schedule.model_dump()),
+            privacy=Privacy(**self.privacy.model_dump()),
+        )
+
+    def scoring_plan(self, of_run: str, trained: Literal["agreement", "additive"], sites: tuple[str, ...]) -> Plan:
+        """The plan to score together with the models of that run; every site that has one takes part."""
+        return Plan(
+            run=uuid.uuid4().hex[:12],
+            federation=self.federation.name,
+            membership=Membership(sites, len(sites), "wait"),
+            objective=Scoring(of_run, trained, self.scoring.lacking, self.scoring.receivers),
+            iteration=Iteration(threads=self.schedule.model_dump()["threads"]),
+            privacy=Privacy(**self.privacy.model_dump()),
+        )
+
+    def clocks(self) -> Clocks:
+        """The four clocks of the runs; the fifth, keepalive, is the transport's."""
+        t = self.timeouts
+        return Clocks(
+            join=_seconds(t.join),
+            plan=_seconds(t.plan),
+            round=t.round,
+            stall=_seconds(t.stall),
+            least_bandwidth=t.least_bandwidth,
+        )
+
+
+def _seconds(patience: str | float) -> float:
+    return math.inf if isinstance(patience, str) else patience
+
+
+def read_configuration(path: Path) -> Configuration:
+    """federation.toml, checked. Paths in it are relative to the file.
+
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+    """
+    try:
+        configuration = Configuration.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise faults_of(path, error) from None
+    base, service = path.parent, configuration.service
+    absolute = service.model_copy(update={"identity": base / service.identity, "store": base / service.store})
+    return configuration.model_copy(update={"service": absolute})
+
+
+def with_service(path: Path, listen: str | None, store: Path | None, identity: Path | None) -> Configuration:
+    """federation.toml, with what was said on a command line instead of its [service].
+
+    Raises
+    ------
+    UsageError
+        see `read_configuration`; or ``listen`` is no address.
+    """
+    configuration = read_configuration(path)
+    if listen is not None:
+        try:
+            check_listen(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}.") from None
+    given = {"listen": listen, "store": store, "identity": identity}
+    service = configuration.service.model_copy(update={k: v for k, v in given.items() if v is not None})
+    return configuration.model_copy(update={"service": service})
+
+
+def faults_of(path: Path, error: ValidationError) -> UsageError:
+    """Every fault of a file with its key, as one error."""
+    faults: dict[str, list[str]] = {}
+    for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
+        given = (
+            "" if isinstance(e["input"], dict) else f" = {e['input']!r}"
+        )  # a whole section, or the file, is no value
+        faults.setdefault(f"{_where(e['loc']) or 'the file'}{given}", []).append(e["msg"])
+    told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
+    return UsageError(f"{path}: {len(faults)} fault(s):\n{told}")
+
+
+def _where(location: tuple[str | int, ...]) -> str:
+    """Section and key, and the place in a list; not the names that pydantic has for the members of a union."""
+    if location[:1] == ("model",):  # the name of its objective stands between section and key
+        location = (location[0], *location[2:])
+    return ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))

@@ -1,0 +1,179 @@
+r"""What no honest site answers, whatever its data: invariants of respond(t, μ), held to each answer in the clear, and to
+sums.
+
+The linear part R of a site is symmetric with 0 ⪯ R ≺ I, and no larger than its b_v allows, so for every direction t
+
+    0 ≤ tᵀRt ≤ ‖t‖² x/(1 + x),   ‖Rt‖ ≤ ‖t‖,        x = μ b_v
+
+and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`; where d = t − Rt
+came in float32, each of its numbers is off by 2⁻²⁴ of itself, so with ‖d‖ ≤ ‖t‖ all three bounds by 2⁻²⁴ of theirs, a
+site.
+
+Under the additive objective the linear answer y = (Z w, Sᵀα, 1ᵀα) to x = (s, q, a) is a Hessian's, of one sign in (s,
+a) and the other in q, so for any two directions of one operator, and for the sum over sites as for each,
+
+    ⟨x₁, y₂⟩ = ⟨x₂, y₁⟩,  ⟨x, y⟩ = s·y_q + q·y_s + a y_a        q·y_s − s·y_q − a y_a ≥ ‖y‖²/(M B)
+
+with B the plan's `largest_gain`, to which every site holds its own κ; the certificate's own exchange is of the positive
+σ⁻²SᵀS. Derived in docs/mathematics.md.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.question_types import Operator, split
+from coreg_core.agreement.float32 import UNIT as SINGLE_UNIT
+from coreg_core.numerics.arrays import Arr
+
+SLACK = (
+    1e-6  # of ‖t‖²: far above what rounding does to an honest answer, far below what a false one has to do to matter
+)
+
+SOME_SITE = "the sum of the answers {}: some site answers falsely, and of a sum nobody can tell which."
+
+# Of the additive objective: an inner product's rounding at m = 10⁶, of ‖x‖‖y‖; and a solve's, of B‖x‖².
+PART_SLACK, PART_ROUNDING = 1e-9, 1e-13
+
+
+def products(a: Float64[Arr, "m k"], b: Float64[Arr, "m k"]) -> Float64[Arr, " k"]:
+    """⟨a_j, b_j⟩ of every column: by BLAS where there is one, whose numbers lie side by side."""
+    return np.array([np.dot(a[:, 0], b[:, 0])]) if a.shape[1] == 1 else np.einsum("mk,mk->k", a, b)
+
+
+def linear_fault(
+    targets: Float64[Arr, "m k"],
+    answers: Float64[Arr, "m k"],
+    most: Float64[Arr, " k"],
+    n_sites: int,
+    *,
+    singles: bool = False,
+) -> str | None:
+    """Why these are no answers, or no sum of answers, of so many honest sites to linear questions; None where they may be.
+
+    Parameters
+    ----------
+    targets
+        t, a column each.
+    answers
+        Rt, or ΣRt.
+    most
+        x/(1 + x) of each column, or its sum over the sites.
+    n_sites
+        how many answers were added.
+    singles
+        what they differ from t by came in float32.
+    """
+    slack = SLACK + (SINGLE_UNIT if singles else 0.0)
+    size, along, length = products(targets, targets), products(targets, answers), np.sqrt(products(answers, answers))
+    if (along < -slack * n_sites * size).any():
+        return "points away from the direction that was asked, and a site's response never does"
+    if (along > (most + slack * n_sites) * size).any():
+        return "goes farther along the direction that was asked than the stated bound b_v allows"
+    if (length > n_sites * (1.0 + slack) * np.sqrt(size)).any():
+        return "is longer than the direction that was asked, and a site's response never is"
+    return None
+
+
+def affine_fault(targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], reach: int) -> str | None:
+    """The same of answers with labels in them: each number is below 2^reach, as the site stated, beside its target's norm."""
+    most = np.ldexp(1.0, reach) + np.sqrt(products(targets, targets))
+    at_all = max(
+        answers.max(initial=0.0), -answers.min(initial=0.0)
+    )  # of no temporary's size; columns apart only if need be
+    return (
+        None
+        if at_all <= most.min() or (np.abs(answers) <= most).all()
+        else "is larger than the size that was stated with the acceptance"
+    )
+
+
+# Of each kind of question to which scalars are answered, those that are sums of squares, sizes or counts.
+_COUNTS = {Kind.LABELS: (0,), Kind.FORECAST: (2, 3, 4, 5)}
+_NEVER_NEGATIVE = {Kind.SPREAD, Kind.SCORE, Kind.SMOOTHED, Kind.GRADIENT, Kind.JOINT, Kind.FORECAST}
+
+
+def scalar_fault(kind: Kind, scalars: Sequence[float]) -> str | None:
+    """Why these scalars, or a sum of such, are none of honest sites under the additive objective; None where they may be."""
+    counts = [scalars[j] for j in _COUNTS.get(kind, ()) if j < len(scalars)]
+    if any(n < 0.0 or n != np.rint(n) for n in counts):
+        return "counts what is no number of labels or sites"
+    if kind in _NEVER_NEGATIVE and any(x < 0.0 for x in scalars):
+        return "has a size or a sum of squares below zero"
+    if kind is Kind.TRACES and scalars and scalars[0] < 0.0:
+        return "has a size or a sum of squares below zero"
+    return None
+
+
+def part_fault(
+    points: Float64[Arr, "r k"],
+    answers: Float64[Arr, "r k"],
+    operators: Sequence[Operator],
+    gain: float,
+    step: float = 0.0,
+) -> str | None:
+    """Why these are no answers, or no sum of answers, of honest sites to linear questions of the additive objective.
+
+    Parameters
+    ----------
+    points
+        x, a column each.
+    answers
+        y, or Σy.
+    operators
+        of each column; two of one operator are held to each other.
+    gain
+        B of a site, M B of a sum of M.
+    step
+        what the sums' fixed point may have moved an answer to a point of norm 1 by, ‖·‖₂.
+
+    Returns
+    -------
+    str or None
+        what the answer does that none of an honest site does.
+    """
+    sizes, length = np.sqrt(products(points, points)), np.sqrt(products(answers, answers))
+    if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
+        return "is longer than the plan's largest_gain lets any be"
+    if gain == 0.0:
+        return None  # nothing that could answer, and nothing was answered
+    for operator in dict.fromkeys(operators):
+        of_one = np.array([other == operator for other in operators]) & (sizes > 0.0)
+        if of_one.any():
+            unit, answer = points[:, of_one] / sizes[of_one], answers[:, of_one] / sizes[of_one]
+            if (wrong := _part_fault(unit, answer, gain, step)) is not None:
+                return wrong
+    return None
+
+
+def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, step: float) -> str | None:
+    """Of directions of norm 1 under one operator; every combination of them is one of its directions too."""
+    (s, q, a), (y_s, y_q, y_a) = split(x), split(y)
+    # A backward error of the site's own solve is as large as B allows, not as its answer is.
+    slack = PART_SLACK * np.sqrt(products(y, y)) + step + gain * PART_ROUNDING
+    crossed, straight, centre = q.T @ y_s, s.T @ y_q, np.outer(a, y_a)
+    together = crossed + straight + centre
+    if (np.abs(together - together.T) > slack + slack[:, None]).any():
+        return "takes two directions for one another differently, and a site's part never does"
+    given_off = crossed - straight - centre - (y.T @ y) / gain
+    if np.linalg.eigvalsh(0.5 * (given_off + given_off.T))[0] < -len(slack) * slack.max():
+        return "takes in what a site's part only ever gives off, at the plan's largest_gain"
+    return None
+
+
+def smoothed_fault(
+    points: Float64[Arr, "m k"], answers: Float64[Arr, "l k"], sizes: Float64[Arr, " 2"], step: float = 0.0
+) -> str | None:
+    """The same of SMOOTHED: (D, e) of ρ_s, with Σσ⁻²‖S‖² and Σσ⁻²‖S‖√n as they were stated beside it."""
+    D, e = answers[:-1], answers[-1]
+    size, length = (np.sqrt(products(v, v)) for v in (points, D))
+    along = products(points, D)
+    moved = step * size
+    along += PART_SLACK * size * length + moved * size
+    if (length > np.sqrt(sizes[0] * np.maximum(along, 0.0)) + moved).any():
+        return "is not one of a smoother of the size that was stated with it"
+    if (np.abs(e) > (1.0 + PART_SLACK) * sizes[1] * size + moved).any():
+        return "sums to more over the labels than the size that was stated with it allows"
+    return None

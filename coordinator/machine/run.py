@@ -1,0 +1,170 @@
+"""A run's state as one frozen value: what it remembers (`Recorded`) and what is going on in this process (`Live`).
+
+`Live` is what a kill may lose: open sessions, answers to the open question, the timer. Sites join again and repeat
+their last answer, so nothing that decides is lost with it. `Reaction` is the work of one event on such a value: the
+state so far, and the actions so far.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator.machine.events import Action, Finish, Notify, Persist, Send, SetDeadline
+from coordinator.machine.notices import Notice
+from coordinator.machine.phases import Clocks, Phase, Turn, next_phase
+from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.state import Recorded, after
+from coordinator.machine.sums import Answer
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, ToSite
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is going on: lost with the process, and found again."""
+
+    phase: Phase
+    token: int = 0  # of the timer that counts
+    here: frozenset[str] = frozenset()  # sites whose session is open and that this run still wants
+    ready: frozenset[str] = frozenset()  # of those, who accepted the plan in this session
+    invited: frozenset[str] = frozenset()  # who was sent the plan before the first question
+    accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # in this process
+    ask: Ask | Inquiry | None = None  # the open question
+    asked: tuple[str, ...] = ()  # whom it was put to, in site order
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    rostered: frozenset[str] = frozenset()  # who was sent this attempt's roster in this session
+    # A site outside the membership is asked something on trial, and counted on only once it has answered it.
+    trials: Mapping[str, Ask | Inquiry] = field(default_factory=dict)
+    proven: frozenset[str] = frozenset()
+    # Label-bearing answers to a question that was cut short by a change of membership, by its columns: not asked again.
+    held: Mapping[tuple[Any, ...], Mapping[str, Answer]] = field(default_factory=dict)
+    ending: tuple[Outcome, str] | None = None
+    receivers: tuple[str, ...] = ()  # who gets the end
+    fetched: frozenset[str] = frozenset()  # and has it, or is not waited for
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: see the module's docstring."""
+
+    recorded: Recorded
+    live: Live
+    clocks: Clocks
+
+    @property
+    def plan(self) -> Plan:
+        return self.recorded.plan
+
+    @property
+    def name(self) -> str:
+        return self.recorded.plan.run
+
+    @property
+    def phase(self) -> Phase:
+        return self.live.phase
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Who is waited for now, in site order."""
+        live, recorded = self.live, self.recorded
+        wanted = [s for s in self.plan.sites if s not in recorded.excluded]
+        match live.phase:
+            case Phase.ENROLLING:
+                return tuple(s for s in wanted if s not in live.here)
+            case Phase.PLANNING:
+                # Whom the plan went to; everybody, where these are too few.
+                came = [s for s in wanted if s in live.invited]
+                counted = came if len(came) >= self.plan.membership.min_sites else wanted
+                return tuple(s for s in counted if s not in live.ready)
+            case Phase.RETURNING:
+                return tuple(s for s in recorded.participants if s in wanted and s not in live.ready)
+            case Phase.ASKING | Phase.STALLED:
+                return tuple(s for s in live.asked if s not in live.answers)
+            case Phase.DELIVERING:
+                return tuple(s for s in live.receivers if s not in live.fetched | recorded.fetched)
+            case Phase.DONE:
+                return ()
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds who is waited for in this phase is waited for, from its beginning."""
+        clocks = self.clocks
+        match self.live.phase:
+            case Phase.ENROLLING | Phase.RETURNING:
+                return clocks.join
+            case Phase.PLANNING:
+                return clocks.plan
+            case Phase.ASKING | Phase.DELIVERING:
+                return clocks.round
+            case Phase.STALLED:
+                return clocks.stall
+            case Phase.DONE:
+                return 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Everybody who was asked has answered. Counted, since it is looked at after every answer: sites are many."""
+        return len(self.live.answers) == len(self.live.asked)
+
+
+class Reaction:
+    """What one event makes of a run. Handlers change it through these methods; `run` and `actions` are the result."""
+
+    def __init__(self, run: Run):
+        self.run, self.actions = run, list[Action]()
+
+    @property
+    def recorded(self) -> Recorded:
+        """What the run remembers by now."""
+        return self.run.recorded
+
+    @property
+    def live(self) -> Live:
+        """What is going on by now."""
+        return self.run.live
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    def change(self, **changes: Any) -> None:
+        self.run = replace(self.run, live=replace(self.run.live, **changes))
+
+    def record(self, record: Record) -> None:
+        """Remember it, and write it down before the next action is taken."""
+        self.run = replace(self.run, recorded=after(self.run.recorded, record))
+        progress: Progress | None = self.recorded.progress if isinstance(record, StepTaken) else None
+        self.actions.append(Persist(self.run.name, record, progress))
+
+    def take(self, turn: Turn) -> None:
+        self.change(phase=next_phase(self.live.phase, turn))
+
+    def send(self, site: str, message: ToSite) -> None:
+        self.actions.append(Send(site, message))
+
+    def notify(self, notice: Notice) -> None:
+        self.actions.append(Notify(notice))
+
+    def deadline(self, seconds: float) -> None:
+        self.change(token=self.live.token + 1)
+        self.actions.append(SetDeadline(self.run.name, self.live.token, seconds))
+
+    def finish(self, turn: Turn, outcome: Outcome, reason: str) -> None:
+        self.take(turn)
+        self.actions.append(Finish(self.run.name, outcome, reason))
+
+    # --- who is here ----------------------------------------------------------------------------------------------
+
+    def arrived(self, site: str) -> None:
+        """A session of its own opened; what an earlier one had promised is void."""
+        live = self.live
+        trials = {s: ask for s, ask in live.trials.items() if s != site}
+        here, rostered = live.here | {site}, live.rostered - {site}
+        self.change(here=here, ready=live.ready - {site}, proven=live.proven - {site}, trials=trials, rostered=rostered)
+
+    def gone(self, site: str) -> None:
+        """Its session ended, or it is not wanted any more."""
+        live = self.live
+        self.change(here=live.here - {site}, ready=live.ready - {site}, proven=live.proven - {site})

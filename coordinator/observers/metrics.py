@@ -1,0 +1,141 @@
+"""What a coordinator that stands counts, for Prometheus: rounds, seconds, bytes, gaps, sessions, refusals, the queue,
+the store.
+
+Counts what notices tell, under the names of studies and sites; a run's own name is no label, since there are many over
+the months.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from coordinator.driver import Lap, Memory
+from coordinator.machine import notices as n
+from coordinator.machine.records import Record
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_wire.terminal.metrics_server import listen
+
+_SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class Metrics:
+    """An observer that counts; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._study: dict[str, str] = {}
+        self._round: dict[str, int] = {}
+        study = ["study"]
+        self._questions = Counter("coreg_questions", "Questions answered by every site asked", study, registry=registry)
+        self._rounds = Counter("coreg_rounds", "Complete rounds, sweeps included", study, registry=registry)
+        self._seconds = Histogram(
+            "coreg_question_seconds",
+            "From a question to its last answer, by the run's phase where it has phases",
+            ["study", "phase"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._written = Histogram(
+            "coreg_store_seconds", "Writing a record to the run store", buckets=_SECONDS, registry=registry
+        )
+        self._bytes = Counter("coreg_bytes", "Frames on the wire", ["direction"], registry=registry)
+        self._gap = Gauge(
+            "coreg_gap", "Certified gap of the last verified round, worst column", study, registry=registry
+        )
+        self._residual = Gauge("coreg_residual", "Residual of the last round, worst column", study, registry=registry)
+        self._begun = Counter("coreg_runs_begun", "Runs begun or taken up", study, registry=registry)
+        self._over = Counter("coreg_runs_finished", "Runs that came to an end", ["study", "stop"], registry=registry)
+        self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
+        self._connected = Gauge(
+            "coreg_site_connected", "1 while the site's session is open", ["site"], registry=registry
+        )
+        self._lost = Counter("coreg_sessions_ended", "Sessions that ended", ["site"], registry=registry)
+        self._until = Gauge(
+            "coreg_site_certificate_not_after_seconds", "A site's certificate's end", ["site"], registry=registry
+        )
+        self._refused = Counter(
+            "coreg_refused", "Who was turned away: certificate, session", ["what"], registry=registry
+        )
+        for what in ("certificate", "session"):
+            self._refused.labels(what)
+        self._waiting = Gauge("coreg_queue_length", "Runs that wait in the queue", registry=registry)
+        self._active = Gauge("coreg_runs_under_way", "Runs under way", registry=registry)
+        self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
+
+    def listen(self, address: str) -> Callable[[], None]:
+        return listen(address, self.registry)
+
+    def timed(self, memory: Memory) -> Memory:
+        """The same memory, whose writing is measured."""
+        return _Timed(memory, self._written.time)
+
+    # --- what happens ---------------------------------------------------------------------------------------------
+
+    def listed(self, sites: tuple[str, ...]) -> None:
+        """Who is welcome: one that was never here counts as away, and one that is not listed any more does not count."""
+        known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
+        for site in known - set(sites):
+            self._connected.remove(site)
+        for site in sites:
+            self._connected.labels(site)
+            self._lost.labels(site)
+
+    def began(self, run: str, study: str) -> None:
+        """A run was put in; from here on its notices count under its study."""
+        self._study[run] = study
+        self._begun.labels(study).inc()
+        self._stalled.labels(study)  # it is there before it happens, or its first increase is none
+
+    def ended(self, run: str, stop: str) -> None:
+        self._round.pop(run, None)
+        self._over.labels(self._study.pop(run, ""), stop).inc()
+
+    def stock(self, waiting: int, active: int, store: Path) -> None:
+        """What can be counted at any time."""
+        self._waiting.set(waiting)
+        self._active.set(active)
+        beside = (store, store.with_name(store.name + "-wal"))
+        self._store.set(sum(path.stat().st_size for path in beside if path.exists()))
+
+    def notice(self, notice: n.Notice, measured: Lap) -> None:
+        match notice:
+            case n.QuestionAnswered(run=run, progress=progress, phase=phase):
+                study = self._study.get(run, "")
+                self._questions.labels(study).inc()
+                self._seconds.labels(study, phase).observe(measured.seconds)
+                self._bytes.labels("sent").inc(measured.bytes_sent)
+                self._bytes.labels("received").inc(measured.bytes_received)
+                if progress is not None:
+                    # A run that is taken up goes on from the round that it shows first.
+                    self._rounds.labels(study).inc(max(0, progress.round - self._round.get(run, progress.round - 1)))
+                    self._round[run] = progress.round
+                    self._residual.labels(study).set(progress.residual.max())
+                    if progress.verified:
+                        self._gap.labels(study).set(progress.gap.max())
+            case n.Stalled(run=run):
+                self._stalled.labels(self._study.get(run, "")).inc()
+            case n.SessionOpened(site=site, until=until):
+                self._connected.labels(site).set(1)
+                if until:
+                    self._until.labels(site).set(dt.datetime.fromisoformat(until).timestamp())
+            case n.SessionEnded(site=site):
+                self._connected.labels(site).set(0)
+                self._lost.labels(site).inc()
+            case n.SessionTurnedAway():
+                self._refused.labels("certificate").inc()
+            case n.SessionRejected():
+                self._refused.labels("session").inc()
+            case _:
+                pass
+
+
+class _Timed:
+    def __init__(self, memory: Memory, time: Callable[[], AbstractContextManager[object]]):
+        self._memory, self._time = memory, time
+
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+        with self._time():
+            self._memory.write(run, record, progress, measured, at)

@@ -1,0 +1,1 @@
+"""The coordinator process: daemon, access control, certificates."""

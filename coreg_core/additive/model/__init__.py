@@ -1,0 +1,1 @@
+"""What a site computes with: features, smoother, kernel expansions, hyperparameters."""

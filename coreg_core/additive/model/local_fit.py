@@ -1,0 +1,44 @@
+r"""A site's model alone, from its own labels: where tuning starts, what the smoother is fitted to, a fifth of the blend.
+
+Design, 7.1 and 7.3: ridge regression with a free intercept; σ₀² is its leave-one-out error, τ₀² = σ₀²/ν.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.model.hyperparameters import NOISE_FLOOR
+from coreg_core.kernels.leave_one_out import choose
+from coreg_core.numerics.arrays import Arr
+
+# With fewer labels there is nothing to leave out: such a site starts where one without labels does.
+LEAST_LABELS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFit:
+    """The site's model alone: ridge regression with a free intercept, width and ridge by leave-one-out on its own labels."""
+
+    candidate: int
+    ridge: float
+    error: float
+    intercept: float
+    w: Float64[Arr, " r"]
+
+    @property
+    def noise(self) -> float:
+        """σ₀²: the leave-one-out error, floored."""
+        return max(self.error, NOISE_FLOOR)
+
+
+def fit_alone(candidates: list[Arr], y: Float64[Arr, " n"], ridges: Float64[Arr, " g"]) -> OwnFit | None:
+    """Width and ridge by leave-one-out, and the fit there; None below `LEAST_LABELS`."""
+    if len(y) < LEAST_LABELS:
+        return None
+    chosen = choose(candidates, y, ridges)
+    Phi = candidates[chosen.candidate]
+    mean = Phi.mean(axis=0)
+    U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
+    w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
+    return OwnFit(chosen.candidate, chosen.ridge, chosen.error, float(y.mean() - mean @ w), w)

@@ -1,0 +1,68 @@
+r"""How far a site's own model may be off at a row, before it is calibrated: the posterior deviation of a label there.
+
+    y_v = a + Φ_v w_v + S_v Σ_{u≠v} h_u(Z) + ε,   ε ~ N(0, σ²I),  w_v ~ N(0, τ²I)        (design, 7.1, the others held fixed)
+    d(x)² = σ² + φ(x)ᵀ (ΦᵀΦ/σ² + I/τ²)⁻¹ φ(x)
+
+The covariance of w_v given the site's own labels: with the others' parts fixed they move no variance, and Ψ_v w_v + S_v
+Z_v w_v = Φ_v w_v is all of w_v that own labels see. σ² holds noise and what own columns cannot tell of the others'
+parts. What the others' own uncertainty adds is not here: a factor found on own folds
+(`coreg_core.evaluation.intervals`) makes up for it, so only the shape of d matters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import solve_triangular
+
+from coreg_core.additive.model.features import CentredFeatures, Standardiser
+from coreg_core.additive.model.view import Hyper
+from coreg_core.kernels.functions import Kernel
+from coreg_core.numerics.arrays import Arr, block_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """d(x)² = noise + ‖k(x, B) map − shift‖²: arrays and a kernel, so that a model file can hold it.
+
+    ``factor`` is the deviation of a label unit: d is in the units of whoever scaled it.
+    """
+
+    standardiser: Standardiser
+    kernel: Kernel
+    points: Float64[Arr, "p d"]
+    map: Float64[Arr, "p r"]
+    shift: Float64[Arr, " r"]
+    noise: float
+    factor: float = 1.0
+
+    @classmethod
+    def of(
+        cls, standardiser: Standardiser, features: CentredFeatures, labelled: Float64[Arr, "n r"], hyper: Hyper
+    ) -> "Spread":
+        """From the features Φ of labelled rows and the site's σ², τ²; one QR of (n + r, r)."""
+        r = labelled.shape[1]
+        stacked = np.concatenate([labelled / np.sqrt(hyper.noise), np.eye(r) / np.sqrt(hyper.prior)])
+        R = np.linalg.qr(stacked, mode="r")
+        inverse = solve_triangular(R, np.eye(r), check_finite=False)  # triangular, condition at most ‖Φ‖τ/σ
+        basis = features.basis
+        return cls(
+            standardiser, basis.kernel, basis.points, basis.transform @ inverse, features.shift @ inverse, hyper.noise
+        )
+
+    def scaled(self, factor: float) -> "Spread":
+        """In other units."""
+        return Spread(
+            self.standardiser, self.kernel, self.points, self.map, self.shift, self.noise, factor * self.factor
+        )
+
+    def deviations(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
+        """d at rows in their own units, in blocks."""
+        rows, out = self.standardiser(X), np.empty(len(X))
+        step = block_rows(len(self.points))
+        for start in range(0, len(X), step):
+            at = slice(start, start + step)
+            moved = self.kernel(rows[at], self.points) @ self.map - self.shift
+            out[at] = self.noise + np.einsum("ij,ij->i", moved, moved)
+        deviations: Arr = self.factor * np.sqrt(out)
+        return deviations

@@ -1,0 +1,138 @@
+r"""What a federation agrees on before it trains the additive objective: the terms of a plan, with their defaults and
+limits.
+
+    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c            (docs/mathematics.md)
+
+Limits are annotations, as in `coreg_core.protocol.plan`, so that a configuration, a wire and a page can be made from
+them.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+
+from coreg_core.errors import UsageError
+from coreg_core.kernels.functions import KernelName
+
+Rows: TypeAlias = Literal["private", "common"]
+Residuals: TypeAlias = Literal["smoothed", "grouped", "open"]
+Targets: TypeAlias = Literal["federation", "raw"]
+
+# The grid of common rows: noise and prior times these, chosen by folds of the joint score (design, 7.4).
+NOISE_GRID = (1.0, 0.5, 0.25, 0.1)
+PRIOR_GRID = (0.3, 1.0, 3.0)
+# Numerator of the blend where a site has labels: 0.8 joined + 0.2 alone harms half as many sites (design, 7.4).
+BLEND = 0.8
+# In deviations of the federation's labels: what is not an answer to a direction is taken to be of this size, or of the point's.
+OWN = 2.0**10
+
+
+@dataclass(frozen=True)
+class Additive:
+    """Sites learn parts that add up, each for the columns that it has.
+
+    Parameters
+    ----------
+    kernel
+        of each site's own part and of its smoother.
+    bandwidth
+        σ: "loo" (each site's own labels choose between two widths), or a positive number, in standard units.
+    ridge
+        ν, the start of tuning: "loo", or a positive number.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    landmarks
+        most landmarks a site, drawn from its labelled and the shared rows.
+    seed
+        of landmarks, probes and folds.
+    targets
+        "federation" (centred and scaled by mean and deviation of all labels: three summed scalars) or "raw".
+    rows
+        "private", or "common": labelled instances may be among the shared ids, and scoring together is tuned by folds.
+    residuals
+        "smoothed"; "grouped" (means over groups of ``group_size`` labels go out) and "open" (labels do) need common
+        rows and every site's word.
+    group_size
+        k of grouped residuals.
+    intercept_prior
+        c.
+    tuning_steps
+        of the evidence; 0 keeps each site's own start.
+    probes
+        random columns beside the labels, for the traces.
+    tolerance
+        of a tuning step, and ...
+    final_tolerance
+        ... of the final solve: ‖T(x) − x‖ relative to ‖T(0)‖.
+    folds
+        of common rows and forecasts.
+    forecast
+        after the training, folds are trained with rows left out at every site at once, so that each site sees what joining
+        brings it.
+    max_rounds
+        rounds of vectors in one solve.
+    memory
+        bytes that the coordinator's basis may take.
+    largest_gain
+        B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (12 to 22 600 were
+        measured): the sums' fixed point is scaled by it, answers are held to it, and a site that has more refuses to answer.
+    """
+
+    kernel: KernelName = "gaussian"
+    bandwidth: Literal["loo"] | Annotated[float, Gt(0)] = "loo"
+    ridge: Literal["loo"] | Annotated[float, Gt(0)] = "loo"
+    degree: Annotated[int, Ge(1), Le(2**31 - 1)] = 3
+    offset: Annotated[float, Ge(0)] = 1.0
+    landmarks: Annotated[int, Ge(1), Le(2**31 - 1)] = 100
+    seed: Annotated[int, Ge(0), Le(2**31 - 1)] = 0
+    targets: Targets = "federation"
+    rows: Rows = "private"
+    residuals: Residuals = "smoothed"
+    group_size: Annotated[int, Ge(3), Le(2**31 - 1)] = 3
+    intercept_prior: Annotated[float, Gt(0)] = 1.0
+    tuning_steps: Annotated[int, Ge(0), Le(100)] = 6
+    probes: Annotated[int, Ge(1), Le(64)] = 16
+    tolerance: Annotated[float, Gt(0)] = 1e-3
+    final_tolerance: Annotated[float, Gt(0)] = 1e-5
+    folds: Annotated[int, Ge(2), Le(100)] = 5
+    forecast: bool = False
+    max_rounds: Annotated[int, Ge(2), Le(2**31 - 1)] = 200
+    memory: Annotated[int, Ge(1)] = 2**30
+    largest_gain: Annotated[float, Gt(0)] = 2.0**20
+
+    def __post_init__(self) -> None:
+        if self.residuals != "smoothed" and self.rows != "common":
+            raise UsageError(
+                f'residuals="{self.residuals}" reads the others\' sum at labelled rows, which needs rows="common": labelled '
+                "instances among the shared ones."
+            )
+        if self.forecast and self.residuals != "smoothed":
+            raise UsageError(
+                f'forecast=true needs residuals="smoothed", not "{self.residuals}": groups are made once, of all rows.'
+            )
+        for name in ("intercept_prior", "tolerance", "final_tolerance", "largest_gain"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
+
+
+def tries_grid(terms: Additive) -> bool:
+    """Noise and prior are tried against the joint score: where common rows are read smoothed.
+
+    Grouped and open residuals are read where they stand: their system is right as tuned.
+    """
+    return terms.rows == "common" and terms.residuals == "smoothed"
+
+
+def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
+    """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point.
+
+    Directions have twice the columns of what is solved for: s and q go apart.
+    """
+    grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if tries_grid(terms) else 0
+    folds = terms.folds if terms.forecast else 0
+    return 3 * n_unlabelled + 1, 2 * max(1 + terms.probes, grid, folds)

@@ -1,0 +1,173 @@
+r"""One site's algebra for the additive objective: factor once, answer any (s, q, a) at any noise and prior.
+
+    α = (σ²I + τ²ΨΨᵀ)⁻¹ (y − a − S s − τ²Ψ Zᵀq)        w = τ²(Ψᵀα + Zᵀq)        Ψ = Φ − S Z
+    answers  Z w,  Sᵀα,  1ᵀα                                                           (design, section 7.2)
+
+T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in
+T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning factors nothing again.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from scipy.linalg import svd
+
+from coreg_core.additive.model.smoother import Coupling, triangle_of
+from coreg_core.additive.question_types import split, stack
+from coreg_core.agreement.objective import ROUNDING
+from coreg_core.agreement.views.view import ROUND_UP
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr, Ints
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """σ² of the site's labels, τ² of its own part."""
+
+    noise: float
+    prior: float
+
+    def __post_init__(self) -> None:
+        if not all(np.isfinite(x) and x > 0 for x in (self.noise, self.prior)):
+            raise UsageError(f"noise σ²={self.noise!r}, prior τ²={self.prior!r}: both need a finite number above 0.")
+
+    def times(self, noise: float, prior: float) -> "Hyper":
+        """With multipliers."""
+        return Hyper(self.noise * noise, self.prior * prior)
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveView:
+    """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, and S.
+
+    n = 0 and m = 0 are allowed.
+    """
+
+    y: Float64[Arr, " n"]
+    labelled: Float64[Arr, "n d"]
+    shared: Float64[Arr, "m d"]
+    coupling: Coupling
+
+    @property
+    def n_labelled(self) -> int:
+        """n."""
+        return len(self.y)
+
+    @property
+    def n_unlabelled(self) -> int:
+        """m."""
+        return len(self.shared)
+
+    @cached_property
+    def psi(self) -> Arr:
+        """Ψ = Φ − S Z (n, d): what the site's own part does at its rows beyond what the smoother reads of it."""
+        return self.labelled - self.coupling.forward(self.shared)
+
+    @cached_property
+    def _factor(self) -> tuple[Arr, Arr]:
+        """(U (n, n), ψ² (n,)) of ΨΨᵀ, by the SVD of Ψ: never squared, so small ψ keep their digits."""
+        n = self.n_labelled
+        if n == 0:
+            return np.zeros((0, 0)), np.zeros(0)
+        U, psi, _ = svd(self.psi, full_matrices=True, check_finite=False)
+        squares = np.zeros(n)
+        squares[: len(psi)] = psi * psi
+        return U, squares
+
+    def keep(self, rows: Int64[Ints, " k"]) -> "AdditiveView":
+        """The same site with only these labelled rows."""
+        return replace(self, y=self.y[rows], labelled=self.labelled[rows], coupling=self.coupling.keep(rows))
+
+    def solve(
+        self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper
+    ) -> tuple[Float64[Arr, "n k"], Float64[Arr, "d k"]]:
+        """(α, w) at x. ``labels`` a column each (y, or a probe's signs); None: the linear part."""
+        s, q, a = split(x)
+        pulled = self.shared.T @ q
+        U, squares = self._factor
+        right = -(self.coupling.forward(s) + hyper.prior * (self.psi @ pulled)) - a
+        if labels is not None:
+            right += labels
+        alpha = U @ ((U.T @ right) / (hyper.noise + hyper.prior * squares)[:, None])
+        w: Arr = hyper.prior * (self.psi.T @ alpha + pulled)
+        return alpha, w
+
+    def answer(self, x: Float64[Arr, "r k"], labels: Float64[Arr, "n k"] | None, hyper: Hyper) -> Float64[Arr, "r k"]:
+        """(Z w, Sᵀα, 1ᵀα), one below the other."""
+        alpha, w = self.solve(x, labels, hyper)
+        return stack(self.shared @ w, self.coupling.backward(alpha), alpha.sum(axis=0))
+
+    def smoothed(self, rho_s: Float64[Arr, "m k"], hyper: Hyper) -> Float64[Arr, "l k"]:
+        """(σ⁻²SᵀS ρ_s, σ⁻²1ᵀS ρ_s), m + 1 rows: the certificate's second exchange."""
+        read = self.coupling.forward(rho_s) / hyper.noise
+        return np.concatenate([self.coupling.backward(read), read.sum(axis=0)[None]])
+
+    def gradient_norm(
+        self,
+        rho_s: Float64[Arr, " m"],
+        delta: Float64[Arr, " m"],
+        hyper: Hyper,
+        rounding_s: float = 0.0,
+        rounding_delta: float = 0.0,
+    ) -> float:
+        """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange.
+
+        ``rounding_s`` and ``rounding_delta`` bound what rounding may have left out of ρ_s and δ (2-norms); the answer allows
+        for it, and for that of g itself, a difference.
+        """
+        read = self.coupling.forward(rho_s[:, None])[:, 0] / hyper.noise
+        through, direct = self.psi.T @ read, self.shared.T @ delta
+        norm = float(np.linalg.norm(through - direct))
+        size = float(np.linalg.norm(self.psi)) * self.coupling_norm / hyper.noise
+        reach = float(np.linalg.norm(self.shared))
+        norm += ROUNDING * float(np.linalg.norm(through) + np.linalg.norm(direct))
+        norm += size * rounding_s + reach * rounding_delta
+        return hyper.prior * (2.0 * norm) ** 2
+
+    @cached_property
+    def coupling_norm(self) -> float:
+        """‖S‖₂, rounded up."""
+        L = self.coupling.compressed()
+        return float(np.linalg.norm(L, 2)) * ROUND_UP if L.size else 0.0
+
+    def gain(self, hyper: Hyper) -> float:
+        """‖T_lin‖₂ of this site, rounded up: ‖answer‖₂ ≤ gain · ‖x‖₂ for a linear question.
+
+        T is no contraction (gains of 12 to 22 600), so whoever encodes answers in fixed point, as secure aggregation does, needs
+        the sum of these. Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
+        """
+        R, L = triangle_of(self.shared), self.coupling.compressed()
+        U, squares = self._factor
+        n, d = self.labelled.shape
+        pulled = np.concatenate([np.zeros((d, L.shape[1])), R.T, np.zeros((d, 1))], axis=1)
+        right = -(
+            np.concatenate([L, np.zeros((n, R.shape[0])), np.ones((n, 1))], axis=1) + hyper.prior * (self.psi @ pulled)
+        )
+        alpha = U @ ((U.T @ right) / (hyper.noise + hyper.prior * squares)[:, None])
+        w = hyper.prior * (self.psi.T @ alpha + pulled)
+        out = np.concatenate([R @ w, L.T @ alpha, alpha.sum(axis=0)[None]])
+        return float(np.linalg.norm(out, 2)) * ROUND_UP
+
+    @cached_property
+    def _squared_norms(self) -> tuple[float, float]:
+        R, L = triangle_of(self.shared), self.coupling.compressed()
+        beside = np.concatenate([L, np.ones((self.n_labelled, 1))], axis=1)
+        shared, labelled = ((float(np.linalg.norm(A, 2)) if A.size else 0.0) for A in (R, beside))
+        return shared**2 * ROUND_UP, labelled**2 * ROUND_UP
+
+    def reach(self, hyper: Hyper) -> float:
+        """τ²‖Z‖₂², rounded up: its sum turns a gap into a bound on s."""
+        return hyper.prior * self._squared_norms[0]
+
+    def stretch(self, hyper: Hyper) -> float:
+        r"""κ = max(τ²‖Z‖₂², σ⁻²‖(S, 1)‖₂²), rounded up: what a linear answer y to x is held to.
+
+            q·y_s − s·y_q − a y_a = ‖w‖²/τ² + σ²‖α‖² ≥ ‖y‖²/κ,        so gain ≤ κ
+
+        since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/mathematics.md). It is of features and
+        hyperparameters alone: whoever refuses by it tells nothing of an answer.
+        """
+        shared, labelled = self._squared_norms
+        return max(hyper.prior * shared, labelled / hyper.noise)

@@ -1,0 +1,1 @@
+"""Reference solutions of the additive objective: closed form, dense training, in-memory driver."""

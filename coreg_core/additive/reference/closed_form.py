@@ -1,0 +1,83 @@
+r"""The dense solution of the additive objective, and J itself: what messages alone have to reproduce. Needs every site's arrays.
+
+    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c,        s = Σ_v Z_v w_v
+    K α = y,   K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,   w_u = τ_u² B_uᵀ α,   a = c 1ᵀα
+
+B_u holds the rows Φ_u (its own) and S_v Z_u (the others'), with Ψ_v w_v + S_v s = Φ_v w_v + Σ_{u≠v} S_v Z_u w_u. Source:
+design, 7.1 and 7.2. O(N³), N all labels; for tests, estimators and benchmarks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_factor, cho_solve
+
+from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.numerics.arrays import Arr
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Every site's w, the intercept a, and α over all labelled rows in site order."""
+
+    w: list[Arr]
+    intercept: float
+    alpha: Float64[Arr, " N"]
+
+
+def blocks(views: Sequence[AdditiveView]) -> list[Arr]:
+    """B_u (N, d_u), one a site."""
+    return [
+        np.concatenate([view.labelled if v == u else view.coupling.forward(own.shared) for v, view in enumerate(views)])
+        for u, own in enumerate(views)
+    ]
+
+
+def covariance(
+    views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0
+) -> Float64[Arr, "N N"]:
+    """K, the covariance of all labels under the model."""
+    noise = np.concatenate([np.full(v.n_labelled, h.noise) for v, h in zip(views, hypers, strict=True)])
+    K = np.diag(noise) + intercept_prior
+    for B, hyper in zip(blocks(views), hypers, strict=True):
+        K += hyper.prior * (B @ B.T)
+    return K
+
+
+def solve_dense(views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0) -> Dense:
+    """The minimiser of J by one Cholesky factor of K."""
+    y = np.concatenate([v.y for v in views])
+    factor = cho_factor(covariance(views, hypers, intercept_prior), lower=True, check_finite=False)
+    alpha: Arr = cho_solve(factor, y, check_finite=False)
+    w = [h.prior * (B.T @ alpha) for B, h in zip(blocks(views), hypers, strict=True)]
+    return Dense(w, intercept_prior * float(alpha.sum()), alpha)
+
+
+def objective(
+    views: Sequence[AdditiveView],
+    hypers: Sequence[Hyper],
+    w: Sequence[Arr],
+    intercept: float,
+    intercept_prior: float = 1.0,
+) -> float:
+    """J(w, a)."""
+    s = np.sum([v.shared @ part for v, part in zip(views, w, strict=True)], axis=0)
+    total = intercept**2 / intercept_prior
+    for view, hyper, part in zip(views, hypers, w, strict=True):
+        residual = view.y - intercept - view.psi @ part - view.coupling.forward(s[:, None])[:, 0]
+        total += float(residual @ residual) / hyper.noise + float(part @ part) / hyper.prior
+    return total
+
+
+def exact_traces(
+    views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0
+) -> tuple[Float64[Arr, " M"], Float64[Arr, " M"]]:
+    """(γ_u, κ_v): τ_u² tr(B_uᵀK⁻¹B_u) over every label, σ_v² tr((K⁻¹)_vv) over the rows of v. What probes estimate (7.3)."""
+    inverse = np.linalg.inv(covariance(views, hypers, intercept_prior))  # an oracle: its diagonal is what is asked for
+    gamma = [h.prior * float(np.sum(B * (inverse @ B))) for B, h in zip(blocks(views), hypers, strict=True)]
+    ends = np.cumsum([0, *(v.n_labelled for v in views)])
+    diagonal = np.diag(inverse)
+    kappa = [h.noise * float(diagonal[ends[i] : ends[i + 1]].sum()) for i, h in enumerate(hypers)]
+    return np.array(gamma), np.array(kappa)

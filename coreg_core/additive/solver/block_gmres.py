@@ -1,0 +1,425 @@
+r"""Block GMRES at the coordinator: x = T(x) for several columns at once, over sums of answers, one parallel round a
+step.
+
+    (I − T_lin)(x − x₀) = T(x₀) − x₀ = r₀            all columns share the space  K = span{r₀, A r₀, A² r₀, …},  A = I − T_lin
+
+T must never be iterated (its spectral radius is 450 to 800); I − T_lin is nonsingular and has at most 2N + 1
+eigenvalues off 1, N all labels, so Krylov spaces are small, and a block of 17 shares one (31 → 6 rounds against single
+columns; design, 7.2). The first question is affine, at x₀: the one in which labels appear. Then linear ones at the
+blocks of an orthonormal basis, each column scaled to ‖·‖∞ = 1 before it is sent. Arnoldi's relation A Q_j = Q_{j+1} H
+holds, so of all that was heard only the basis and H are kept.
+
+A tuning step changes A a little. The last solve's space is *recycled*: with A_old U = C, CᵀC = I, the next solve's
+directions are
+
+    M⁻¹q = U Cᵀq + (I − CCᵀ)q        (right preconditioning: A M⁻¹ is the identity on C where A has not changed)
+
+and what that space lacks of the one before it stands behind it. For four times the memory, cpu_act at 200 labels a site
+takes 47 rounds where 61 were needed with the last solve's space alone.
+
+A residual's s and q parts begin as directions of their own: what a round answers to each is then known apart, at twice
+the numbers a round (sarcos, 50 labels at each of three sites: 46 rounds of a tuned model where 65 were needed).
+
+Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the
+true residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it
+does when the basis is as long as memory allows. A state is arrays and numbers, its basis a tuple of blocks that later
+states share, so that it can be written down block by block and resumed on the same bits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import lstsq, qr, svd
+
+from coreg_core.additive.question_types import Answer, Ask, Column, Question
+from coreg_core.agreement.schedules.schedule import Stop, column_norms, normalised
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
+
+# A direction that keeps less than this of the longest of its block after orthogonalisation is rounding of the others.
+_DEFLATE = 1e-13
+# A restarted basis of fewer rounds gains little a cycle; below it a plan is refused instead (design, issue 9).
+LEAST_RESTART = 8
+_KEEP = 0.3  # of the length of a direction: with less, the newer space has it
+_SOUND = 1e-10
+ENOUGH = 16  # rounds that no tuning step of private rows needed more than (the longest took 9)
+_LONGEST = 10_000
+# Verified residuals that did not halve from one cycle to the next, twice running: arithmetic has given what it can.
+_STRIKES = 2
+
+
+def basis_bytes(n_unlabelled: int, n_columns: int, rounds: int, *, recycle: bool = False) -> int:
+    """What so many rounds hold: 8 (2m + 1) k (rounds + 1), and four times that where the last space is kept and used.
+
+    60 rounds of 17 columns are 0.16 GB at m = 10⁴ and 16 GB at 10⁶; a tuned model's longest solve takes 5 to 9 rounds of 34.
+    """
+    return 8 * (2 * n_unlabelled + 1) * n_columns * (rounds + 1) * (4 if recycle else 1)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How a solve uses what it was granted: most rounds of one basis, and whether spaces are recycled."""
+
+    restart: int
+    recycle: bool
+
+
+def memory_for(n_unlabelled: int, n_columns: int, most_bytes: int) -> Memory:
+    """Recycling where a basis of `ENOUGH` rounds fits four times; else as long a basis as fits once, and restarts.
+
+    Raises
+    ------
+    UsageError
+        fewer than `LEAST_RESTART` rounds fit.
+    """
+    for recycle, least in ((True, ENOUGH), (False, LEAST_RESTART)):
+        rounds = most_bytes // basis_bytes(n_unlabelled, n_columns, 0, recycle=recycle) - 1
+        if rounds >= least:
+            return Memory(min(int(rounds), _LONGEST), recycle)
+    needed = basis_bytes(n_unlabelled, n_columns, LEAST_RESTART)
+    raise UsageError(
+        f"block GMRES over {n_columns} columns of 2 · {n_unlabelled} + 1 numbers needs {needed / 2**30:.2g} GiB for "
+        f"{LEAST_RESTART} rounds, and the plan grants {most_bytes / 2**30:.2g} GiB. Grant more memory, or ask for fewer probes."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A_old U = C with orthonormal C: what the last solve leaves to the next."""
+
+    U: Float64[Arr, "r n"]
+    C: Float64[Arr, "r n"]
+
+    def direction(self, q: Float64[Arr, "r k"]) -> Float64[Arr, "r k"]:
+        """M⁻¹ q."""
+        if not self.C.shape[1]:
+            return q
+        c = self.C.T @ q
+        out: Arr = q - self.C @ c + self.U @ c
+        return out
+
+    def behind(self, older: "Space", most: int) -> "Space":
+        """This space, and what C lacks of the older one: at most so many columns.
+
+        C_old − C CᵀC_old = Q diag(s) Vᵀ makes A_old (U_old − U CᵀC_old) V diag(s)⁻¹ = Q, but for what A changed in between, which
+        a preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
+        """
+        room = most - self.C.shape[1]
+        if room <= 0 or not older.C.shape[1]:
+            return self
+        shared = self.C.T @ older.C
+        Q, s, Vt = svd(older.C - self.C @ shared, full_matrices=False, lapack_driver="gesvd", check_finite=False)
+        kept = np.flatnonzero(s > _KEEP)[:room]
+        U = (older.U - self.U @ shared) @ (Vt[kept].T / s[kept])
+        return Space(np.concatenate([self.U, U], axis=1), np.concatenate([self.C, Q[:, kept]], axis=1))
+
+
+class Next(IntEnum):
+    """What the next question is."""
+
+    AFFINE = 0
+    DIRECTION = 1
+    VERIFY = 2
+    DONE = 3
+
+
+@dataclass(frozen=True, eq=False)
+class GmresState:
+    """The space so far. ``basis`` has a block a round; ``H`` is Arnoldi's matrix, ``R`` what r₀ is in the first block."""
+
+    round: int
+    ask: int
+    stop: int  # 0 while running, then 1 + the position in `STOPS`
+    strikes: int
+    anchor: Float64[Arr, "r k"]  # where the affine question was asked
+    affine: Float64[Arr, "r k"]  # T(anchor)
+    start: Float64[Arr, "r k"]  # where this cycle began
+    x: Float64[Arr, "r k"]
+    scale: Float64[Arr, " k"]  # what residuals are relative to
+    rho: Float64[Arr, "r k"]  # T(x) − x where it was last true: at the start of a cycle, and after VERIFY
+    residual: Float64[Arr, " k"]  # ‖T(x) − x‖₂, from the recursion or, after VERIFY, true
+    verified: Float64[Arr, " k"]  # the last true one
+    R: Float64[Arr, "p k"]
+    H: Float64[Arr, "rows cols"]
+    U: Float64[Arr, "r n"]  # the recycled space; no columns where there is none
+    C: Float64[Arr, "r n"]
+    basis: tuple[Arr, ...]
+    directions: tuple[Arr, ...]  # what is asked: the basis itself, or M⁻¹ times it
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Field by field; the basis block by block, so that a store need only write the blocks that it does not have."""
+        out: dict[str, Any] = {
+            f.name: np.array(getattr(self, f.name)) if isinstance(getattr(self, f.name), int) else getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in ("basis", "directions")
+        }
+        out |= {f"basis.{j:04d}": block for j, block in enumerate(self.basis)}
+        if self.C.shape[1]:  # else they are the basis, and are not written twice
+            return out | {f"directions.{j:04d}": block for j, block in enumerate(self.directions)}
+        return out | {"plain": np.array(len(self.directions))}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """The inverse of `to_arrays`.
+
+        Raises
+        ------
+        UsageError
+            a field is missing, or one is there that the state does not have.
+        """
+        names = {f.name for f in fields(cls)} - {"basis", "directions"}
+        parts = {name for name in arrays if "." in name or name == "plain"}
+        if names != set(arrays) - parts:
+            raise UsageError(
+                f"a stored {cls.__name__} has the fields {sorted(set(arrays) - parts)}, expected {sorted(names)}; "
+                "it was written by another version. Start a new run."
+            )
+        values: dict[str, Any] = {name: arrays[name] if arrays[name].ndim else int(arrays[name]) for name in names}
+        basis, directions = (
+            tuple(arrays[name] for name in sorted(parts) if name.startswith(kind)) for kind in ("basis.", "directions.")
+        )
+        if "plain" in parts:
+            directions = basis[: int(arrays["plain"])]
+        return cls(**values, basis=basis, directions=directions)
+
+
+STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
+
+
+def direction_columns(columns: tuple[Column, ...], width: int) -> tuple[Column, ...]:
+    """What a block of directions is named by: columns of one operator, each at most twice, since s and q go apart."""
+    return (columns * 2)[:width]
+
+
+@dataclass(frozen=True)
+class BlockGmres:
+    """Solves x = T(x) for ``columns``, which share one operator. A value stepped from outside, like the schedules of `rounds`.
+
+    Parameters
+    ----------
+    columns
+        what is solved for.
+    tolerance
+        of each column, relative to its scale: ‖T(x) − x‖₂ ≤ tolerance · ‖T(0)‖₂.
+    intercept_prior
+        c, by which the sum of the 1ᵀα becomes the last row of T(x).
+    max_rounds
+        questions, all told.
+    restart
+        most blocks of a basis.
+    verify
+        ask the true residual before it is done.
+    step
+        which noise and prior the sites answer with (tuning steps made).
+    scalars
+        told with the affine question.
+    parted
+        begin with s and q of each residual apart: twice the columns in two thirds of the rounds.
+    """
+
+    columns: tuple[Column, ...]
+    tolerance: tuple[float, ...]
+    intercept_prior: float = 1.0
+    max_rounds: int = 200
+    restart: int = 100
+    verify: bool = True
+    step: int = 0
+    scalars: tuple[float, ...] = ()
+    parted: bool = True
+
+    @property
+    def width(self) -> int:
+        """The most columns of a question."""
+        return len(self.columns) * (1 + self.parted)
+
+    def start(
+        self,
+        n_unlabelled: int,
+        x: Float64[Arr, "r k"] | None = None,
+        scale: Float64[Arr, " k"] | None = None,
+        space: Space | None = None,
+    ) -> GmresState:
+        """From x = 0, or warm, with the scale of an earlier solve (at x ≠ 0 nobody knows ‖T(0)‖) and its space."""
+        k = len(self.columns)
+        zero = np.zeros((2 * n_unlabelled + 1, k))
+        x = zero if x is None else x
+        none = np.zeros(k)
+        return GmresState(
+            round=0,
+            ask=Next.AFFINE,
+            stop=0,
+            strikes=0,
+            anchor=x,
+            affine=zero,
+            start=x,
+            x=x,
+            scale=none if scale is None else scale,
+            rho=zero,
+            residual=np.full(k, np.inf),
+            verified=np.full(k, np.inf),
+            R=np.zeros((0, k)),
+            H=np.zeros((0, 0)),
+            U=np.zeros((len(zero), 0)) if space is None else space.U,
+            C=np.zeros((len(zero), 0)) if space is None else space.C,
+            basis=(),
+            directions=(),
+        )
+
+    def query(self, state: GmresState) -> Question:
+        """The affine question first; then the newest block of the basis; x − x₀ when the true residual is due."""
+        match Next(state.ask):
+            case Next.AFFINE:
+                return Question(Ask.FIXED_POINT, state.anchor, self.columns, "affine", self.step, self.scalars)
+            case Next.DIRECTION:
+                targets = normalised(state.directions[-1])[0]
+                # Directions belong to the operator, not to a right-hand side: a deflated block names fewer columns.
+                columns = direction_columns(self.columns, targets.shape[1])
+                return Question(Ask.FIXED_POINT, targets, columns, "linear", self.step)
+            case Next.VERIFY | Next.DONE:
+                targets = normalised(state.x - state.anchor)[0]
+                return Question(Ask.FIXED_POINT, targets, self.columns, "linear", self.step)
+
+    def step_with(self, state: GmresState, answer: Answer) -> GmresState:
+        """One round."""
+        total = answer.vectors.copy()
+        total[-1] *= self.intercept_prior
+        state = replace(state, round=state.round + 1)
+        match Next(state.ask):
+            case Next.AFFINE:
+                scale = state.scale if state.scale.any() else column_norms(total)
+                state = replace(state, affine=total, scale=np.where(scale > 0.0, scale, 1.0))
+                return self._cycle(state, total - state.anchor)
+            case Next.DIRECTION:
+                return self._extend(state, total * normalised(state.directions[-1])[1])
+            case Next.VERIFY | Next.DONE:
+                return self._judge(state, total * normalised(state.x - state.anchor)[1])
+
+    def finished(self, state: GmresState) -> bool:
+        """It has stopped."""
+        return Next(state.ask) is Next.DONE
+
+    def space(self, state: GmresState) -> Space:
+        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = P diag(h) Vᵀ gives A (M⁻¹Q_j V diag(h)⁻¹) = Q_{j+1}P.
+
+        Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of
+        few rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
+        """
+        given = Space(state.U, state.C)
+        if not state.H.shape[1]:
+            return given
+        P, h, Vt = svd(state.H, full_matrices=False, lapack_driver="gesvd", check_finite=False)
+        sound = h > _SOUND * h[0]  # directions that A all but annihilates leave nothing that could be divided by
+        known = np.concatenate(state.basis, axis=1)[:, : len(state.H)]
+        asked = np.concatenate(state.directions, axis=1)
+        space = Space(asked @ (Vt[sound].T / h[sound]), known @ P[:, sound])
+        return space.behind(given, self.restart * self.width)
+
+    def stop(self, state: GmresState) -> Stop | None:
+        """How it ended."""
+        return STOPS[state.stop - 1] if state.stop else None
+
+    # --- the parts of a step ------------------------------------------------------------------------------------------
+
+    def _met(self, state: GmresState, residual: Arr) -> bool:
+        return bool((residual <= np.array(self.tolerance) * state.scale).all())
+
+    def _cycle(self, state: GmresState, residual: Float64[Arr, "r k"]) -> GmresState:
+        # A new space from a known residual. Columns are brought to one scale first: deflation compares their lengths.
+        norms = column_norms(residual)
+        empty: dict[str, Any] = {"basis": (), "directions": (), "R": np.zeros((0, len(norms))), "H": np.zeros((0, 0))}
+        state = replace(state, start=state.x, rho=residual, residual=norms, **empty)
+        if self._met(state, norms):
+            return self._end(state)
+        if state.round >= self.max_rounds:
+            return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(Stop.MAX_ROUNDS))
+        block, R = self._first_block(residual / state.scale)
+        first = Space(state.U, state.C).direction(block)
+        return replace(state, ask=int(Next.DIRECTION), basis=(block,), directions=(first,), R=R * state.scale)
+
+    def _first_block(self, residual: Float64[Arr, "r k"]) -> tuple[Arr, Arr]:
+        if not self.parted:
+            return _orthonormal(residual)
+        m, k = len(residual) // 2, residual.shape[1]
+        parts = np.zeros((len(residual), 2 * k))
+        parts[:m, :k], parts[m:, k:] = residual[:m], residual[m:]
+        block, R = _orthonormal(parts)
+        return block, R[:, :k] + R[:, k:]
+
+    def _extend(self, state: GmresState, linear: Float64[Arr, "r k"]) -> GmresState:
+        newest = state.directions[-1]
+        W = newest - linear
+        longest = float(column_norms(W).max())
+        projections = [np.zeros((block.shape[1], W.shape[1])) for block in state.basis]
+        for _ in range(2):  # twice is enough: one pass loses orthogonality where A is nearly I on the block
+            for block, projection in zip(state.basis, projections, strict=True):
+                h = block.T @ W
+                projection += h
+                W = W - block @ h
+        block, R = _orthonormal(W, longest)
+        rows, cols = state.H.shape
+        known = sum(p.shape[0] for p in projections)
+        H = np.zeros((known + len(R), cols + newest.shape[1]))
+        H[:rows, :cols] = state.H
+        H[:known, cols:] = np.concatenate(projections)
+        H[known:, cols:] = R
+        y, residual = _least_squares(H, state.R)
+        full = len(state.directions) >= self.restart
+        spare = 1 if self.verify else 0
+        ends = block.shape[1] == 0 or full or state.round + spare >= self.max_rounds
+        state = replace(state, H=H, residual=residual, basis=(*state.basis, block))
+        if self._met(state, residual) or ends:
+            x = state.start.copy()
+            offset = 0
+            for part in state.directions:
+                x += part @ y[offset : offset + part.shape[1]]
+                offset += part.shape[1]
+            return self._end(replace(state, x=x))
+        another = Space(state.U, state.C).direction(block)
+        return replace(state, ask=int(Next.DIRECTION), directions=(*state.directions, another))
+
+    def _end(self, state: GmresState) -> GmresState:
+        # Without verification the recursion is believed; at a cold start x₀ = 0 there is nothing to verify before it moves.
+        met = self._met(state, state.residual)
+        if self.verify and state.round < self.max_rounds and (state.x - state.anchor).any():
+            return replace(state, ask=int(Next.VERIFY))
+        if met or state.round >= self.max_rounds or self.verify:
+            stop = Stop.CONVERGED if met else Stop.MAX_ROUNDS
+            return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(stop))
+        return replace(state, ask=int(Next.VERIFY))  # memory ended the cycle: the next one begins at the true residual
+
+    def _judge(self, state: GmresState, linear: Float64[Arr, "r k"]) -> GmresState:
+        true = state.affine + linear - state.x
+        norms = column_norms(true)
+        wanted = np.isfinite(self.tolerance)
+        target = (np.array(self.tolerance) * state.scale)[wanted]
+        worst, before = float((norms[wanted] / target).max()), float((state.verified[wanted] / target).max())
+        strikes = state.strikes + 1 if worst > 0.5 * before else 0
+        state = replace(state, rho=true, residual=norms, verified=norms, strikes=strikes)
+        stop = Stop.CONVERGED if self._met(state, norms) else None
+        if stop is None and strikes >= _STRIKES:
+            stop = Stop.STAGNATED
+        if stop is None and state.round + 2 > self.max_rounds:
+            stop = Stop.MAX_ROUNDS
+        if stop is not None:
+            return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(stop))
+        return self._cycle(state, true)
+
+
+def _orthonormal(W: Arr, longest: float | None = None) -> tuple[Arr, Arr]:
+    """(Q, R) with W = Q R up to what is dropped: an SVD after a QR, so that a deflated block is the best one of its width."""
+    Q, triangle = qr(W, mode="economic", check_finite=False)
+    U, s, Vt = svd(triangle, full_matrices=False, check_finite=False)
+    keep = s > _DEFLATE * max(s[0] if len(s) else 0.0, longest or 0.0)
+    return np.ascontiguousarray(Q @ U[:, keep]), s[keep, None] * Vt[keep]
+
+
+def _least_squares(H: Arr, R: Arr) -> tuple[Arr, Arr]:
+    """argmin ‖(R; 0) − H y‖ and the norms that remain, column by column."""
+    right = np.zeros((len(H), R.shape[1]))
+    right[: len(R)] = R
+    y = lstsq(H, right, lapack_driver="gelsy", cond=1e-15, check_finite=False)[0]
+    return y, column_norms(right - H @ y)

@@ -1,0 +1,312 @@
+r"""Centralised solutions: the ones that we trust, and the paper's own systems as textbook oracles.
+
+`consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the precision-weighted mean of
+their posteriors, for finite spans a reduced stacked system in the coordinates a_v. The textbook half builds the very
+matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2, and the two-view partitioned inverse; those square K inside
+G_v, are singular when rows repeat, and then say so.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
+
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.agreement.views import FunctionSpaceView, SpectralView, View
+from coreg_core.errors import SingularSystem, UsageError
+from coreg_core.kernels.functions import Kernel
+from coreg_core.numerics.arrays import Arr
+
+T = TypeVar("T")
+
+
+def consensus_closed_form(views: Sequence[View], coupling: float) -> Float64[Arr, " m"]:
+    """z*: the mean of all predictions at the optimum; the models are respond_v(z*, 2λM).
+
+    Finite spans: one factor of (Σ r_v, Σ r_v), O(m (Σ r_v)²). Exact views: O(M m³), M + 1 of (m, m).
+    A mixture of both is solved by conjugate gradients only.
+    """
+    spectral = [view for view in views if isinstance(view, SpectralView)]
+    if closed_form_of([kind_of(view) for view in views]) == "finite":
+        return _reduced_stacked_system(spectral, coupling)
+    known = [view for view in views if isinstance(view, FunctionSpaceView | SpectralView)]
+    return _precision_weighted_mean(known, coupling)
+
+
+Kind: TypeAlias = Literal["exact", "exact on a finite span", "finite"]
+
+
+def kind_of(view: View) -> Kind:
+    """Which closed forms a view can take part in."""
+    if isinstance(view, SpectralView):
+        return "exact on a finite span" if view.exact_span else "finite"
+    return "exact"
+
+
+def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
+    """The closed form of views of these kinds: the cheaper one of two.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    if "exact" not in kinds:
+        return "finite"
+    if "finite" not in kinds:
+        return "exact"
+    raise UsageError("the closed form needs all views exact or all on finite spans; use solver='conjugate-gradients'.")
+
+
+def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/mathematics.md)."""
+    M, m = len(views), views[0].n_unlabelled
+    weight = consensus_weight(coupling, M)
+    if weight == 0.0 or m == 0:
+        mean: Arr = np.mean([prediction_alone(view) for view in views], axis=0)
+        return mean
+    total = pairwise_sum((information(view, weight) for view in views), add_information)
+    return precision_weighted_mean(total, weight)
+
+
+def prediction_alone(view: View) -> Float64[Arr, " m"]:
+    """What a site predicts that has nobody to agree with: respond(0, 0)."""
+    prediction: Arr = view.respond(np.zeros((view.n_unlabelled, 1)), np.zeros(1))[:, 0]
+    return prediction
+
+
+Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m, m), and N m₀ (m,)
+
+
+def information(view: FunctionSpaceView | SpectralView, weight: float) -> Information:
+    r"""What one site brings to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
+
+    Raises
+    ------
+    SingularSystem
+        B cannot be inverted in floating point.
+    """
+    answer = view.respond(np.zeros((view.n_unlabelled, 1)), np.array([weight]))
+    return _precision(view, weight), answer[:, 0]
+
+
+def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64[Arr, "m m"]:
+    """The lower triangle of B⁻¹: by potri, and for a finite span I − C diag(μ/(1 + μs²)) Cᵀ."""
+    if isinstance(view, SpectralView):
+        scaled = view.prediction_map * np.sqrt(weight / (1.0 + weight * view.spectrum))
+        precision: Arr = np.eye(view.n_unlabelled) - scaled @ scaled.T
+        return precision
+    inverse, info = lapack.dpotri(view.factor(weight)[0], lower=1)
+    if info != 0:
+        raise SingularSystem(f"potri failed on a posterior precision (info={info}).")
+    triangle: Arr = inverse
+    return triangle
+
+
+def add_information(left: Information, right: Information) -> Information:
+    """The sum; the first one's memory is used for it where it may be written."""
+    writeable = left[0].flags.writeable
+    return np.add(left[0], right[0], out=left[0] if writeable else None), left[1] + right[1]
+
+
+def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, " m"]:
+    """z* from the sum over all sites.
+
+    Raises
+    ------
+    SingularSystem
+        The sum is not positive definite in floating point.
+    """
+    try:
+        factor = cho_factor(total[0], lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(
+            f"the sum of the posteriors' precisions at μ={weight:g} is singular in floating point; "
+            "lower the coupling, raise the ridge, or use solver='conjugate-gradients'."
+        ) from None
+    z: Arr = cho_solve(factor, total[1], check_finite=False)
+    return z
+
+
+def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
+    """The sum by a binary tree over the order given: whoever adds up an aligned 2ʲ of the parts adds up one of its nodes.
+
+    So sums that are made in several places end on the bits of a sum that is made in one. Keeps log₂ of the parts at a time.
+    """
+    nodes: list[tuple[int, T]] = []
+    for part in parts:
+        size, node = 1, part
+        while nodes and nodes[-1][0] == size:
+            node, size = add(nodes.pop()[1], node), 2 * size
+        nodes.append((size, node))
+    _, total = nodes.pop()
+    while nodes:
+        total = add(nodes.pop()[1], total)
+    return total
+
+
+def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
+    r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|C_u a_u - C_v a_v\|^2$.
+
+    Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, whatever the rows.
+    """
+    maps = [view.prediction_map for view in views]
+    rows = [reduced_rows(v, maps, coupling) for v in range(len(maps))]
+    return solve_reduced(rows, [view.label_coordinates for view in views], maps)
+
+
+def reduced_rows(v: int, maps: Sequence[Arr], coupling: float) -> Float64[Arr, "r p"]:
+    """Site v's rows of that matrix, up to its own diagonal block; without the I."""
+    M = len(maps)
+    factors = [-2.0 * coupling] * v + [2.0 * coupling * (M - 1)]
+    return np.concatenate([factor * (maps[v].T @ C) for factor, C in zip(factors, maps[: v + 1], strict=True)], axis=1)
+
+
+def solve_reduced(rows: Sequence[Arr], coordinates: Sequence[Arr], maps: Sequence[Arr]) -> Float64[Arr, " m"]:
+    """z* from every site's rows, β_v and C_v.
+
+    Raises
+    ------
+    SingularSystem
+        rounding of λ C_vᵀC_u outweighs the I.
+    """
+    M = len(maps)
+    ends = np.cumsum([0] + [C.shape[1] for C in maps])
+    N = np.eye(ends[-1])
+    for v in range(M):
+        N[ends[v] : ends[v + 1], : ends[v + 1]] += rows[v]
+    try:
+        factor = cho_factor(N, lower=True, check_finite=False, overwrite_a=True)
+    except LinAlgError:
+        raise SingularSystem(
+            "the reduced stacked system is singular in floating point: the predictions on unlabelled instances are so large "
+            "beside the ridge that rounding outweighs the identity; lower the coupling, raise the ridge, rescale the "
+            "features, or use solver='conjugate-gradients'."
+        ) from None
+    a = cho_solve(factor, np.concatenate(coordinates), check_finite=False)
+    total = np.zeros(maps[0].shape[0])
+    for v in range(M):
+        total += maps[v] @ a[ends[v] : ends[v + 1]]
+    return total / M
+
+
+# --- textbook oracles ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextbookView:
+    """The matrices of Definition 3.1 (L is (n, n+m)) or 3.2 (L is (n, n)), with the points they expand over."""
+
+    L: Float64[Arr, "n p"]
+    U: Float64[Arr, "m p"]
+    K: Float64[Arr, "p p"]
+    y: Float64[Arr, " n"]
+    ridge: float
+    points: Float64[Arr, "p d"]
+
+
+def textbook_view(
+    kernel: Kernel,
+    X: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    Z: Float64[Arr, "m d"],
+    ridge: float,
+    *,
+    exact: bool,
+) -> TextbookView:
+    """L, U and K as the paper defines them: over X ∪ Z when exact, over X otherwise."""
+    points = np.concatenate([X, Z]) if exact else X
+    return TextbookView(kernel(X, points), kernel(Z, points), kernel(points, points), y, ridge, points)
+
+
+def normal_matrix(
+    L: Float64[Arr, "n p"],
+    U: Float64[Arr, "m p"],
+    K: Float64[Arr, "p p"],
+    *,
+    ridge: float,
+    coupling: float,
+    n_views: int,
+) -> Float64[Arr, "p p"]:
+    r"""$G = L^\top L + \nu K + 2\lambda(M-1)U^\top U$; positive definite for ridge > 0 and K positive definite.
+
+    Source: Brefeld et al. (2006), Proposition 3.1 (exact) and 3.2 (semi-parametric, where L = Lᵀ = K).
+    """
+    nu, lam, M = ridge, coupling, n_views
+    return L.T @ L + nu * K + 2 * lam * (M - 1) * (U.T @ U)
+
+
+def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
+    r"""The coefficients c_v from the paper's stacked system: blocks G_v and −2λ U_vᵀU_u, right side L_vᵀ y_v.
+
+    Source: Brefeld et al. (2006), Propositions 3.1 and 3.2. O((Σ p_v)³).
+
+    Raises
+    ------
+    SingularSystem
+        repeated rows, or a kernel so wide that K squared is singular in floating point.
+    """
+    M = len(views)
+    ends = np.cumsum([0] + [view.K.shape[0] for view in views])
+    N = np.zeros((ends[-1], ends[-1]))
+    for i, v in enumerate(views):
+        for j, u in enumerate(views):
+            block = (
+                normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=coupling, n_views=M)
+                if i == j
+                else -2.0 * coupling * (v.U.T @ u.U)
+            )
+            N[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
+    c = _solve_positive_definite(N, np.concatenate([v.L.T @ v.y for v in views]), "stacked")
+    return [c[ends[i] : ends[i + 1]] for i in range(M)]
+
+
+def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
+    r"""The paper's partitioned inverse for two views.
+
+    $c_1 = (G_1 - 4λ^2 U_1^\top U_2 G_2^{-1} U_2^\top U_1)^{-1}(L_1^\top y_1 + 2λ U_1^\top U_2 G_2^{-1} L_2^\top y_2)$
+
+    Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
+
+    Raises
+    ------
+    UsageError
+        not two views.
+    SingularSystem
+        as `solve_stacked`.
+    """
+    if len(views) != 2:
+        raise UsageError(f"the partitioned inverse is for two views, not {len(views)}; use solve_stacked.")
+    lam = coupling
+    G1, G2 = (normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=lam, n_views=2) for v in views)
+    (L1, U1, y1), (L2, U2, y2) = ((v.L, v.U, v.y) for v in views)
+    cross = U1.T @ U2
+    right = np.column_stack([cross.T, L2.T @ y2])
+    solved = _solve_positive_definite(G2, right, "partitioned")
+    schur = G1 - 4 * lam**2 * (cross @ solved[:, :-1])
+    c1 = _solve_positive_definite((schur + schur.T) / 2, L1.T @ y1 + 2 * lam * (cross @ solved[:, -1]), "partitioned")
+    c2 = solved[:, -1] + 2 * lam * (solved[:, :-1] @ c1)
+    return [c1, c2]
+
+
+def _solve_positive_definite(N: Arr, right: Arr, name: str) -> Arr:
+    try:
+        factor = cho_factor(N, lower=True, check_finite=False)
+    except LinAlgError:
+        raise SingularSystem(_singular(name, "its Cholesky factor fails")) from None
+    norm = float(np.abs(N).sum(axis=0).max())
+    rcond, _ = lapack.dpocon(factor[0], norm, uplo="L")
+    if rcond < len(N) * np.finfo(float).eps:
+        raise SingularSystem(_singular(name, f"its reciprocal condition number is {rcond:.1e}"))
+    solved: Arr = cho_solve(factor, right, check_finite=False)
+    return solved
+
+
+def _singular(name: str, why: str) -> str:
+    return (
+        f"the paper's {name} system is singular in floating point ({why}): rows repeat, or the kernel is wide. "
+        "Use solver='direct' or 'conjugate-gradients', which solve the same problem without squaring K."
+    )

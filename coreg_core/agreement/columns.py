@@ -1,0 +1,18 @@
+"""One column of a question as a value of its own: which solution it belongs to, and the weight that it is asked at.
+
+Today a column is one coupling λ of the plan's path. Folds and probes will be columns too, so nothing else may take a
+column for a position in a list of couplings.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+
+@dataclass(frozen=True)
+class Column:
+    """λ, and the weight μ of this question."""
+
+    coupling: Annotated[float, Ge(0)]
+    weight: Annotated[float, Ge(0)]

@@ -1,0 +1,184 @@
+r"""Q, the disagreement, the gradient seen on Z, and the two certificates that every schedule states.
+
+    Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered pairs)
+
+Source: Brefeld et al. (2006), equation 2; certificates: docs/mathematics.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
+
+# The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
+# of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of what was subtracted is added to its norm, so
+# that a certificate near machine precision states what arithmetic allows and not less.
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far from the optimum the models can at most be."""
+
+    gap: float  # at least Q − Q*
+    prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
+
+
+def disagreement(predictions: Float64[Arr, "M m"]) -> float:
+    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (docs/mathematics.md)."""
+    centred = predictions - predictions.mean(axis=0)
+    return 2.0 * len(predictions) * float(np.einsum("vm,vm->", centred, centred))
+
+
+def objective(local_objectives: Sequence[float], predictions: Float64[Arr, "M m"], coupling: float) -> float:
+    """Q, from each view's ‖y − f(X)‖² + ν‖f‖² and the predictions on Z."""
+    return float(sum(local_objectives)) + coupling * disagreement(predictions)
+
+
+def sweep_weight(coupling: float, n_views: int) -> float:
+    """μ = 2λ(M−1), Algorithm 1's weight (Brefeld et al. 2006, Proposition 4.1)."""
+    return 2.0 * coupling * (n_views - 1)
+
+
+def consensus_weight(coupling: float, n_views: int) -> float:
+    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has nobody to agree with."""
+    return 2.0 * coupling * n_views if n_views > 1 else 0.0
+
+
+def relative_coupling(relative: float, n_labels: int, n_views: int, n_unlabelled: int) -> float:
+    """λ = ρ Σ_v n_v / (2M²m): at ρ = 1 all shared instances together weigh as much as a site's labels, on average.
+
+    The weight on the shared instances is μ = 2λM, so that mμ = ρ Σ_v n_v / M: one number means the same for 3 sites and 100,
+    and for 250 shared instances and 10⁶.
+
+    Raises
+    ------
+    UsageError
+        no site, or no shared instance.
+    """
+    if n_views < 1 or n_unlabelled < 1:
+        raise UsageError(f"a relative coupling needs sites and shared instances, not {n_views} and {n_unlabelled}.")
+    return relative * (n_labels / (2.0 * n_views * n_views * n_unlabelled))
+
+
+def labels_behind(coupling: float, relative: float, n_views: int, n_unlabelled: int) -> int:
+    """Σ_v n_v of which this λ was made, to the nearest: the inverse of `relative_coupling`."""
+    return round(coupling / relative * (2.0 * n_views * n_views * n_unlabelled))
+
+
+def gradient_on_unlabelled(
+    predictions: Float64[Arr, "M m"],
+    targets: Float64[Arr, "M m"],
+    weights: Float64[Arr, " M"],
+    coupling: float,
+) -> Float64[Arr, "M m"]:
+    """g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ_v(ŷ_v − t_v): ∇Q of models that answer (t_v, μ_v), seen on Z."""
+    M = len(predictions)
+    pull = 4.0 * coupling * (M * predictions - predictions.sum(axis=0))
+    gradient: Arr = pull - 2.0 * weights[:, None] * (predictions - targets)
+    return gradient
+
+
+def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:
+    """Q − Q* ≤ ¼ Σ_v b_v ‖g_v‖² = gap, and ‖ŷ_v − ŷ_v*‖ ≤ √(b_v · gap), the largest over v."""
+    gap = 0.25 * float(bounds @ np.einsum("vm,vm->v", gradient, gradient))
+    return Certificate(gap, float(np.sqrt(bounds.max() * gap)))
+
+
+def consensus_certificate(
+    residual_norm: float,
+    scale: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    response_error: float = 0.0,
+    shift: float = 0.0,
+    step: float = 0.0,
+    stays: float | None = None,
+) -> Certificate:
+    r"""Sharper, for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, and what answers are off by.
+
+    $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
+    $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
+    $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/mathematics.md). The gap is at most
+    $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
+
+    Parameters
+    ----------
+    residual_norm
+        ‖r‖₂ as computed.
+    scale
+        ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
+    weight
+        μ = 2λM.
+    bounds
+        b_v (M,).
+    response_error
+        ρ, the largest of the views' `response_error`.
+    shift
+        at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
+    step
+        at least what summing in fixed point has moved the mean answer by, ‖·‖₂.
+    stays
+        Σ 1/(1 + x_v), where it is known and the single b_v are not; of these ``bounds`` then has to have the largest, or more.
+    """
+    noise = ROUNDING * scale + step
+    factors = consensus_factors(weight, bounds, stays)
+    root, apart = (factor * (residual_norm + noise) for factor in factors)
+    return with_response_error(root, noise, bounds, response_error, shift, apart)
+
+
+def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
+    """1/(1 + μ b) of one site at each weight: what sites sum where none tells its b_v."""
+    return tuple(1.0 / (1.0 + mu * bound) for mu in weights)
+
+
+def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | None = None) -> tuple[float, float]:
+    """√gap and the farthest prediction, for a residual of norm 1: the factors of `consensus_certificate`."""
+    x = weight * bounds
+    follows, M = x / (1.0 + x), len(x)
+    if stays is None:
+        stays, moves = float((1.0 / (1.0 + x)).sum()), float(follows.sum())
+    else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
+        moves = max(0.0, M - stays) + ROUNDING * M
+    root = float(np.sqrt(weight * M * (moves / stays)))
+    return root, float(follows.max()) * M / stays
+
+
+def with_response_error(
+    root: float,
+    noise: float,
+    bounds: Float64[Arr, " M"],
+    response_error: float,
+    shift: float,
+    apart: float = math.inf,
+) -> Certificate:
+    r"""From √gap of the views as they were computed to certificates of the views as they are.
+
+    Computed answers are exact for a problem that rounding, and a cut of the span, have moved. Its optimum is within
+    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there (docs/mathematics.md), and that
+    norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
+    view's predictions are √b_v times as far from the optimum's.
+
+    Parameters
+    ----------
+    root
+        √gap by the computed answers.
+    noise
+        rounding of the predictions themselves, ‖·‖₂.
+    bounds
+        b_v (M,).
+    response_error
+        ρ.
+    shift
+        √Σ ρ_v² F_v, or more.
+    apart
+        how far the predictions are from the optimum's by the computed answers, where that is known beside √(b_v) √gap.
+    """
+    reach, grown = float(np.sqrt(bounds.max())), 1.0 + 4.0 * response_error
+    root, apart = grown * root + 2.0 * shift, grown * apart + 2.0 * shift * reach
+    return Certificate(root * root, min(reach * root, apart) + noise)

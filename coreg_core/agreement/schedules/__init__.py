@@ -1,0 +1,64 @@
+"""The schedules, one a file, and the two ways to get one: by name, and run to its end over views in memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from coreg_core.agreement.float32 import as_told
+from coreg_core.agreement.schedules.block_coordinate_descent import BlockCoordinateDescent
+from coreg_core.agreement.schedules.conjugate_gradient import ConjugateGradient
+from coreg_core.agreement.schedules.consensus import Consensus
+from coreg_core.agreement.schedules.schedule import Query, Schedule, Terms
+from coreg_core.agreement.views import View
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr
+
+ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
+SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
+
+
+def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
+    """The schedule of that name.
+
+    Raises
+    ------
+    UsageError
+        no schedule has that name.
+    """
+    match name:
+        case "conjugate-gradients":
+            return ConjugateGradient(terms)
+        case "block-coordinate-descent":
+            return BlockCoordinateDescent(terms)
+        case "consensus":
+            return Consensus(terms)
+        case _:
+            raise UsageError(f"schedule {name!r}: choose one of {', '.join(SCHEDULE_NAMES)}.")
+
+
+def run_in_memory(
+    schedule: Schedule[Any],
+    views: Sequence[View],
+    on_step: Callable[[Any], None] = lambda _state: None,
+) -> Any:
+    """Step a schedule to its end with every view at hand; sums in site order, as the service takes them.
+
+    Returns
+    -------
+    The last state. ``on_step`` sees every one before it.
+    """
+    state = schedule.start(views[0].n_unlabelled)
+    while not schedule.finished(state):
+        query = schedule.query(state)
+        asked = views if query.site is None else [views[query.site]]
+        singles = schedule.terms.singles and not query.verifies
+        total = _answer(asked[0], query, singles=singles)
+        for view in asked[1:]:
+            total = total + _answer(view, query, singles=singles)
+        state = schedule.step(state, total)
+        on_step(state)
+    return state
+
+
+def _answer(view: View, query: Query, *, singles: bool) -> Arr:
+    answer = view.respond(query.targets, query.weights, query.part)
+    return as_told(query.targets, answer) if singles else answer

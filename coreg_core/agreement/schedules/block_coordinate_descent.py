@@ -1,0 +1,157 @@
+r"""Algorithm 1 of the paper: the sites in turn, each against the mean of the others' latest predictions.
+
+    repeat  for each view v in order:  ŷ_v ← respond_v( mean_{u≠v} ŷ_u, 2λ(M−1) )  until convergence,  from ŷ = 0
+
+which is the paper's c_v ← G_v⁻¹ [L_vᵀ y_v + 2λ U_vᵀ Σ_{u≠v} ŷ_u], since G_v is the normal matrix of respond at that
+weight. A *round* here is a sweep: M steps in series, each asked of one site. Departure from the paper: "until
+convergence" is a certificate, gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target.
+
+Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/mathematics.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.agreement.objective import ROUNDING, sweep_weight, with_response_error
+from coreg_core.agreement.schedules.schedule import (
+    ArrayState,
+    FinalTargets,
+    Progress,
+    Query,
+    Terms,
+    all_stopped,
+    column_norms,
+    progress_of,
+)
+from coreg_core.numerics.arrays import Arr, Ints
+
+PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so what is left is rounding
+
+
+@dataclass(frozen=True)
+class SweepState(ArrayState):
+    """``site`` is asked next; ``predictions`` are the latest of all, ``targets`` what each last answered."""
+
+    round: int
+    site: int
+    predictions: Float64[Arr, "M m k"]
+    targets: Float64[Arr, "M m k"]
+    verified_targets: Float64[Arr, "M m k"]
+    residual: Float64[Arr, " k"]
+    gap: Float64[Arr, " k"]
+    prediction_bound: Float64[Arr, " k"]
+    least_gap: Float64[Arr, " k"]
+    least_round: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
+
+
+@dataclass(frozen=True)
+class BlockCoordinateDescent:
+    """The schedule; see the module's docstring."""
+
+    terms: Terms
+
+    @property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ = 2λ(M−1)."""
+        return np.array([sweep_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None = None,
+        round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
+    ) -> SweepState:
+        """From ŷ_v = 0 as in the paper; from the mean target of earlier models when membership changed."""
+        M, m, k = self.terms.n_views, n_unlabelled, self.terms.n_columns
+        y = np.zeros((M, m, k))
+        if warm is not None:
+            y += warm.targets.mean(axis=0)
+        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
+        return SweepState(round, 0, y, y, y, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
+
+    def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
+        M = self.terms.n_views
+        others = np.delete(state.predictions, state.site, axis=0)
+        mean: Arr = others.sum(axis=0) / max(1, M - 1)
+        # A column that has stopped is asked what it was asked last, so that the last sweep's targets are the models'.
+        return np.where(state.stops == 0, mean, state.targets[state.site])
+
+    def query(self, state: SweepState) -> Query:
+        """respond(mean of the others, 2λ(M−1)), of one site."""
+        return Query(self._target(state), self.weights, "affine", site=state.site)
+
+    def step(self, state: SweepState, total: Float64[Arr, "m k"]) -> SweepState:
+        """Take one site's answer; after the last site of a sweep, certify."""
+        predictions, targets = state.predictions.copy(), state.targets.copy()
+        running = state.stops == 0
+        targets[state.site] = np.where(running, self._target(state), targets[state.site])
+        predictions[state.site] = np.where(running, total, predictions[state.site])
+        state = replace(state, predictions=predictions, targets=targets)
+        if state.site + 1 < self.terms.n_views:
+            return replace(state, site=state.site + 1)
+        return self._certify(replace(state, site=0, round=state.round + 1))
+
+    def _certify(self, state: SweepState) -> SweepState:
+        terms, M = self.terms, self.terms.n_views
+        bounds = np.array(terms.bounds)
+        everybody = state.predictions.sum(axis=0)
+        gap, residual, rounding = (np.zeros(terms.n_columns) for _ in range(3))
+        for v in range(M):
+            others = everybody - state.predictions[v]
+            change = column_norms(others - (M - 1) * state.targets[v])
+            # The target was rounded when it was formed, and so was the answer: see objective.ROUNDING.
+            noise = ROUNDING * (column_norms(others) + M * column_norms(state.predictions[v]))
+            residual = np.maximum(residual, change)
+            rounding = np.maximum(rounding, noise)
+            gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
+        if M == 1:
+            gap[:] = 0.0
+        stated = [
+            with_response_error(float(np.sqrt(g)), float(noise), bounds, terms.response_error, terms.shift)
+            for g, noise in zip(gap, rounding, strict=True)
+        ]
+        gap, bound = np.array([c.gap for c in stated]), np.array([c.prediction_bound for c in stated])
+        running = state.stops == 0
+        residual = np.where(running, residual, state.residual)
+        gap = np.where(running, gap, state.gap)
+        bound = np.where(running, bound, state.prediction_bound)
+        least_round = np.where(gap < state.least_gap, state.round, state.least_round)
+        stops = state.stops.copy()
+        for j in np.flatnonzero(running):
+            stuck = bool(state.round - least_round[j] >= PATIENCE)
+            last = state.round >= terms.max_rounds
+            stops[j] = terms.code_after(float(gap[j]), float(bound[j]), stuck=stuck, last=last)
+        return replace(
+            state,
+            verified_targets=state.targets,
+            residual=residual,
+            gap=gap,
+            prediction_bound=bound,
+            least_gap=np.minimum(gap, state.least_gap),
+            least_round=least_round,
+            stops=stops,
+        )
+
+    def progress(self, state: SweepState) -> Progress | None:
+        """The last complete sweep; every one is verified."""
+        return progress_of(state, self.weights, verified=True)
+
+    def finished(self, state: SweepState) -> bool:
+        """Every column has stopped."""
+        return all_stopped(state)
+
+    def models(self, state: SweepState) -> FinalTargets | None:
+        """What each site answered in the last complete sweep."""
+        if np.isinf(state.residual).any():
+            return None
+        return FinalTargets(state.verified_targets, self.weights)
+
+    def restore(self, arrays: Mapping[str, Any]) -> SweepState:
+        """From the run store."""
+        return SweepState.from_arrays(arrays)

@@ -1,0 +1,268 @@
+r"""Conjugate gradients on z: the default schedule. One parallel round a step, and labels leave a site once.
+
+    (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (docs/mathematics.md)
+
+Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round
+asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
+b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
+models. Departures from the textbook: the normalised direction, perhaps rounded to float32 (singles.py), and then it is the
+rounded one along which z moves; the residual replacement (β then uses the replaced
+residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, the step that cannot go uphill; several columns in
+lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.agreement.float32 import rounded
+from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight
+from coreg_core.agreement.schedules.schedule import (
+    ArrayState,
+    FinalTargets,
+    Progress,
+    Query,
+    Terms,
+    all_stopped,
+    column_norms,
+    divided,
+    normalised,
+    progress_of,
+)
+from coreg_core.numerics.arrays import Arr, Ints
+
+VERIFY_EVERY = 20
+# A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
+# rounding: that often in a row, and what is left is rounding. Each alone would not do: CG's residual may rise for many
+# rounds while φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
+STRIKES = 3
+
+
+class Next(IntEnum):
+    """What the next query is."""
+
+    AFFINE = 0  # respond(0): b, the only query in which labels appear
+    DIRECTION = 1  # R s
+    VERIFY = 2  # R z
+
+
+@dataclass(frozen=True)
+class GradientState(ArrayState):
+    """The vectors of the recursion, column-major; ``z_verified`` belongs to the last certificate."""
+
+    round: int
+    ask: int
+    since_verified: int
+    verified: int  # 1 when the last step certified
+    z: Float64[Arr, "m k"]
+    b: Float64[Arr, "m k"]
+    r: Float64[Arr, "m k"]
+    p: Float64[Arr, "m k"]
+    rr: Float64[Arr, " k"]  # ‖r‖² behind β
+    least_residual: Float64[Arr, " k"]  # over the verified rounds, as is the energy
+    least_energy: Float64[Arr, " k"]
+    z_verified: Float64[Arr, "m k"]
+    residual: Float64[Arr, " k"]
+    gap: Float64[Arr, " k"]
+    prediction_bound: Float64[Arr, " k"]
+    certified_residual: Float64[Arr, " k"]
+    strikes: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
+
+
+@dataclass(frozen=True)
+class ConjugateGradient:
+    """The schedule; see the module's docstring."""
+
+    terms: Terms
+
+    @property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ = 2λM."""
+        return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None = None,
+        round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,
+    ) -> GradientState:
+        """From z = 0, or from the mean target of earlier models; with b known, its first question is R at z."""
+        m, k = n_unlabelled, self.terms.n_columns
+        zero = np.zeros((m, k), order="F")
+        z = zero if warm is None else np.asfortranarray(warm.targets.mean(axis=0))
+        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
+        return GradientState(
+            round=round,
+            ask=Next.AFFINE if affine is None else Next.VERIFY,
+            since_verified=0,
+            verified=0,
+            z=z,
+            b=zero if affine is None else divided(affine, self.terms.n_views),
+            r=zero,
+            p=zero,
+            rr=np.zeros(k),
+            least_residual=infinite,
+            least_energy=infinite,
+            z_verified=z,
+            residual=infinite,
+            gap=infinite,
+            prediction_bound=infinite,
+            certified_residual=infinite,
+            strikes=codes,
+            stops=codes,
+        )
+
+    def query(self, state: GradientState) -> Query:
+        """The affine query first; then directions, and z itself when a certificate is due."""
+        match Next(state.ask):
+            case Next.AFFINE:
+                return Query(np.zeros_like(state.z), self.weights, "affine")
+            case Next.DIRECTION:
+                return Query(self._direction(state)[0], self.weights, "linear", verifies=False)
+            case Next.VERIFY:
+                return Query(state.z, self.weights, "linear")
+
+    def step(self, state: GradientState, total: Float64[Arr, "m k"]) -> GradientState:
+        """One round: see the module's docstring."""
+        mean = divided(total, self.terms.n_views)
+        match Next(state.ask):
+            case Next.AFFINE:
+                state = replace(state, round=state.round + 1, b=mean)
+                if state.z.any() and state.round < self.terms.max_rounds:
+                    return replace(state, ask=Next.VERIFY)  # a warm start: its residual takes one linear query more
+                zero = np.zeros_like(mean)
+                return self._verified(replace(state, z=zero), zero)
+            case Next.DIRECTION:
+                return self._limit(self._descend(replace(state, round=state.round + 1), mean))
+            case Next.VERIFY:
+                return self._verified(replace(state, round=state.round + 1), mean)
+
+    def _direction(self, state: GradientState) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"], Float64[Arr, "m k"]]:
+        """What is asked, its scale, and their product: p, or its float32 neighbour, of which alone H is going to be known."""
+        s, scale = normalised(state.p)
+        if not self.terms.singles:
+            return s, scale, state.p
+        s = rounded(s)
+        return s, scale, np.multiply(s, scale, order="F")
+
+    def _descend(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
+        s, scale, taken = self._direction(state)
+        Hp = s
+        Hp -= mean
+        Hp *= scale
+        z, r, p = (np.empty_like(columns, order="F") for columns in (state.z, state.r, state.p))
+        for j in np.flatnonzero(state.stops).tolist():
+            z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], state.p[:, j]
+        rr, residual = state.rr.copy(), state.residual.copy()
+        gap, bound = state.gap.copy(), state.prediction_bound.copy()
+        due = state.since_verified + 1 >= VERIFY_EVERY
+        for j in np.flatnonzero(state.stops == 0).tolist():
+            before = taken[:, j]
+            curvature = float(np.dot(before, Hp[:, j]))
+            if curvature <= 0.0 or rr[j] == 0.0:
+                due = True  # nothing left to descend along: a verified round decides, and p starts anew
+                z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], 0.0
+                continue
+            alpha = float(np.dot(before, state.r[:, j])) / curvature
+            np.multiply(before, alpha, out=z[:, j])
+            z[:, j] += state.z[:, j]
+            np.multiply(Hp[:, j], -alpha, out=r[:, j])
+            r[:, j] += state.r[:, j]
+            rr_new = float(np.dot(r[:, j], r[:, j]))
+            np.multiply(before, rr_new / rr[j], out=p[:, j])
+            p[:, j] += r[:, j]
+            rr[j] = rr_new
+            residual[j] = np.sqrt(rr_new)
+            c = self._certificate(j, residual[j], 0.0)
+            gap[j], bound[j] = c.gap, c.prediction_bound
+            due = due or self.terms.stop_of(c.gap, c.prediction_bound) is not None
+        state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0)
+        ask = Next.VERIFY if due else Next.DIRECTION
+        return replace(state, ask=ask, since_verified=state.since_verified + 1)
+
+    def _verified(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
+        # mean R z is known: the true residual, both certificates, and perhaps the end of a column.
+        answer = state.b + mean
+        true = answer - state.z
+        norms, scale = column_norms(true), column_norms(state.z) + column_norms(answer)
+        r, p, rr = state.r.copy(order="F"), state.p.copy(order="F"), state.rr.copy()
+        residual, gap, bound = state.residual.copy(), state.gap.copy(), state.prediction_bound.copy()
+        least_residual, least_energy = state.least_residual.copy(), state.least_energy.copy()
+        strikes, stops = state.strikes.copy(), state.stops.copy()
+        for j in np.flatnonzero(state.stops == 0).tolist():
+            c = self._certificate(j, norms[j], scale[j])
+            energy = -0.5 * float(np.dot(state.z[:, j], state.b[:, j] + true[:, j]))
+            stuck = norms[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
+            least_residual[j] = min(norms[j], least_residual[j])
+            least_energy[j] = min(energy, least_energy[j])
+            strikes[j] = strikes[j] + 1 if stuck else 0
+            stuck = bool(strikes[j] >= STRIKES or norms[j] == 0.0)
+            # A direction and the verification after it take two rounds; where only one is left, the run ends.
+            last = state.round + 2 > self.terms.max_rounds
+            stops[j] = self.terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
+            residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
+            r[:, j] = true[:, j]
+            rr_new = float(np.dot(r[:, j], r[:, j]))
+            p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
+            # Exact arithmetic has p·r = ‖r‖². Where that is lost the old directions are conjugate to a residual that
+            # was not there, and the direction starts anew; so it does after the affine round (p = 0).
+            if not state.p[:, j].any() or not 0.5 * rr_new < float(np.dot(p[:, j], r[:, j])) < 2.0 * rr_new:
+                p[:, j] = r[:, j]
+            rr[j] = rr_new
+            if stops[j]:
+                p[:, j] = 0.0
+        return replace(
+            state,
+            ask=Next.DIRECTION,
+            since_verified=0,
+            verified=1,
+            r=r,
+            p=p,
+            rr=rr,
+            least_residual=least_residual,
+            least_energy=least_energy,
+            z_verified=state.z,
+            residual=residual,
+            gap=gap,
+            prediction_bound=bound,
+            certified_residual=residual,
+            strikes=strikes,
+            stops=stops,
+        )
+
+    def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
+        weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
+        rho, shift = self.terms.response_error, self.terms.shift
+        step = self.terms.step(float(scale))
+        stays = self.terms.stays[column] if self.terms.stays else None
+        return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)
+
+    def _limit(self, state: GradientState) -> GradientState:
+        # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.
+        if state.round + 1 >= self.terms.max_rounds:
+            return replace(state, ask=Next.VERIFY)
+        return state
+
+    def progress(self, state: GradientState) -> Progress | None:
+        """The last round: certified when it was verified, an estimate from the recursion otherwise."""
+        return progress_of(state, self.weights, verified=bool(state.verified))
+
+    def finished(self, state: GradientState) -> bool:
+        """Every column has stopped."""
+        return all_stopped(state)
+
+    def models(self, state: GradientState) -> FinalTargets | None:
+        """The answers at the last verified z."""
+        if np.isinf(state.certified_residual).any():
+            return None
+        return FinalTargets(state.z_verified[None], self.weights)
+
+    def restore(self, arrays: Mapping[str, Any]) -> GradientState:
+        """From the run store, column-major again: BLAS sums a column in another order where it is strided."""
+        return GradientState.from_arrays({name: np.asfortranarray(a) if a.ndim else a for name, a in arrays.items()})

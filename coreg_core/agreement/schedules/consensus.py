@@ -1,0 +1,130 @@
+r"""Consensus iteration: z ← mean_v respond_v(z, 2λM), all sites at once. One parallel round a step.
+
+Block minimisation of Σ_v [local_v(f_v) + 2Mλ‖f_v(Z) − z‖²] over the f_v, then over z (docs/mathematics.md). Every round
+is verified: its residual r = mean − z is exact, so its certificate is. Converges like 1 − 1/(1 + μ b): slow for
+strong coupling, and its stop then says so. Here as the simplest schedule that works, and as a check of the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.agreement.objective import consensus_certificate, consensus_weight
+from coreg_core.agreement.schedules.schedule import (
+    ArrayState,
+    FinalTargets,
+    Progress,
+    Query,
+    Terms,
+    all_stopped,
+    column_norms,
+    progress_of,
+)
+from coreg_core.numerics.arrays import Arr, Ints
+
+# ‖r‖ falls in every exact step (r ← mean R_v r, and 0 ⪯ R_v ≺ I); without a new least value in this many rounds what
+# is left is rounding.
+PATIENCE = 50
+
+
+@dataclass(frozen=True)
+class ConsensusState(ArrayState):
+    """z is asked next; ``z_verified`` was asked last, and r belongs to it."""
+
+    round: int
+    z: Float64[Arr, "m k"]
+    z_verified: Float64[Arr, "m k"]
+    residual: Float64[Arr, " k"]
+    gap: Float64[Arr, " k"]
+    prediction_bound: Float64[Arr, " k"]
+    least_residual: Float64[Arr, " k"]
+    least_round: Int64[Ints, " k"]
+    stops: Int64[Ints, " k"]
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """The schedule; see the module's docstring."""
+
+    terms: Terms
+
+    @property
+    def weights(self) -> Float64[Arr, " k"]:
+        """μ = 2λM."""
+        return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
+
+    def start(
+        self,
+        n_unlabelled: int,
+        warm: FinalTargets | None = None,
+        round: int = 0,  # noqa: A002
+        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
+    ) -> ConsensusState:
+        """From z = 0, or from the mean target of earlier models."""
+        m, k = n_unlabelled, self.terms.n_columns
+        z = np.zeros((m, k)) if warm is None else warm.targets.mean(axis=0)
+        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
+        return ConsensusState(round, z, z, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
+
+    def query(self, state: ConsensusState) -> Query:
+        """respond(z, 2λM), of all."""
+        return Query(state.z, self.weights, "affine")
+
+    def step(self, state: ConsensusState, total: Float64[Arr, "m k"]) -> ConsensusState:
+        """Certify the models at z, then move z to the mean answer; a column that has stopped stays."""
+        terms, bounds = self.terms, np.array(self.terms.bounds)
+        mean = total / terms.n_views
+        running = state.stops == 0
+        residual = np.where(running, column_norms(mean - state.z), state.residual)
+        scale = column_norms(state.z) + column_norms(mean)
+        gap, bound, stops = state.gap.copy(), state.prediction_bound.copy(), state.stops.copy()
+        fell = residual < state.least_residual
+        least_round = np.where(fell, state.round, state.least_round)
+        for j in np.flatnonzero(running):
+            c = consensus_certificate(
+                float(residual[j]),
+                float(scale[j]),
+                float(self.weights[j]),
+                bounds,
+                terms.response_error,
+                terms.shift,
+                terms.step(float(scale[j])),
+                terms.stays[j] if terms.stays else None,
+            )
+            gap[j], bound[j] = c.gap, c.prediction_bound
+            stuck = bool(state.round - least_round[j] >= PATIENCE)
+            last = state.round + 1 >= terms.max_rounds
+            stops[j] = terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
+        return replace(
+            state,
+            round=state.round + 1,
+            z=np.where(stops == 0, mean, state.z),
+            z_verified=state.z,
+            residual=residual,
+            gap=gap,
+            prediction_bound=bound,
+            least_residual=np.minimum(residual, state.least_residual),
+            least_round=least_round,
+            stops=stops,
+        )
+
+    def progress(self, state: ConsensusState) -> Progress | None:
+        """Every round is verified."""
+        return progress_of(state, self.weights, verified=True)
+
+    def finished(self, state: ConsensusState) -> bool:
+        """Every column has stopped."""
+        return all_stopped(state)
+
+    def models(self, state: ConsensusState) -> FinalTargets | None:
+        """The answers at the z that was asked last."""
+        if np.isinf(state.residual).any():
+            return None
+        return FinalTargets(state.z_verified[None], self.weights)
+
+    def restore(self, arrays: Mapping[str, Any]) -> ConsensusState:
+        """From the run store."""
+        return ConsensusState.from_arrays(arrays)

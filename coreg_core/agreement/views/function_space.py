@@ -1,0 +1,274 @@
+r"""The exact span in function space: a Gaussian process's posterior on the shared instances, one factor for each weight."""
+
+from collections import OrderedDict
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.blas import dtrsv
+
+from coreg_core.agreement.views.view import (
+    LEAST_BOUND,
+    ROUND_UP,
+    SPREAD,
+    UNIT,
+    BoundRule,
+    KernelExpansion,
+    Part,
+    Solution,
+)
+from coreg_core.errors import SingularSystem
+from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, entry_rounding
+from coreg_core.numerics.arrays import Arr, Ints, block_rows
+
+
+def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
+    """The factor, in place; positive definite in exact arithmetic, and where rounding outweighs that it is said.
+
+    Raises
+    ------
+    SingularSystem
+        it is not positive definite in floating point.
+    """
+    try:
+        factor, lower = cho_factor(matrix, lower=True, check_finite=False, overwrite_a=True)
+    except np.linalg.LinAlgError:
+        raise SingularSystem(f"{what} is singular in floating point: {remedy}.") from None
+    return factor, bool(lower)
+
+
+class FunctionSpaceView:
+    r"""The exact span in function space: a Gaussian process's posterior on Z, never K⁻¹.
+
+    $m_0 = K_{ZX}(K_{XX} + \nu I)^{-1} y$, $\Sigma = K_{ZZ} - K_{ZX}(K_{XX} + \nu I)^{-1}K_{XZ}$,
+    $B = I + (\mu/\nu)\Sigma$;  $\mathrm{respond}(t, \mu) = m_0 + (I - B^{-1})(t - m_0)$.
+
+    Memory: Σ (m, m) and one Cholesky factor for each of ``n_weights`` μ in use. Set-up O(m² n + m³/3) per μ, a round O(m²)
+    for each column that has changed since it was asked last; a column of zeros costs nothing in the linear part.
+
+    Raises
+    ------
+    SingularSystem
+        rounding of K outweighs ν, or the identity in B, so that nothing could be said of an answer.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Float64[Arr, "n d"],
+        y: Float64[Arr, " n"],
+        Z: Float64[Arr, "m d"],
+        ridge: float,
+        *,
+        n_weights: int = 1,
+    ):
+        self._kernel, self._X, self._y, self._Z, self._ridge = kernel, X, y, Z, ridge
+        diagonal_X, diagonal_Z = kernel.diagonal(X), kernel.diagonal(Z) if len(Z) else np.zeros(0)
+        self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
+        entry = entry_rounding(kernel, X.shape[1])
+        K_XX = kernel(X, X)
+        trace_X, trace_Z, size_X = float(diagonal_X.sum()), float(diagonal_Z.sum()), _norm_bound(K_XX, diagonal_X)
+        off_X = entry * trace_X + SPREAD * float(np.sqrt(len(X))) * UNIT * (size_X + ridge)
+        if not off_X < 0.25 * ridge:
+            raise SingularSystem(
+                f"the labelled rows' kernel matrix at ridge={ridge:g} is singular in floating point: of size {size_X:.1e}, it "
+                "leaves the ridge no digit; raise the ridge, rescale the features, or take form='semi-parametric'."
+            )
+        K_XX.flat[:: len(X) + 1] += ridge
+        self._factor_X = positive_factor(
+            K_XX, f"the labelled rows' kernel matrix at ridge={ridge:g}", "raise the ridge"
+        )
+        m = len(Z)
+        # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
+        # m₀ and c_X go through the same H, as in one Cholesky factor of all rows: through (K_XX + νI)⁻¹ they would carry its
+        # rounding ½√(‖K_ZZ‖/ν) times over.
+        H = solve_triangular(self._factor_X[0], kernel(X, Z), lower=True, check_finite=False)
+        self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
+        self.posterior_covariance: Arr = np.empty((m, m))
+        step = block_rows(m)
+        row_sum, squares, ones = 0.0, 0.0, np.ones(m)
+        signed = not isinstance(kernel, Gaussian | Laplacian)
+        for start in range(0, m, step):
+            rows = slice(start, start + step)
+            block = kernel(Z[rows], Z)
+            row_sum = max(row_sum, float(((np.abs(block) if signed else block) @ ones).max()))
+            squares += float(np.vdot(block, block))
+            block -= H[:, rows].T @ H
+            self.posterior_covariance[rows] = block
+        self.posterior_mean: Arr = H.T @ self._whitened_y
+        # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block (docs/mathematics.md).
+        self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
+        grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
+        self._off = (
+            off_X / ridge,
+            (entry * float(np.sqrt(trace_X * trace_Z)) + grown * float(np.sqrt(size_X * self._size_Z))) / ridge,
+            (entry * trace_Z + grown * self._size_Z) / ridge,
+        )
+        # The weights in use, or about 64 MB of factors where those are fewer: a cache that is one too small misses every time.
+        self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
+        self._most_factors = max(n_weights, 8_000_000 // max(1, m * m))
+        # The last target and answer at each weight: a column of a path that has stopped is verified again with the rest.
+        self._answered: OrderedDict[tuple[float, Part], tuple[Arr, Arr]] = OrderedDict()
+
+    @property
+    def n_unlabelled(self) -> int:
+        """m."""
+        return len(self._Z)
+
+    @property
+    def rank(self) -> int:
+        """n + m: the exact span is never cut."""
+        return len(self._X) + len(self._Z)
+
+    @property
+    def n_basis(self) -> int:
+        """n + m."""
+        return self.rank
+
+    def response_error(self, weight: float) -> float:
+        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and what the answer is off by beside it (docs/mathematics.md)."""
+        root = float(np.sqrt(weight))
+        XX, XZ, ZZ = self._off
+        b = self._tight_bound
+        direct = (XZ + root * ZZ) / float(np.sqrt(b)) if b > 0.0 else 0.0
+        return XX + 2.0 * root * XZ + weight * ZZ + direct + SPREAD * float(np.sqrt(self.rank)) * UNIT
+
+    def cut_cost(self, weight: float) -> float:  # noqa: ARG002  # the protocol's
+        """0: the exact span is never cut."""
+        return 0.0
+
+    @property
+    def ridge(self) -> float:
+        """ν."""
+        return self._ridge
+
+    @cached_property
+    def _tight_bound(self) -> float:
+        # λ_max(Σ) is at most the largest absolute row sum, the Frobenius norm and the trace; the least of the three
+        # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
+        S = self.posterior_covariance
+        row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
+        largest = (
+            max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum))
+            / self._ridge
+        )
+        # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ whatever it is off by.
+        XX, XZ, ZZ = self._off
+        T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))
+        most = min(self._size_Z / self._ridge + ZZ, self.bound("a-priori"))
+        return max(min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most), LEAST_BOUND * self.bound("a-priori")) * ROUND_UP
+
+    def bound(self, rule: BoundRule = "tight") -> float:
+        """The least of three norms of Σ, over ν; or m κ/ν."""
+        if rule == "a-priori":
+            return self.n_unlabelled * self._diagonal_bound / self._ridge
+        return self._tight_bound
+
+    def factor(self, weight: float) -> tuple[Arr, bool]:
+        """The Cholesky factor of B at this μ, from the cache where it is there."""
+        if weight in self._factors:
+            self._factors.move_to_end(weight)
+            return self._factors[weight]
+        while len(self._factors) >= self._most_factors:
+            self._factors.popitem(last=False)  # before the new one is made: two would not fit at m = 10⁴
+        if not weight * self._off[2] < 0.25:
+            raise SingularSystem(
+                f"I + (μ/ν)Σ at μ={weight:g}, ν={self._ridge:g} is singular in floating point: rounding of K outweighs the "
+                "identity; lower the coupling, or raise the ridge."
+            )
+        # Column-major from the start: LAPACK then factors in place, and no third m x m array is made. Σ is symmetric
+        # to the last bit only within a block, so the lower triangle of its transpose is as good as its own.
+        B = self.posterior_covariance.T.copy(order="F") if self.n_unlabelled else np.zeros((0, 0), order="F")
+        B *= weight / self._ridge
+        B.T.flat[:: self.n_unlabelled + 1] += 1.0
+        if self.n_unlabelled:
+            what = f"I + (μ/ν)Σ at μ={weight:g}, ν={self._ridge:g}"
+            self._factors[weight] = positive_factor(B, what, "lower the coupling, or raise the ridge")
+        else:
+            self._factors[weight] = (B, True)
+        return self._factors[weight]
+
+    def solve_B(self, weight: float, columns: Float64[Arr, "m k"]) -> Float64[Arr, "m k"]:
+        """B⁻¹ columns, by the factor."""
+        if weight == 0.0 or not self.n_unlabelled:
+            return columns.copy()
+        factor = self.factor(weight)
+        if columns.shape[1] == 1:
+            # Two dtrsv read the factor at the memory's speed; LAPACK's potrs packs it anew for a single column.
+            column = columns.reshape(-1).copy()
+            for trans in (0, 1):
+                column = dtrsv(factor[0], column, lower=1, trans=trans, overwrite_x=1)
+            return column[:, None]
+        solved: Arr = cho_solve(factor, columns, check_finite=False)
+        return solved
+
+    def respond(
+        self, targets: Float64[Arr, "m k"], weights: Float64[Arr, " k"], part: Part = "affine"
+    ) -> Float64[Arr, "m k"]:
+        """m₀ + (I − B⁻¹)(t − m₀) = t − B⁻¹(t − m₀); the linear part is t − B⁻¹ t."""
+        answer = np.empty_like(targets)
+        for weight in dict.fromkeys(weights.tolist()):  # columns that share a μ share a solve
+            columns = weights == weight
+            answer[:, columns] = self._respond_at(weight, targets[:, columns], part)
+        return answer
+
+    def _respond_at(self, weight: float, targets: Arr, part: Part) -> Arr:
+        if part == "linear" and not targets.any():
+            return np.zeros_like(targets)
+        known = self._answered.get((weight, part))
+        if known is not None and np.array_equal(known[0], targets):
+            return known[1]
+        offset = targets - self.posterior_mean[:, None] if part == "affine" else targets
+        answer: Arr = targets - self.solve_B(weight, offset)
+        self._answered[weight, part] = targets, answer
+        while len(self._answered) > 2 * self._most_factors:
+            self._answered.popitem(last=False)
+        return answer
+
+    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+        """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked system is by blocks."""
+        n, scale = len(self._X), weight / self._ridge
+        columns = np.column_stack([target - self.posterior_mean, self._H.T])
+        solved = self.solve_B(weight, columns)
+        whitened = self._whitened_y - scale * (self._H @ solved[:, 0])
+        inner = np.eye(n) + scale * (self._H @ solved[:, 1:])
+        back = solve_triangular(
+            self._factor_X[0], np.column_stack([whitened, inner]), lower=True, trans="T", check_finite=False
+        )
+        G = solve_triangular(self._factor_X[0], back[:, 1:].T, lower=True, trans="T", check_finite=False)
+        return self._ridge * back[:, 0], self._ridge * G
+
+    def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
+        """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are theirs."""
+        if rows is None:
+            half = self.solve_B(weight, np.ascontiguousarray(self._H.T))
+        else:
+            chosen = np.zeros((self.n_unlabelled, len(rows)))
+            chosen[rows, np.arange(len(rows))] = 1.0
+            half = self.solve_B(weight, chosen).T @ self._H.T
+        out: Arr = solve_triangular(self._factor_X[0], half.T, lower=True, trans="T", check_finite=False).T
+        return out
+
+    def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
+        """c_Z = (μ/ν) B⁻¹(t − m₀), c_X = L⁻ᵀ(L⁻¹y − H c_Z): never through K⁻¹."""
+        shrunk = self.solve_B(weight, (target - self.posterior_mean)[:, None])[:, 0]
+        c_Z = (weight / self._ridge) * shrunk
+        whitened = self._whitened_y - self._H @ c_Z
+        c_X: Arr = solve_triangular(self._factor_X[0], whitened, lower=True, trans="T", check_finite=False)
+        prediction = target - shrunk
+        fitted = self._y - self._ridge * c_X  # f(X), since (K_XX + νI) c_X = y − K_XZ c_Z
+        residual = self._ridge * c_X
+        norm = c_X @ fitted + c_Z @ prediction
+        if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
+            function = KernelExpansion(self._kernel, self._X, c_X)
+        else:
+            function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, c_Z]))
+        return Solution(function, prediction, float(residual @ residual + self._ridge * norm))
+
+
+def _norm_bound(K: Arr, diagonal: Arr) -> float:
+    """At least ‖K‖₂ of a positive semi-definite K: the least of its largest row sum, Frobenius norm and trace."""
+    if not len(K):
+        return 0.0
+    return min(float(np.abs(K).sum(axis=1).max()), float(np.linalg.norm(K)), float(diagonal.sum()))

@@ -1,0 +1,1 @@
+"""Kernel functions, the spans of a view, and leave-one-out rules for width and ridge."""

@@ -1,0 +1,317 @@
+r"""Kernels k(A, B), their bounds, and the rules that choose a bandwidth and a ridge from the labelled rows.
+
+A kernel is a frozen value: calling it gives the Gram block of two sets of rows; large sets are asked for in blocks by
+whoever needs them (`expand`), so no caller ever holds an m x m array that it did not want.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.spatial.distance import cdist, pdist
+
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr, block_rows
+
+KernelName: TypeAlias = Literal["gaussian", "laplacian", "polynomial", "linear"]
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A positive semi-definite function of two rows."""
+
+    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
+        ...
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i) for every row, without the matrix; its maximum is the κ of the a-priori bound b_v."""
+        ...
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    r"""$k(x, x') = \exp(-\|x - x'\|^2 / \sigma)$, with σ = ``bandwidth``: the paper's form, no factor 2, no square.
+
+    Source: Brefeld et al. (2006), section 5. scikit-learn's ``gamma`` is 1/σ.
+    """
+
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        _require_positive(self.bandwidth, "bandwidth")
+
+    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
+        K = _squared_distances(A, B, self.bandwidth)
+        K *= -1.0 / self.bandwidth
+        return np.exp(K, out=K)
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
+        return np.ones(len(A))
+
+
+@dataclass(frozen=True)
+class Laplacian:
+    r"""$k(x, x') = \exp(-\|x - x'\|_1 / \sigma)$, with σ = ``bandwidth``; scikit-learn's ``gamma`` is 1/σ."""
+
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        _require_positive(self.bandwidth, "bandwidth")
+
+    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
+        K: Arr = cdist(A, B, "cityblock") if A.shape[1] else np.zeros((len(A), len(B)))
+        K *= -1.0 / self.bandwidth
+        return np.exp(K, out=K)
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
+        return np.ones(len(A))
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    r"""$k(x, x') = (\langle x, x'\rangle / \sigma + c)^{p}$ with p = ``degree``, c = ``offset`` ≥ 0, σ = ``bandwidth``."""
+
+    degree: int = 3
+    offset: float = 1.0
+    bandwidth: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive(self.bandwidth, "bandwidth")
+        if self.degree < 1 or self.offset < 0 or not np.isfinite(self.offset):
+            raise UsageError(
+                f"polynomial kernel: degree={self.degree}, offset={self.offset}; needs a degree of at least 1 "
+                "and a finite offset of at least 0, or the kernel is not positive semi-definite."
+            )
+
+    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
+        K: Arr = A @ B.T
+        K /= self.bandwidth
+        K += self.offset
+        return np.power(K, self.degree, out=K)
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
+        diagonal: Arr = (np.einsum("ij,ij->i", A, A) / self.bandwidth + self.offset) ** self.degree
+        return diagonal
+
+
+@dataclass(frozen=True)
+class Linear:
+    r"""$k(x, x') = \langle x, x' \rangle$: no intercept, so centre the targets or add a constant column."""
+
+    def __call__(self, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"]) -> Float64[Arr, "a b"]:
+        """The matrix k(a_i, b_j)."""
+        return A @ B.T
+
+    def diagonal(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
+        """k(a_i, a_i)."""
+        diagonal: Arr = np.einsum("ij,ij->i", A, A)
+        return diagonal
+
+
+def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: float = 1.0) -> Kernel:
+    """The kernel of that name; parameters that it does not have are ignored, as in scikit-learn.
+
+    Raises
+    ------
+    UsageError
+        no kernel has that name, or a parameter is out of range.
+    """
+    match name:
+        case "gaussian":
+            return Gaussian(bandwidth)
+        case "laplacian":
+            return Laplacian(bandwidth)
+        case "polynomial":
+            return Polynomial(degree, offset, bandwidth)
+        case "linear":
+            return Linear()
+        case _:
+            raise UsageError(f"kernel={name!r}: choose one of 'gaussian', 'laplacian', 'polynomial', 'linear'.")
+
+
+def expand(
+    kernel: Kernel, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], coef: Float64[Arr, "b k"]
+) -> Float64[Arr, "a k"]:
+    """k(A, B) @ coef, one block of A's rows at a time: memory is bounded whatever a is."""
+    out = np.empty((len(A), coef.shape[1]))
+    step = block_rows(len(B))
+    for start in range(0, len(A), step):
+        rows = slice(start, start + step)
+        np.matmul(kernel(A[rows], B), coef, out=out[rows])
+    return out
+
+
+# --- the rules that choose ν and σ from the labelled rows ---------------------------------------------------------
+
+
+def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
+    r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2$, over all n² pairs, i = j included.
+
+    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd). For
+    the laplacian the same rule is applied to the 1-norm (ours: the paper has only the gaussian). Kernels without
+    a bandwidth get 1.
+
+    Source: Brefeld et al. (2006), section 5.
+
+    Raises
+    ------
+    UsageError
+        one row, or identical rows: the rule has no value there.
+    """
+    if kernel not in ("gaussian", "laplacian"):
+        return 1.0
+    rule = "the paper's rule for the bandwidth (mean squared distance)"
+    if kernel == "laplacian":
+        sigma = 2.0 * float(pdist(X, "cityblock").sum()) / len(X) ** 2 if len(X) > 1 else 0.0
+        return _rule_value(sigma, X, rule, "bandwidth")
+    centred = X - X.mean(axis=0)
+    sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
+    # The mean is rounded: below its rounding error the number measures rounding, not distance, and rows are identical.
+    noise = (8 * np.finfo(float).eps * float(np.abs(X).max(initial=0.0))) ** 2 * X.shape[1]
+    return _rule_value(sigma, X, rule, "bandwidth", noise)
+
+
+def median_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
+    r"""$\sigma = \mathrm{median}_{i<j} \|x_i - x_j\|^2$ (the 1-norm, not squared, for the laplacian).
+
+    Raises
+    ------
+    UsageError
+        the median is zero: one row, or at least half of the pairs identical.
+    """
+    if kernel not in ("gaussian", "laplacian"):
+        return 1.0
+    metric: Literal["sqeuclidean", "cityblock"] = "sqeuclidean" if kernel == "gaussian" else "cityblock"
+    sigma = float(np.median(pdist(X, metric))) if len(X) > 1 else 0.0
+    return _rule_value(sigma, X, "the median rule for the bandwidth", "bandwidth")
+
+
+def paper_ridge(X: Float64[Arr, "n d"]) -> float:
+    r"""$\nu = \left(\frac{1}{n} \sum_i \|x_i\|\right)^{-1}$, the inverse of the mean input norm.
+
+    Source: Brefeld et al. (2006), section 5.
+
+    Raises
+    ------
+    UsageError
+        every row is zero (one row, or identical rows, after centring): the rule has no value there.
+    """
+    mean_norm = float(np.linalg.norm(X, axis=1).mean())
+    return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
+
+
+def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
+    """A bandwidth from "paper", "median", or a positive number given as it is.
+
+    Raises
+    ------
+    UsageError
+        an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    """
+    match rule:
+        case "paper":
+            return paper_bandwidth(X, kernel)
+        case "median":
+            return median_bandwidth(X, kernel)
+        case str():
+            raise UsageError(f"bandwidth={rule!r}: choose 'paper', 'median' or a positive number.")
+        case _:
+            return _require_positive(float(rule), "bandwidth")
+
+
+def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
+    """A ridge from "paper" or a positive number given as it is.
+
+    Raises
+    ------
+    UsageError
+        an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    """
+    match rule:
+        case "paper":
+            return paper_ridge(X)
+        case str():
+            raise UsageError(f"ridge={rule!r}: choose 'paper' or a positive number.")
+        case _:
+            return _require_positive(float(rule), "ridge")
+
+
+def entry_rounding(kernel: Kernel, n_features: int) -> float:
+    r"""ε with |computed k(a, b) − k(a, b)| ≤ ε √(k(a, a) k(b, b)), to first order in u = 2⁻⁵³.
+
+    Gaussian: ‖a − b‖² has a relative error of (d + 3)u by differences, its quotient by σ two more, and x exp(−x) ≤ 0.37; by a
+    product, 1.5 (d + 6)u (‖a‖² + ‖b‖²), which is kept below `_RISK` σ / k. Laplacian: the same by differences. Linear: d
+    products, (d + 1)u |a| |b|. Polynomial: p times that of its base, which is at most √ of the bases at (a, a) and (b, b).
+    """
+    u, d = 2.0**-53, n_features
+    match kernel:
+        case Gaussian():
+            return (0.37 * (d + 5) + 2 if d <= _BY_DIFFERENCES else 1.5 * _RISK * (d + 6) + 2) * u
+        case Laplacian():
+            return (0.37 * (d + 5) + 2) * u
+        case Polynomial(degree, _, _):
+            return (degree * (d + 4) + 2) * u
+        case _:
+            return (d + 1) * u
+
+
+# Up to so many features differences cost no more than a product; beyond, a product and only the risky entries again.
+_BY_DIFFERENCES = 16
+_RISK = 2.0
+
+
+def _squared_distances(A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], bandwidth: float) -> Float64[Arr, "a b"]:
+    """‖a_i − b_j‖²: by differences, or by one matrix product, ‖a‖² − 2⟨a, b⟩ + ‖b‖², where features are many.
+
+    The product's rounding is eps times the squared norms, which an outlier or a distance from the origin makes larger than
+    the distance itself. So both sets are moved to the median of some rows of B first, and entries whose exp(−‖a − b‖²/σ) would
+    still feel it, (‖a‖² + ‖b‖²) exp(−‖a − b‖²/σ) > 2σ, are taken again by differences.
+    """
+    if A.shape[1] == 0 or len(A) == 0 or len(B) == 0:
+        return np.zeros((len(A), len(B)))
+    if A.shape[1] <= _BY_DIFFERENCES:
+        direct: Arr = cdist(A, B, "sqeuclidean")
+        return direct
+    centre = np.median(B[:: -(-len(B) // 64)], axis=0)
+    a, b = A - centre, B - centre
+    D: Arr = a @ b.T
+    D *= -2.0
+    norms_A, norms_B = np.einsum("ij,ij->i", a, a), np.einsum("ij,ij->i", b, b)
+    D += norms_A[:, None]
+    D += norms_B
+    np.maximum(D, 0.0, out=D)
+    # Where both norms are small enough no entry is at risk, whatever the distance.
+    rows = np.flatnonzero(norms_A + norms_B.max() > _RISK * bandwidth)
+    if len(rows):
+        norms = norms_A[rows, None] + norms_B
+        least = np.maximum(D[rows] - 1.5 * (A.shape[1] + 6) * 2.0**-53 * norms, 0.0)  # the product may say too much
+        i, j = np.nonzero(norms * np.exp(least / -bandwidth) > _RISK * bandwidth)
+        step = block_rows(A.shape[1])
+        for start in range(0, len(i), step):
+            pairs = slice(start, start + step)
+            apart = A[rows[i[pairs]]] - B[j[pairs]]
+            D[rows[i[pairs]], j[pairs]] = np.einsum("ij,ij->i", apart, apart)
+    return D
+
+
+def _require_positive(value: float, name: str) -> float:
+    if not (np.isfinite(value) and value > 0):
+        raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
+    return value
+
+
+def _rule_value(value: float, X: Arr, rule: str, parameter: str, noise: float = 0.0) -> float:
+    if not np.isfinite(value):
+        raise UsageError(f"{rule} overflows on these rows; rescale the features or give {parameter}= explicitly.")
+    if value <= noise:
+        plural = "1 row (1 sample)" if len(X) == 1 else f"{len(X)} rows that do not differ"
+        raise UsageError(f"{rule} has no value for {plural}; give {parameter}= explicitly.")
+    return value

@@ -1,0 +1,122 @@
+r"""Leave-one-out in closed form: the rule "loo", which chooses a width and a ridge from a site's own labels and nothing
+else.
+
+Ridge regression with a free intercept on centred features Φ̃ = U diag(s) Vᵀ has
+
+    ŷ = ȳ + U diag(s²/(s² + ν)) Uᵀ(y − ȳ)        h_i = 1/n + Σ_j U_ij² s_j²/(s_j² + ν)        e_i = (y_i − ŷ_i)/(1 − h_i)
+
+for every ν by one factorisation (docs/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and 1/n
+falls away: kernel ridge regression is the same with ΦΦᵀ = K.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import eigh
+from scipy.linalg import svd as svd_of
+from scipy.spatial.distance import pdist
+
+from coreg_core.errors import UsageError
+from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
+from coreg_core.numerics.arrays import Arr
+
+# Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so that ν is a number of labels.
+RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
+# Widths as multiples of the median squared distance; a second, wide one is what additive columns often want.
+WIDTHS = (1.0, 6.0)
+# A row whose fit is its own label alone (h = 1) has no error to leave out; the floor keeps its quotient finite and large.
+_LEAST_FREEDOM = 1e-6
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the rule found: which candidate, which ridge, and the mean squared leave-one-out error there."""
+
+    candidate: int
+    ridge: float
+    error: float
+
+
+def leave_one_out(
+    Phi: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    ridges: Float64[Arr, " g"] = RIDGES,
+    *,
+    intercept: bool = True,
+) -> Float64[Arr, "g n"]:
+    """The residuals e_i of ridge regression, each row left out in turn, one row of the result for each ridge."""
+    n = len(y)
+    rows, targets = (Phi - Phi.mean(axis=0), y - y.mean()) if intercept else (Phi, y)
+    U, s, _ = svd_of(rows, full_matrices=False, check_finite=False, lapack_driver="gesdd")
+    shrink = s * s / (s * s + ridges[:, None])
+    residual = targets - (shrink * (U.T @ targets)) @ U.T
+    leverage = shrink @ (U * U).T + (1.0 / n if intercept else 0.0)
+    errors: Arr = residual / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
+    return errors
+
+
+def choose(
+    candidates: Sequence[Float64[Arr, "n _"]],
+    y: Float64[Arr, " n"],
+    ridges: Float64[Arr, " g"] = RIDGES,
+    *,
+    intercept: bool = True,
+) -> Chosen:
+    """The candidate features and the ridge of least mean squared leave-one-out error; the first where they tie.
+
+    Raises
+    ------
+    UsageError
+        fewer than two rows: with one left out, nothing is left to fit.
+    """
+    if len(y) < 2:
+        raise UsageError(
+            f'the rule "loo" has no value for {len(y)} labelled row (1 sample); give bandwidth= and ridge= explicitly.'
+        )
+    errors = np.array([np.mean(leave_one_out(Phi, y, ridges, intercept=intercept) ** 2, axis=1) for Phi in candidates])
+    best = np.unravel_index(int(errors.argmin()), errors.shape)
+    return Chosen(int(best[0]), float(ridges[best[1]]), float(errors[best]))
+
+
+def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
+    """`WIDTHS` times the median distance of distinct points (squared for the gaussian); 1 for kernels without a bandwidth.
+
+    Distances of repeated rows are left out: with a binary column they are most of the pairs, and their median is 0.
+    """
+    if kernel not in ("gaussian", "laplacian"):
+        return (1.0,)
+    distances = pdist(points, "sqeuclidean") if kernel == "gaussian" else pdist(points, "cityblock")
+    distances = distances[distances > 1e-12]
+    median = float(np.median(distances)) if distances.size else 1.0
+    return tuple(width * median for width in WIDTHS)
+
+
+def kernel_rule(
+    X: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    kernel: str,
+    bandwidth: str | float,
+    ridge: str | float,
+    *,
+    degree: int = 3,
+    offset: float = 1.0,
+) -> tuple[float, float]:
+    """(σ, ν) of kernel ridge regression on these labels, either or both by the rule "loo"; without an intercept, as RLSR is.
+
+    Raises
+    ------
+    UsageError
+        one row, an unknown rule, a rule without a value for these rows, or a number that is not positive.
+    """
+    if bandwidth != "loo" and ridge != "loo":
+        return resolve_bandwidth(bandwidth, X, kernel), resolve_ridge(ridge, X)
+    sigmas = widths(X, kernel) if bandwidth == "loo" else (resolve_bandwidth(bandwidth, X, kernel),)
+    ridges = RIDGES if ridge == "loo" else np.array([resolve_ridge(ridge, X)])
+    candidates = []
+    for sigma in sigmas:
+        s, E = eigh(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset)(X, X), driver="evd")
+        candidates.append(E * np.sqrt(np.maximum(s, 0.0)))
+    best = choose(candidates, y, ridges, intercept=False)
+    return sigmas[best.candidate], best.ridge

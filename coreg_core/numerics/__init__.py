@@ -1,0 +1,1 @@
+"""Array types and numerical building blocks."""

@@ -1,0 +1,64 @@
+"""How a run ended, and what to do about it. How one column of a schedule ended is
+`coreg_core.agreement.schedules.schedule.Stop`.
+
+Three things that are kept apart: a column stops, a run has an outcome, and an outcome has advice for a person.
+"""
+
+from enum import Enum
+
+
+class Outcome(Enum):
+    """How a run ended; the text says what happened, and `advice` what to do next."""
+
+    CONVERGED = "Both certificates fell below the tolerances."
+    MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
+    STAGNATED = "The verified residual no longer falls: arithmetic has given what it can."
+    REFUSED = "A site refused the plan."
+    TOO_FEW_SITES = "Too few sites joined in time."
+    STALLED = "Sites that the plan cannot do without did not come back in time."
+    SITE_FAULT = "A site answered with something that cannot be used."
+    INTERRUPTED = "Interrupted by the operator."
+    CANCELLED = "Cancelled by the operator."
+
+
+_AGAIN = "Start every agent again and give the coordinator the same command"
+_ADVICE = {
+    Outcome.CONVERGED: "",
+    Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
+    Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
+    Outcome.REFUSED: "Change the plan or the site's policy.",
+    Outcome.TOO_FEW_SITES: (
+        f"{_AGAIN}: a run that had begun goes on where it was. Or lower min_sites, which is another plan."
+    ),
+    Outcome.STALLED: f"{_AGAIN}: it takes the run up where it was.",
+    Outcome.SITE_FAULT: "Mend the site's fault, named above, and run again.",
+    Outcome.INTERRUPTED: "The same command takes the run up where it was.",
+    Outcome.CANCELLED: "Submit the study again for another run of it.",
+}
+_EXIT_CODES = {
+    Outcome.CONVERGED: 0,
+    Outcome.MAX_ROUNDS: 3,
+    Outcome.STAGNATED: 3,
+    Outcome.REFUSED: 4,
+    Outcome.TOO_FEW_SITES: 5,
+    Outcome.STALLED: 5,
+    Outcome.SITE_FAULT: 6,
+    Outcome.INTERRUPTED: 130,
+    Outcome.CANCELLED: 130,
+}
+
+
+def advice(outcome: Outcome) -> str:
+    """What to do next; empty where nothing is to be done."""
+    return _ADVICE[outcome]
+
+
+def exit_code(outcome: Outcome) -> int:
+    """The code that both ends' commands end a run with (docs/operators-guide.md)."""
+    return _EXIT_CODES[outcome]
+
+
+def told(outcome: Outcome, reason: str) -> str:
+    """The outcome, its reason where there is one, and what to do next, for a person."""
+    why = f"{reason}{'' if reason.endswith('.') else '.'}" if reason else outcome.value
+    return f"{outcome.name.lower()}: {why} {advice(outcome)}".rstrip()

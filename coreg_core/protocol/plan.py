@@ -1,0 +1,283 @@
+r"""What a federation will compute, and under which terms: nested values, each with its defaults and its limits stated
+here.
+
+The configuration (federation.toml), the wire and the documentation are made from these classes, so a term is added in
+one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`): whoever reads a plan from outside enforces them. The
+agent's policy judges a plan; `digest` is what both ends compare.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias
+
+from annotated_types import Ge, Gt, Le, Len
+
+from coreg_core.additive.model.terms import Additive as Additive
+from coreg_core.additive.model.terms import vectors_of
+from coreg_core.agreement.objective import relative_coupling
+from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.agreement.views import BoundRule, Part
+from coreg_core.kernels.functions import KernelName
+
+Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
+LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
+LostPolicy: TypeAlias = Literal["wait", "continue"]
+Answers: TypeAlias = Literal["sums", "clear"]
+Wire: TypeAlias = Literal["float64", "float32"]
+
+MOST_COLUMNS = 64
+FEWEST_MASKED = 3  # sites in a sum
+_LARGEST = 2**31 - 1  # what fits the wire's integers, with room
+Positive: TypeAlias = Annotated[float, Gt(0)]
+NotNegative: TypeAlias = Annotated[float, Ge(0)]
+Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
+Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
+# Of a word that joined a plan later: its default is not said, neither on the wire nor in the digest, as in plans that are older.
+UNSAID = {"unsaid": True}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The paper's objective, coRLSR: the sites' functions shall agree on the shared instances.
+
+    ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
+    rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
+    ``coupling`` is λ, one for each column; ``relative`` that it is in units of Σn_v/(2M²m), for which each site tells how many
+    labels it has; ``label_units`` how each site transforms its label column before it trains.
+    """
+
+    form: Form = "exact"
+    kernel: KernelName = "gaussian"
+    bandwidth: Literal["paper", "median", "loo"] | Positive = "paper"
+    ridge: Literal["paper", "loo"] | Positive = "paper"
+    degree: Count = 3
+    offset: NotNegative = 1.0
+    landmarks: Count = 100
+    seed: Natural = 0
+    coupling: Annotated[tuple[NotNegative, ...], Len(1, MOST_COLUMNS)] = (0.01,)
+    label_units: LabelUnits = "centred"
+    relative: bool = False
+
+    def couplings(self, n_labels: int, n_views: int, n_unlabelled: int) -> tuple[float, ...]:
+        """λ of each column, where these sites take part."""
+        if not self.relative:
+            return self.coupling
+        return tuple(relative_coupling(rho, n_labels, n_views, n_unlabelled) for rho in self.coupling)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
+
+    ``of_run`` is the run that the models came of, ``trained`` its objective: additive parts add up (each site knows the
+    intercept), agreeing models are averaged. ``lacking`` is what happens where a site has no record of an instance: the run is
+    refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
+    """
+
+    of_run: str
+    trained: Literal["additive", "agreement"] = "additive"
+    lacking: Literal["refuse", "mean"] = "refuse"
+    receivers: tuple[str, ...] = ()
+
+
+# Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/model/terms.py.
+Objective: TypeAlias = Agreement | Additive | Scoring
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance.
+
+    ``wire`` is how search directions travel, and the answers to them where answers are in the clear. What can become a result,
+    and what certifies it, always travels in float64.
+    """
+
+    name: ScheduleName = "conjugate-gradients"
+    tolerance: NotNegative = 1e-10
+    prediction_tolerance: NotNegative = 1e-6
+    max_rounds: Count = 1000
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+    wire: Wire = field(default="float64", metadata=UNSAID)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who may take part, how few are enough, and what happens to a site that does not answer.
+
+    ``on_lost`` "wait" stalls until it is back; "continue" goes on without it, and takes it back once it has answered
+    something, after a pause that doubles, at most ``most_returns`` times.
+    """
+
+    sites: Annotated[tuple[str, ...], Len(1, 10_000)]
+    min_sites: Count
+    on_lost: LostPolicy = "wait"
+    most_returns: Natural = 5
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the coordinator learns of the sites' answers: their "sums" alone (masked), or each one in the "clear".
+
+    ``membership_changes``: sites may be summed again with one more or one fewer of them, from which that one's answers
+    follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
+    """
+
+    answers: Answers = "sums"
+    membership_changes: bool = False
+    bound: BoundRule = "tight"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the federation will compute, and under which terms. Each agent accepts it or refuses, before anything else.
+
+    Its digest covers every field but ``run``: the same plan started again is the same digest. ``study`` is what the plan is of,
+    where a federation stands and carries out several, and ``data`` the name that its data set has at every site; a federation of
+    one run names neither.
+    """
+
+    run: str
+    federation: str
+    membership: Membership
+    objective: Objective = Agreement()
+    iteration: Iteration = Iteration()
+    privacy: Privacy = Privacy()
+    study: str = ""
+    data: str = ""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Every site that may take part."""
+        return self.membership.sites
+
+    @property
+    def couplings(self) -> tuple[float, ...]:
+        """λ of each column as the plan has it, in order; none under the additive objective."""
+        return self.objective.coupling if isinstance(self.objective, Agreement) else ()
+
+    @property
+    def masked(self) -> bool:
+        """Whether the coordinator gets sums alone."""
+        return self.privacy.answers == "sums"
+
+    @property
+    def summed(self) -> bool:
+        """Whether answers are only ever added, and so encoded in fixed point; Algorithm 1 needs each by itself."""
+        return isinstance(self.objective, Additive) or self.iteration.name != "block-coordinate-descent"
+
+    def in_singles(self, part: Part, *, verifies: bool) -> bool:
+        """Whether such a question travels in float32: a search direction, under ``wire`` = "float32"."""
+        return self.iteration.wire == "float32" and part == "linear" and not verifies
+
+    def widest(self, n_unlabelled: int) -> tuple[int, int]:
+        """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
+        match self.objective:
+            case Agreement(coupling=coupling):
+                return n_unlabelled, len(coupling)
+            case Additive():
+                return vectors_of(self.objective, n_unlabelled)
+            case Scoring():
+                return n_unlabelled, 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
+        plain = asdict(self)
+        if not plain["objective"].get("relative", True):
+            del plain["objective"]["relative"]  # as in plans that are older than the key
+        for later in fields(Iteration):
+            if later.metadata == UNSAID and plain["iteration"][later.name] == later.default:
+                del plain["iteration"][later.name]
+        if isinstance(self.objective, Additive):
+            plain["objective"] = {"name": "additive", **plain["objective"]}
+        for name in ("study", "data"):  # the plan of a federation of one run digests as before there were studies
+            if not plain[name]:
+                del plain[name]
+        if isinstance(self.objective, Scoring):
+            plain["objective"] = {"name": "scoring", **plain["objective"]}
+        return plain
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of every field but ``run``."""
+        fields = {name: value for name, value in self.to_dict().items() if name != "run"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def plan_from_dict(plain: dict[str, Any]) -> Plan:
+    """The inverse of `Plan.to_dict`, through its JSON.
+
+    Raises
+    ------
+    ValueError
+        it is no plan of this release.
+    """
+    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
+    said = {key: value for key, value in plain["objective"].items() if key != "name"}
+    objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+    membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
+    try:
+        return Plan(
+            run=plain["run"],
+            federation=plain["federation"],
+            membership=Membership(**membership),
+            objective=kind(**objective),
+            iteration=Iteration(**plain["iteration"]),
+            privacy=Privacy(**plain["privacy"]),
+            study=plain.get("study", ""),
+            data=plain.get("data", ""),
+        )
+    except TypeError as error:
+        raise ValueError(f"no plan of this release ({error})") from None
+
+
+def plan_fault(plan: Plan) -> str | None:
+    """What no single term shows: sites listed twice, more needed than there are; None where the plan can be carried out."""
+    sites, least = plan.sites, plan.membership.min_sites
+    if len(set(sites)) != len(sites):
+        twice = sorted({site for site in sites if sites.count(site) > 1})
+        return f"sites={list(sites)} lists {', '.join(twice)} twice; every site counts once."
+    if list(sites) != sorted(sites):
+        return f"sites={list(sites)} are not in site order."
+    if least > len(sites):
+        return f"min_sites={least}, but {len(sites)} sites are listed."
+    if plan.masked and not plan.summed:
+        return (
+            "Algorithm 1 (block-coordinate-descent) asks the sites one after another, and needs each one's answer by itself "
+            "to form "
+            'the next target: no sum hides it. Say [privacy] answers = "clear", or take name = "conjugate-gradients".'
+        )
+    if plan.masked and least < FEWEST_MASKED:
+        return (
+            f"min_sites={least}: of two sites' sum each learns the other's part, so sums need {FEWEST_MASKED} sites at "
+            f"least. Say "
+            '[privacy] answers = "clear", where every site agrees to that, or find a third.'
+        )
+    if (fault := _wire_fault(plan)) is not None:
+        return fault
+    if isinstance(plan.objective, Scoring):
+        return _scoring_fault(plan, plan.objective)
+    return None
+
+
+def _wire_fault(plan: Plan) -> str | None:
+    if plan.iteration.wire == "float64":
+        return None
+    said = f'wire = "{plan.iteration.wire}" is for search directions, which verify nothing'
+    if not isinstance(plan.objective, Agreement):
+        return (
+            f"{said}. The additive objective's are one orthonormal basis, on which its solve relies to float64's last digit, "
+            "and scoring has none: leave it out."
+        )
+    if plan.iteration.name != "conjugate-gradients":
+        return f'{said}: every round of {plan.iteration.name} does. Leave it out, or take name = "conjugate-gradients".'
+    return None
+
+
+def _scoring_fault(plan: Plan, terms: Scoring) -> str | None:
+    if plan.membership.min_sites < len(plan.sites):
+        return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: a score has every site's part in it."
+    if unknown := sorted(set(terms.receivers) - set(plan.sites)):
+        return f"receivers={unknown} are none of the sites {list(plan.sites)}."
+    return None

@@ -1,0 +1,226 @@
+r"""A federation dealt from a real table: which columns each site has, which rows it has labels of, which are shared,
+which test.
+
+| kind of regime | what is dealt |
+|---|---|
+| columns | "dealt" at random, "core" (a third at every site, the rest dealt), "adjacent" (blocks, in the table's order) |
+| rows | own labelled rows for each site, or the same ones everywhere |
+| twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
+
+Columns are dealt by attribute: a nominal one goes with all of its levels. The target is centred and scaled over the
+table and clipped at its quantiles 0.002 and 0.998, so that no single row decides a mean of squares. Shared and test
+rows are different for every draw; a table too short for a regime is left out of it.
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from coreg_core.errors import UsageError
+from coreg_core.numerics.arrays import Arr, Ints
+from coreg_sim.papers.pool import DataSet
+
+Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
+Twist: TypeAlias = Literal["none", "shuffled", "biased"]
+
+# A nominal attribute of more levels is an identifier, and a column a level would be most of the table.
+MOST_LEVELS = 12
+MOST_TEST = 2000
+LEAST_TEST = 45
+# Of a short table at most so much is shared: the rest is needed for labels and tests.
+SHARED_PART = 0.45
+_CLIP = (0.002, 0.998)
+_LEAN = 2.0  # biased rows: odds of the highest to the lowest are e² to 1
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How a federation is dealt.
+
+    Parameters
+    ----------
+    name
+        as typed after --regimes.
+    about
+        a few words.
+    labels
+        n_v, one a site.
+    shared
+        m wanted.
+    columns
+        how columns are dealt.
+    same_rows
+        the same labelled rows everywhere.
+    twist
+        what is wrong with the labels or the rows.
+    counted
+        in the headline. Not: the same rows everywhere, where private rows are not recommended.
+    """
+
+    name: str
+    about: str
+    labels: tuple[int, ...]
+    shared: int = 1000
+    columns: Columns = "dealt"
+    same_rows: bool = False
+    twist: Twist = "none"
+    counted: bool = True
+
+
+def _alike(name: str, sites: int, labels: int, about: str = "", **rest: object) -> Regime:
+    return Regime(name, about or f"{sites} sites of {labels} labels", (labels,) * sites, **rest)  # type: ignore[arg-type]
+
+
+REGIMES: dict[str, Regime] = {
+    each.name: each
+    for each in (
+        _alike("n10", 3, 10),
+        _alike("n20", 3, 20),
+        _alike("n50", 3, 50),
+        _alike("n100", 3, 100),
+        _alike("n200", 3, 200),
+        _alike("M2", 2, 50),
+        _alike("M5", 5, 50),
+        _alike("M8", 8, 50),
+        _alike("m250", 3, 50, "3 sites of 50 labels, 250 shared rows", shared=250),
+        _alike("core20", 3, 20, "3 of 20, a third of the columns at every site", columns="core"),
+        _alike("core50", 3, 50, "3 of 50, a third of the columns at every site", columns="core"),
+        _alike("adjacent50", 3, 50, "3 of 50, adjacent columns", columns="adjacent"),
+        Regime("rich", "one site of 200 labels, two of 10", (200, 10, 10)),
+        Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
+        _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
+        _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", twist="shuffled"),
+        _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A data set ready to be dealt: a matrix an attribute, and the target in its own deviations."""
+
+    attributes: tuple[Float64[Arr, "N _"], ...]
+    y: Float64[Arr, " N"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """One federation: all rows of each site's columns, and which rows are what.
+
+    Parameters
+    ----------
+    columns
+        X_v over every row of the table.
+    labelled
+        rows that site v has labels of.
+    labels
+        y_v, as the site has them.
+    shared
+        rows that all sites list, without labels; ``shared`` and all labelled rows together are the common rows.
+    test
+        rows that nobody trains on.
+    y_test
+        their targets, as they are.
+    honest
+        sites that are judged: not one whose labels are shuffled.
+    """
+
+    columns: list[Float64[Arr, "N _"]]
+    labelled: list[Int64[Ints, " _"]]
+    labels: list[Float64[Arr, " _"]]
+    shared: Int64[Ints, " m"]
+    test: Int64[Ints, " t"]
+    y_test: Float64[Arr, " t"]
+    honest: list[bool]
+
+
+def table_of(data: DataSet, drop: tuple[str, ...] = ()) -> Table:
+    """Attributes with something to tell, and the target; ``drop`` names attributes that are left out.
+
+    Raises
+    ------
+    UsageError
+        a name in ``drop`` that the table has not.
+    """
+    named = [
+        (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
+    ]
+    if unknown := [name for name in drop if name not in dict(named)]:
+        raise UsageError(
+            f"{data.name}: no column {', '.join(unknown)} to leave out; there are {', '.join(dict(named))}."
+        )
+    kept = [data.X[:, list(of)] for name, of in named if name not in drop]
+    kept = [block for block in kept if block.shape[1] <= MOST_LEVELS and np.ptp(block, axis=0).max(initial=0.0) > 0]
+    deviation = float(data.y.std())
+    y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
+    low, high = np.quantile(y, _CLIP)
+    return Table(tuple(kept), np.clip(y, low, high))
+
+
+def deal(table: Table, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None) -> Dealt | None:
+    """One draw; None where the table has too few rows or columns for the regime.
+
+    Parameters
+    ----------
+    table
+        from `table_of`.
+    regime
+        how it is dealt.
+    seed
+        of the draw: rows and columns depend on it and the table alone.
+    most_rows
+        only so many rows, drawn first; None: all.
+    """
+    rng = np.random.default_rng(list(seed))
+    M, N = len(regime.labels), len(table.y)
+    rows = rng.permutation(N)[:most_rows]
+    N = len(rows)
+    wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
+    m = min(regime.shared, int(SHARED_PART * N))
+    t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
+    groups = _deal_columns(len(table.attributes), M, regime.columns, rng)
+    if t < LEAST_TEST or groups is None:
+        return None
+    columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
+    shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
+    if regime.twist == "biased":
+        labelled = _leaning(columns, rest, regime.labels, rng)
+    elif regime.same_rows:
+        labelled = [rest[:n] for n in regime.labels]
+    else:
+        ends = np.cumsum([0, *regime.labels])
+        labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
+    labels = [table.y[each] for each in labelled]
+    honest = [True] * M
+    if regime.twist == "shuffled":
+        labels[-1], honest[-1] = rng.permutation(labels[-1]), False
+    return Dealt(columns, labelled, labels, shared, test, table.y[test], honest)
+
+
+def _deal_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
+    """Attributes of each site; None where one would go without."""
+    if how == "adjacent":
+        blocks = [block.tolist() for block in np.array_split(np.arange(count), sites)]
+        return blocks if all(blocks) else None
+    order = rng.permutation(count).tolist()
+    core: list[int] = []
+    if how == "core":
+        core, order = order[: max(1, count // 3)], order[max(1, count // 3) :]
+    dealt = [order[v::sites] for v in range(sites)]
+    return [core + own for own in dealt] if all(dealt) else None
+
+
+def _leaning(columns: list[Arr], rest: Ints, labels: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:
+    """Rows without replacement, with odds that grow along one of the site's columns, up or down it."""
+    out = []
+    for X, n in zip(columns, labels, strict=True):
+        along = X[rest, int(rng.integers(X.shape[1]))]
+        rank = np.argsort(np.argsort(along, kind="stable")) / len(rest)
+        odds = np.exp(_LEAN * rank * rng.choice([-1.0, 1.0]))
+        drawn = rng.choice(len(rest), n, replace=False, p=odds / odds.sum())
+        out.append(rest[drawn])
+        rest = np.delete(rest, drawn)
+    return out

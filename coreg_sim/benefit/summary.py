@@ -1,0 +1,164 @@
+r"""What came out of a study's federations: changes of errors relative to each site alone, each set counted once.
+
+    change = √(mse / mse alone) − 1, cut at −0.9 and 2         harmed: change > 0.02
+
+A mean is the mean over sets of the mean over a set's sites; a median weighs sets alike; a share of harmed is the mean
+over sets of the share in a set. "additive" is the blended own model where the site's verdict keeps it;
+"together-own-pick" the joint score where own folds say that it errs less, else the model alone; "together-else-own" the
+verdict on common rows: else the own model of that training. Counted are sites with at least three labels that are as
+they are (not shuffled), in the regimes that `Regime.counted` has.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coreg_core.additive.model.local_fit import LEAST_LABELS
+from coreg_core.evaluation.losses import Paired
+from coreg_core.evaluation.recommendation import Choice, own_choice, score_choice
+from coreg_sim.benefit.partition import REGIMES, Regime
+from coreg_sim.federation.jobs import JSON
+
+HARM = 0.02
+_CUT = (-0.9, 2.0)
+
+OWN = (
+    "agreement-0.1", "agreement-0.01", "agreement-loo", "agreement-exact", "additive-joined", "additive-blended",
+    "additive", "additive-common", "hgb-alone", "extra-trees-alone",
+)  # fmt: skip
+TOGETHER = (
+    "mean-of-sites", "best-site", "together-private", "together", "together-own-pick", "together-else-own",
+    "together-grouped-3", "together-open", "pooled", "hgb-pooled", "extra-trees-pooled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One site of one federation, and what came of it."""
+
+    set: str
+    regime: Regime
+    federation: str
+    site: int
+    labels: int
+    judged: bool
+    told: Mapping[str, JSON]
+    change: Mapping[str, float]
+
+    @property
+    def counted(self) -> bool:
+        return self.judged and self.labels >= LEAST_LABELS and self.regime.counted
+
+    @property
+    def place(self) -> str:
+        """The regime, with which kind of site where they differ."""
+        most = max(self.regime.labels)
+        if min(self.regime.labels) == most:
+            return self.regime.name
+        return f"{self.regime.name}: {'the rich one' if self.labels == most else 'the poor ones'}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Mean and median change, share of harmed, and of how many sites."""
+
+    mean: float
+    median: float
+    harmed: float
+    sites: int
+
+    def to_json(self) -> dict[str, float]:
+        """As `coreg-sim benefit --json` prints it."""
+        return {
+            "mean_change": round(self.mean, 5),
+            "median_change": round(self.median, 5),
+            "harmed": round(self.harmed, 5),
+        }
+
+
+def seats(results: Mapping[str, dict[str, JSON]]) -> list[Seat]:
+    """Every site of every federation; tables too small for a regime have none."""
+    return [seat for key, result in results.items() if result for seat in _seats(key, result)]
+
+
+def _seats(key: str, result: dict[str, JSON]) -> Iterator[Seat]:
+    name, regime, _ = key.rsplit("/", 2)
+    for v, told in enumerate(result["sites"]):
+        alone = result["alone"][v]
+        change = {
+            method: float(np.clip(np.sqrt(errors[v] / alone) - 1.0 if alone > 0 else 0.0, *_CUT))
+            for method, errors in result["methods"].items()
+        }
+        own, common = own_choice(_beside(told["own"])), own_choice(_beside(told["common"]))
+        change["additive"] = change["additive-blended"] if own is Choice.JOINED else 0.0
+        score = score_choice(common, _beside(told["together"]))
+        change["together-own-pick"] = change["together"] if score is Choice.TOGETHER else 0.0
+        at = {Choice.TOGETHER: "together", Choice.JOINED: "additive-common"}
+        change["together-else-own"] = change[at[score]] if score in at else 0.0
+        yield Seat(name, REGIMES[regime], key, v, told["labels"], told["judged"], told, change)
+
+
+def _beside(told: Mapping[str, JSON] | None) -> Paired | None:
+    return None if told is None else Paired(**told)
+
+
+def figure(found: Iterable[Seat], method: str) -> Figure | None:
+    """Of a method over some sites, each set counted once; None where nothing is there."""
+    by_set = _by_set([(seat.set, seat.change[method]) for seat in found if method in seat.change])
+    if not by_set:
+        return None
+    values = np.concatenate([np.array(each) for each in by_set.values()])
+    weights = np.concatenate([np.full(len(each), 1.0 / len(each)) for each in by_set.values()])
+    order = np.argsort(values, kind="stable")
+    half = np.searchsorted(np.cumsum(weights[order]), 0.5 * weights.sum() * (1.0 - 1e-12))
+    return Figure(
+        float(np.mean([np.mean(each) for each in by_set.values()])),
+        float(values[order][half]),
+        float(np.mean([np.mean(np.array(each) > HARM) for each in by_set.values()])),
+        len(values),
+    )
+
+
+def standard_errors(told: Mapping[str, JSON] | None) -> float | None:
+    """How many standard errors a nested loss is: what rules are about; None where folds said nothing."""
+    if told is None or not told["standard_error"] > 0.0:
+        return None
+    return float(told["difference"] / told["standard_error"])
+
+
+def _by_set(pairs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
+    out: dict[str, list[float]] = {}
+    for name, value in pairs:
+        out.setdefault(name, []).append(value)
+    return out
+
+
+def headline(found: Sequence[Seat]) -> dict[str, JSON]:
+    """The object that `coreg-sim benefit --json` ends with."""
+    counted = [seat for seat in found if seat.counted]
+    names = list(dict.fromkeys(seat.set for seat in counted))
+
+    def group(methods: tuple[str, ...], among: Sequence[Seat]) -> dict[str, Figure]:
+        return {method: f for method in methods if (f := figure(among, method)) is not None}
+
+    return {
+        "sites": {method: f.to_json() for method, f in group(OWN, counted).items()},
+        "together": {method: f.to_json() for method, f in group(TOGETHER, counted).items()},
+        "sets": {
+            name: {
+                method: round(f.mean, 5)
+                for method, f in group(OWN + TOGETHER, [seat for seat in counted if seat.set == name]).items()
+            }
+            for name in names
+        },
+    }
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Spearman's; None for fewer than five pairs, or where one side never changes."""
+    if len(x) < 5 or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
+        return None
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(x, y).statistic)

@@ -1,0 +1,91 @@
+"""coreg-sim: a federation before anyone signs. Through the real machines, in one process or over Ray."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coreg_core.errors import require_scikit_learn
+from coreg_sim.cli.benefit import benefit
+from coreg_sim.cli.compare import compare
+from coreg_sim.cli.options import JsonOption
+from coreg_sim.cli.run import run
+from coreg_sim.cli.sweep import sweep
+from coreg_sim.papers.runner import NAMES, find, run_experiment
+from coreg_wire.terminal import command_line, output
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Simulate a federation on this machine or a Ray cluster, through the same machines that the service runs.",
+)
+app.command()(run)
+app.command()(compare)
+app.command()(sweep)
+app.command()(benefit)
+
+
+@app.command()
+def tables(
+    directory: Annotated[Path, typer.Argument(help="Made when absent.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
+) -> None:
+    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them.
+
+    Needs the extra `estimators`.
+    """
+    require_scikit_learn("tables")
+    from coreg_sim.demo import joining
+    from coreg_sim.demo.demo import federation_toml
+    from coreg_sim.demo.diabetes import deal
+
+    directory.mkdir(parents=True, exist_ok=True)
+    dealt = deal(directory, seed)
+    (directory / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
+    (directory / "joined.toml").write_text(joining.federation_toml("private", sorted(dealt.tables)), encoding="utf-8")
+    (directory / "policy.toml").write_text(joining.POLICY, encoding="utf-8")
+    written = [directory / name for name in ("federation.toml", "joined.toml", "policy.toml")]
+    for path in (*dealt.tables.values(), *dealt.held_out.values(), *dealt.judged.values(), *written):
+        typer.echo(str(path))
+
+
+@app.command()
+def paper(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(NAMES) + ", or all.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="The folder of data sets: one CSV each, listed in manifest.json.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="A small form of it, which shows that it runs.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; more than 1 needs Ray (extra sim).")] = 1,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed run goes on there.")] = Path(
+        "paper-out"
+    ),
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from OpenML what the folder lacks.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a paper's experiment on real data, and show its table beside what comes out here. Needs the extra `estimators`."""
+    require_scikit_learn("paper")
+    from coreg_sim.papers import pool as pools
+    from coreg_sim.papers.report import show, waiting
+
+    experiments = [find(each) for each in (NAMES if name == "all" else (name,))]
+    if fetch:
+        wanted = tuple(dict.fromkeys(each for experiment in experiments for each in experiment.sets))
+        for lacking in pools.fetch(wanted, data):
+            typer.echo(f"{lacking}: not on OpenML in a form that can be read; its rows will be absent.", err=True)
+    pool = pools.Pool(data)
+    for experiment in experiments:
+        with waiting(experiment.name) as progress:
+            outcome = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
+        if as_json:
+            output.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
+        else:
+            show(experiment, outcome)
+
+
+def main() -> None:
+    """The console script."""
+    raise SystemExit(command_line.run(app, "coreg-sim"))

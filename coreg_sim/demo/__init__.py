@@ -1,0 +1,1 @@
+"""`make demo`: real processes on real data."""

@@ -1,0 +1,82 @@
+"""The demonstration's data: scikit-learn's bundled diabetes study (442 patients), dealt out to three sites as CSV files.
+
+A clinic measures age, sex, bmi and bp; one laboratory s1 to s3, another s4 to s6. Each site holds 15 labelled patients of its
+own; all share 250 unlabelled ones, each with its own columns; 100 are held out for judging. The draw is by a fixed seed
+that nobody chose for its result: `--seed` deals another.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_diabetes
+
+from coreg_core.numerics.arrays import Arr
+
+SITES: dict[str, tuple[str, ...]] = {
+    "clinic": ("age", "sex", "bmi", "bp"),
+    "laboratory-1": ("s1", "s2", "s3"),
+    "laboratory-2": ("s4", "s5", "s6"),
+}
+TARGET, ID = "progression", "patient"
+LABELLED, UNLABELLED, HELD_OUT = 15, 250, 100
+
+
+@dataclass(frozen=True, eq=False)
+class Everything:
+    """All sites' labelled rows and all columns in one place, which nobody may have: what it would give is shown beside."""
+
+    X: Arr
+    y: Arr
+    Z: Arr
+    held_out: Arr
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Where each site's table lies, where its view of the held-out patients lies, and their true targets.
+
+    ``judged`` are the held-out patients with their targets, as docker compose evaluates models.
+    ``common`` is each site's view of the shared patients with all sites' labelled ones among them.
+    """
+
+    tables: dict[str, Path]
+    common: dict[str, Path]
+    held_out: dict[str, Path]
+    judged: dict[str, Path]
+    held_out_y: Arr
+    everything: Everything
+
+
+def deal(directory: Path, seed: int = 0) -> Dealt:
+    """Write `NAME.csv`, `NAME-common.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site."""
+    study = load_diabetes(scaled=False)
+    order = np.random.default_rng(seed).permutation(len(study.target))
+    names = list(study.feature_names)
+    shared, rest = order[:UNLABELLED], order[UNLABELLED:]
+    held_out, labelled = rest[:HELD_OUT], rest[HELD_OUT:]
+    every = labelled[: LABELLED * len(SITES)]
+    tables, common, unseen, judged = {}, {}, {}, {}
+    for v, (site, columns) in enumerate(SITES.items()):
+        own = labelled[v * LABELLED : (v + 1) * LABELLED]
+        X = study.data[:, [names.index(c) for c in columns]]
+        rows = [(i, X[i], repr(float(study.target[i]))) for i in own] + [(i, X[i], "") for i in shared]
+        # Each site has its own order: ids align the shared patients, not rows.
+        np.random.default_rng(seed + v + 1).shuffle(rows)
+        tables[site] = _write(directory / f"{site}.csv", columns, rows)
+        listed = np.random.default_rng(seed + v + 101).permutation(np.concatenate([shared, every]))
+        common[site] = _write(directory / f"{site}-common.csv", columns, [(i, X[i], "") for i in listed])
+        unseen[site] = _write(directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out])
+        told = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
+        judged[site] = _write(directory / f"{site}-judged.csv", columns, told)
+    pooled = Everything(study.data[every], study.target[every], study.data[shared], study.data[held_out])
+    return Dealt(tables, common, unseen, judged, study.target[held_out], pooled)
+
+
+def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([ID, *columns, TARGET])
+        writer.writerows([f"patient-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows)
+    return path

@@ -1,0 +1,1 @@
+"""Federations in one process: problems, simulation, sweeps."""

@@ -1,0 +1,97 @@
+"""Where a simulated federation's data come from: a generator with a known answer, or a table dealt out by columns."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Arr
+from site_agent.machine.site_data import PrivateData
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Each site's private data, by name, and what a sceptic needs: held-out rows of every view and their targets."""
+
+    sites: dict[str, PrivateData]
+    held_out: tuple[Arr, ...]
+    held_out_y: Arr
+
+
+def generated(
+    n_sites: int, n_labelled: int, n_unlabelled: int, n_features: int, seed: int, n_held_out: int = 200
+) -> Problem:
+    r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
+
+    Every site sees other features of the same instances, and has labelled instances of its own.
+    """
+    for name, value in (
+        ("sites", n_sites),
+        ("labelled", n_labelled),
+        ("unlabelled", n_unlabelled),
+        ("views", n_features),
+    ):
+        if value < 1:
+            raise UsageError(f"--{name} {value}: needs at least 1.")
+    rng = np.random.default_rng(seed)
+    total = n_sites * n_labelled + n_unlabelled + n_held_out
+    hidden = rng.normal(size=(total, 3))
+    y = np.sin(hidden[:, 0]) + hidden[:, 1] + 0.1 * rng.normal(size=total)
+    views = (
+        hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
+    )
+    return _deal(views, n_sites, y, n_labelled, n_unlabelled)
+
+
+def from_table(
+    path: Path,
+    target: str,
+    n_sites: int,
+    n_labelled: int,
+    n_unlabelled: int | None,
+    seed: int,
+    drop: Sequence[str] = (),
+) -> Problem:
+    """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
+
+    Raises
+    ------
+    BadData
+        fewer columns than sites, or fewer rows than asked for.
+    """
+    from site_agent.data.preprocessing import Preprocessing
+    from site_agent.data.tables import read_table
+
+    table = read_table(path)
+    table.require([target], "the target")
+    table.require(drop, "to be dropped")
+    y = table.numbers(target)
+    known = np.flatnonzero(~np.isnan(y))
+    table, y = table.rows(known), y[known]
+    columns = [name for name in table.columns if name != target and name not in drop]
+    if len(columns) < n_sites:
+        raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
+    order = np.random.default_rng(seed).permutation(len(y))
+    room = len(y) - n_sites * n_labelled
+    m = n_unlabelled if n_unlabelled is not None else room * 2 // 3
+    if m < 1 or room - m < 1:
+        raise BadData(
+            f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {m} unlabelled and 1 held out."
+        )
+    dealt = (table.select(columns[v::n_sites]) for v in range(n_sites))
+    views = (Preprocessing.fit_columns(features).transform(features)[order] for features in dealt)
+    return _deal(views, n_sites, y[order], n_labelled, m)
+
+
+def _deal(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time: they may be many."""
+    sites, held_out = {}, []
+    rest = slice(m + n_sites * n, None)
+    width = len(str(n_sites - 1))
+    for v, X in enumerate(views):
+        own = slice(m + v * n, m + (v + 1) * n)
+        sites[f"site-{v:0{width}d}"] = PrivateData(X[own].copy(), y[own].copy(), X[:m].copy(), "simulated")
+        held_out.append(X[rest].copy())
+    return Problem(sites, tuple(held_out), y[rest])

@@ -1,0 +1,183 @@
+"""What a federation would come to over couplings, splits, numbers of sites and seeds: what somebody runs before anyone
+signs.
+
+A job is one draw: its couplings are the columns of one run. Each site's error on held-out rows is set beside its own
+model's, and beside the mean of the sites' *uncoupled* predictions, so that what averaging gains is not credited to the
+coupling. Intervals are Student's over the draws.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.plan import Agreement, Form, Iteration
+from coreg_sim.federation.jobs import JSON, Job
+from coreg_sim.federation.problems import Problem, from_table, generated
+from coreg_sim.federation.simulate import close_enough, federate, held_out_errors, plan_for
+from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
+
+HARM = 1.02  # a site is harmed where its error grows by more than 2 %
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Split:
+    """How many rows are labelled at each site, and how many are shared; None: what `problems` takes by itself."""
+
+    labelled: int
+    unlabelled: int | None
+
+    def __str__(self) -> str:
+        return f"{self.labelled}:{'' if self.unlabelled is None else self.unlabelled}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All that is tried. Data are generated, a table's columns dealt out, or parted by a views.toml."""
+
+    couplings: tuple[float, ...]
+    sites: tuple[int, ...]
+    splits: tuple[Split, ...]
+    seeds: int
+    form: Form
+    schedule: ScheduleName
+    tolerance: float
+    prediction_tolerance: float | None
+    max_rounds: int
+    features: int
+    data: str | None = None
+    target: str | None = None
+    drop: tuple[str, ...] = ()
+    views: str | None = None
+    digest: str = ""  # of the files: a job on another table is another job
+
+    def jobs(self) -> list[Job]:
+        """One for each draw; whatever decides what comes out is in its arguments."""
+        fixed = {k: v for k, v in asdict(self).items() if k not in ("sites", "splits", "seeds")}
+        return [
+            Job(f"{sites}/{split}/{seed}", {**fixed, "sites": sites, **asdict(split), "seed": seed})
+            for sites in self.sites
+            for split in self.splits
+            for seed in range(self.seeds)
+        ]
+
+    def do(self, job: Job) -> dict[str, JSON]:
+        """One draw: every coupling at once."""
+        asked = job.arguments
+        problem = self._problem(asked["sites"], asked["labelled"], asked["unlabelled"], asked["seed"])
+        objective = Agreement(form=self.form, coupling=self.couplings, seed=asked["seed"])
+        within = close_enough(problem, self.prediction_tolerance)
+        iteration = Iteration(self.schedule, self.tolerance, within, self.max_rounds)
+        run = federate(problem, plan_for(problem, objective, iteration))
+        alone, mean_alone = held_out_errors(problem, [r.alone for r in run.results if r.alone is not None])
+        columns = []
+        for j, coupling in enumerate(self.couplings):
+            errors, mean = held_out_errors(problem, [r.solutions[j] for r in run.results])
+            columns.append({"coupling": coupling, "rmse_sites": errors, "rmse_mean": mean})
+        m = len(next(iter(problem.sites.values())).Z)
+        return {
+            "stop": run.outcome.name,
+            "rounds": run.last.round,
+            "numbers_sent": run.numbers_sent,
+            "certified_gap": float(run.last.gap.max()),
+            "unlabelled": m,
+            "held_out": len(problem.held_out_y),
+            "rmse_sites_alone": alone,
+            "rmse_mean_alone": mean_alone,
+            "columns": columns,
+        }
+
+    def _problem(self, sites: int, labelled: int, unlabelled: int | None, seed: int) -> Problem:
+        if self.views is not None:
+            from coreg_sim.federation.views_file import parted, read_views  # polars takes a second to import
+
+            return parted(read_views(Path(self.views)), labelled, unlabelled, seed)
+        if self.data is None or self.target is None:
+            return generated(sites, labelled, unlabelled or 500, self.features, seed)
+        return from_table(Path(self.data), self.target, sites, labelled, unlabelled, seed, self.drop)
+
+    # --- what came out ----------------------------------------------------------------------------------------------
+
+    def report(self, results: Mapping[str, dict[str, JSON]]) -> Report:
+        """A table with a row for each setting, a line of the plot for each of sites and split, and plain findings."""
+        rows: list[tuple[Cell, ...]] = []
+        lines: list[Series] = []
+        best: tuple[float, str] | None = None
+        tried = len(self.sites) * len(self.splits) * len(self.couplings)
+        for sites, split, draws in self._settings(results):
+            gains = [_gains(draws, j) for j in range(len(self.couplings))]
+            for coupling, gain in zip(self.couplings, gains, strict=True):
+                mean, half = interval(gain)
+                rows.append((sites, str(split), coupling, _signed(mean), _plus_minus(half), *_beside(draws, coupling)))
+                _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # the best of many tries is lucky, too
+                if wide is not None and mean + wide < 0 and (best is None or mean < best[0]):
+                    best = mean, f"{sites} sites, {split}, λ = {coupling:g}: {_signed(mean)} {_plus_minus(wide)}"
+            means, halves = zip(*(interval(gain) for gain in gains), strict=True)
+            x = tuple(coupling for coupling in self.couplings if coupling > 0)
+            kept = [i for i, coupling in enumerate(self.couplings) if coupling > 0]
+            spread = tuple(100 * (halves[i] or 0.0) for i in kept)
+            y = tuple(100 * means[i] for i in kept)
+            lines.append(Series(f"{sites} sites, {split}", x, y, "line", spread))
+        unfinished = sum(r["stop"] != "CONVERGED" for r in results.values())
+        findings = [
+            f"The best of {tried} settings whose sites are better than alone beyond chance (the interval allows for "
+            f"{tried} tries): {best[1]}."
+            if best
+            else f"None of {tried} settings makes the sites better than alone beyond chance (the interval allows for {tried} "
+            "tries).",
+            f"{len(results) - unfinished} of {len(results)} runs converged; "
+            f"{max(r['rounds'] for r in results.values())} rounds at most.",
+        ]
+        header = ("sites", "split", "λ", "change", f"± ({CONFIDENCE:.0%})", "harmed", "mean of sites", "uncoupled mean")
+        note = (
+            "change: of a site's error on held-out rows against its own model's, mean over sites and draws; harmed: sites whose "
+            "error grows by more than 2 %; mean of sites: the error of the mean of all predictions against the sites' own "
+            "models, with this coupling and (uncoupled mean) with none."
+        )
+        plot = Plot("sweep", "Change of the sites' error", "λ", "change against alone, %", tuple(lines), log_x=True)
+        return Report(tuple(findings), (Table("Over all draws", header, tuple(rows), note),), (plot,))
+
+    def _settings(self, results: Mapping[str, dict[str, JSON]]) -> Iterator[tuple[int, Split, list[dict[str, JSON]]]]:
+        for sites in self.sites:
+            for split in self.splits:
+                draws = [results[f"{sites}/{split}/{seed}"] for seed in range(self.seeds)]
+                yield len(draws[0]["rmse_sites_alone"]), split, draws
+
+
+def _gains(draws: list[dict[str, Any]], column: int) -> Arr:
+    """The mean change over the sites, draw by draw: draws are independent, sites of a draw are not."""
+    return np.array(
+        [np.mean(np.array(d["columns"][column]["rmse_sites"]) / np.array(d["rmse_sites_alone"])) - 1.0 for d in draws]
+    )
+
+
+def _beside(draws: list[dict[str, Any]], coupling: float) -> tuple[str, str, str]:
+    column = next(j for j, c in enumerate(draws[0]["columns"]) if c["coupling"] == coupling)
+    sites = np.concatenate([np.array(d["columns"][column]["rmse_sites"]) / d["rmse_sites_alone"] for d in draws])
+    alone = np.array([np.mean(d["rmse_sites_alone"]) for d in draws])
+    together = np.mean([d["columns"][column]["rmse_mean"] for d in draws] / alone) - 1.0
+    uncoupled = np.mean([d["rmse_mean_alone"] for d in draws] / alone) - 1.0
+    return f"{np.mean(sites > HARM):.0%}", _signed(float(together)), _signed(float(uncoupled))
+
+
+def interval(draws: Arr, confidence: float = CONFIDENCE) -> tuple[float, float | None]:
+    """Mean, and half the width of Student's interval; None where one draw says nothing of it."""
+    n = len(draws)
+    if n < 2:
+        return float(draws.mean()), None
+    half = student.ppf(0.5 + confidence / 2, n - 1) * draws.std(ddof=1) / np.sqrt(n)
+    return float(draws.mean()), float(half)
+
+
+def _signed(change: float) -> str:
+    return f"{change * 100:+.1f} %"
+
+
+def _plus_minus(half: float | None) -> str:
+    return "" if half is None else f"± {half * 100:.1f}"

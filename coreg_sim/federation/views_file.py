@@ -1,0 +1,156 @@
+"""views.toml: which columns of a table belong to which site, and which rows are labelled where.
+
+    data = "study.csv"          # CSV or Parquet, relative to this file
+    target = "progression"
+    labelled_at = "who"         # optional: a column that names, row by row, the site that has the row's label
+
+    [sites.clinic]
+    columns = ["age", "sex", "bmi"]
+    categorical = ["sex"]       # optional, as the agent's --categorical
+
+Without ``labelled_at`` the labelled rows of each site are drawn. With it, a row of nobody is shared; "held-out" keeps a
+row for judging, and where no row says so a third of the shared ones that have a target is drawn for it. Columns are
+encoded as the agent does.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.numerics.arrays import Ints
+from coreg_sim.federation.problems import Problem
+from coreg_wire.files.toml_file import read_toml
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import Table, read_table
+from site_agent.machine.site_data import PrivateData
+
+HELD_OUT = "held-out"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SiteViews(_Strict):
+    """One site's columns."""
+
+    columns: tuple[str, ...] = Field(min_length=1)
+    categorical: tuple[str, ...] = ()
+
+
+class ViewsFile(_Strict):
+    """See the module's docstring."""
+
+    data: Path
+    target: str
+    labelled_at: str | None = None
+    sites: dict[str, SiteViews] = Field(min_length=1)
+
+
+def read_views(path: Path) -> ViewsFile:
+    """The file, with its table's path made whole.
+
+    Raises
+    ------
+    UsageError
+        Missing, not TOML, or with a key that is unknown, absent or of the wrong kind.
+    """
+    try:
+        read = ViewsFile.model_validate(read_toml(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{path}: {where}: {first['msg']}. docs/scaling.md has an example.") from None
+    if HELD_OUT in read.sites:
+        raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: rows that are kept for judging are.")
+    return read.model_copy(update={"data": path.parent / read.data})
+
+
+def parted(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int) -> Problem:
+    """Each site's data, and the held-out rows.
+
+    Parameters
+    ----------
+    views
+        What belongs to whom.
+    labelled
+        Rows of each site, where they are drawn.
+    unlabelled
+        Shared rows; two thirds of the rest, or all that the file gives, when None.
+    seed
+        Of every draw.
+
+    Raises
+    ------
+    BadData
+        A column that is not there, or rows that are too few.
+    """
+    table = read_table(views.data)
+    table.require([views.target], "the target")
+    for site, its in views.sites.items():
+        table.require(its.columns, f"columns of {site}")
+        if views.target in its.columns:
+            raise BadData(f"{views.data}: {site} would see the target {views.target!r} among its columns.")
+    y = table.numbers(views.target)
+    rng = np.random.default_rng(seed)
+    names = sorted(views.sites)
+    if views.labelled_at is None:
+        own, shared, held_out = _drawn(views, y, labelled, unlabelled, rng)
+    else:
+        own, shared, held_out = _listed(views, table, y, unlabelled, rng)
+    sites, judged = {}, []
+    for name in names:
+        its = views.sites[name]
+        mine = table.select(its.columns)
+        encoding = Preprocessing.fit_columns(mine.rows(own[name]), mine.rows(shared), categorical=its.categorical)
+        X, Z = encoding.transform(mine.rows(own[name])), encoding.transform(mine.rows(shared))
+        sites[name] = PrivateData(X, y[own[name]], Z, "simulated")
+        judged.append(encoding.transform(mine.rows(held_out)))
+    return Problem(sites, tuple(judged), y[held_out])
+
+
+_Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, held out
+
+
+def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
+    known, names = rng.permutation(np.flatnonzero(~np.isnan(y))), sorted(views.sites)
+    blank = np.flatnonzero(np.isnan(y))  # nobody has their label: they can only be shared
+    room = len(known) - len(names) * labelled
+    m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
+    taken = max(0, m - len(blank))
+    if room - taken < 1:
+        raise BadData(
+            f"{views.data}: {len(known)} rows with a target are too few for {len(names)} x {labelled} labelled, "
+            f"{taken} unlabelled and 1 held out."
+        )
+    own = {name: known[v * labelled : (v + 1) * labelled] for v, name in enumerate(names)}
+    rest = known[len(names) * labelled :]
+    return own, np.concatenate([blank[:m], rest[:taken]]), rest[taken:]
+
+
+def _listed(views: ViewsFile, table: Table, y: np.ndarray, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
+    assert views.labelled_at is not None
+    table.require([views.labelled_at], "who has a row's label")
+    said, known = np.array(table.ids(views.labelled_at)), ~np.isnan(y)
+    if unknown := sorted(set(said) - {*views.sites, "", HELD_OUT}):
+        raise BadData(
+            f"{views.data}: {views.labelled_at!r} names {', '.join(unknown[:5])}, which is no site of the file "
+            f"({', '.join(sorted(views.sites))}), nor {HELD_OUT!r}, nor empty."
+        )
+    own = {name: np.flatnonzero((said == name) & known) for name in sorted(views.sites)}
+    if bare := [name for name, rows in own.items() if not len(rows)]:
+        raise BadData(f"{views.data}: no row with a target is labelled at {', '.join(bare)}.")
+    shared, held_out = np.flatnonzero(said == ""), np.flatnonzero((said == HELD_OUT) & known)
+    if not len(held_out):
+        could = rng.permutation(shared[known[shared]])
+        held_out = could[: len(could) // 3]
+        shared = np.setdiff1d(shared, held_out)
+    shared = shared if unlabelled is None else rng.permutation(shared)[:unlabelled]
+    if not len(shared) or not len(held_out):
+        raise BadData(
+            f"{views.data}: {len(shared)} shared rows and {len(held_out)} to judge by; at least one of each is needed. "
+            f"Leave {views.labelled_at!r} empty for rows that are shared; such with a target may be judged by."
+        )
+    return own, np.sort(shared), np.sort(held_out)

@@ -1,0 +1,76 @@
+"""A file written whole or not at all: beside its place, onto the disk, then moved there; and whether one is held."""
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from coreg_core.errors import StorageError, UsageError
+
+
+def read(path: Path, next_step: str) -> bytes:
+    """A file's bytes.
+
+    Raises
+    ------
+    UsageError
+        it is not there; ``next_step`` says what to do.
+    StorageError
+        it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist. {next_step}") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}): check its owner and mode.") from error
+
+
+def write_whole(path: Path, data: bytes, *, mode: int) -> None:
+    """Replace the file at one instant: a crash leaves the old one or the new one, and the new one survives a power cut.
+
+    Raises
+    ------
+    StorageError
+        it cannot be written there; nothing is left behind.
+    """
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            Path(temporary).replace(path)
+        finally:  # nothing is left to remove once it was moved; an interrupted write leaves no rows lying about
+            Path(temporary).unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror}). Check its folder, its rights and the disk."
+        ) from error
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the file's exclusive lock now. What is not there, or cannot be read, nobody holds."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """The name is on the disk only once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

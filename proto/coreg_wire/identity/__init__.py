@@ -1,0 +1,1 @@
+"""Names, keys, certificates, signatures."""

@@ -1,0 +1,71 @@
+"""What is signed at the end of a run: by a site, where its ledger stands; by the coordinator, that it has seen so.
+
+A head pins every line before it, so the last that both signed settles what stood in the ledger up to there, whoever
+disputes it and whoever can write the file.
+"""
+
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from coreg_core.errors import CoregError
+from coreg_core.protocol.messages import Countersigned, Head
+from coreg_wire.identity.names import certificate_name
+from coreg_wire.identity.signatures import from_hex, is_issued, is_signed, statement
+
+
+def said_by_site(site: str, run: str, head: Head) -> bytes:
+    """The statement that a site signs."""
+    return statement("coreg ledger head 1", site, run, head.lines, head.last, head.at)
+
+
+def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> bytes:
+    """The statement that the coordinator signs: the site's, its signature, and when it came."""
+    head = receipt.head
+    about = (site, receipt.run, head.lines, head.last, head.at, signature, receipt.at)
+    return statement("coreg ledger countersigned 1", *about)
+
+
+def site_fault(
+    site: str, run: str, head: Head, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
+) -> str | None:
+    """Why this is not that site's signature on that head; None where it is."""
+    try:
+        shown = from_hex(certificate, "what stands beside it")
+        owner = certificate_name(shown, "the certificate beside it")
+    except CoregError as error:
+        return str(error).rstrip(".")
+    if owner != site:
+        return f"the certificate beside it is of {owner!r}, not of {site!r}"
+    if not is_issued(shown, authorities):
+        return "the certificate beside it is not of this federation's authority"
+    if not is_signed(shown.public_key(), signature, said_by_site(site, run, head)):
+        return "the signature is not of that certificate's key on that head"
+    return None
+
+
+def coordinator_fault(
+    site: str, signature: str, receipt: Countersigned, authorities: Sequence[x509.Certificate]
+) -> str | None:
+    """Why this is not the coordinator's signature on that head of that site; None where it is."""
+    try:
+        shown = from_hex(receipt.certificate, "what stands beside it")
+    except CoregError as error:
+        return str(error).rstrip(".")
+    if not is_issued(shown, authorities):
+        return "the certificate beside it is not of this federation's authority"
+    if not _serves(shown):
+        return "the certificate beside it is not a coordinator's"
+    if not is_signed(shown.public_key(), receipt.signature, said_by_coordinator(site, signature, receipt)):
+        return "the signature is not of that certificate's key on that head"
+    return None
+
+
+def _serves(certificate: x509.Certificate) -> bool:
+    """A site's certificate is of the same authority, and is for clients alone."""
+    try:
+        purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return purposes == [ExtendedKeyUsageOID.SERVER_AUTH]

@@ -1,0 +1,117 @@
+"""TLS for gRPC, both ways: the credentials of server and client, who the peer is, and where TLS may be left out.
+
+Takes PEM text, never a path: reading and checking the files is coordinator.authority.pki's and
+site_agent.identity.identity's. TLS proves that our authority once signed the peer; whether the name may still join is
+the coordinator's allow-list, not here.
+"""
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Protocol
+
+import grpc
+
+from coreg_core.errors import Refused
+from coreg_wire.identity.names import certificate_name, load_certificates
+
+
+class HasPeer(Protocol):
+    """The part of a grpc.aio servicer context that tells who the peer is."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Properties of the connection's security, by name."""
+        ...
+
+
+def server_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCredentials:
+    """The coordinator's side of mutual TLS: a peer without a certificate from `ca_pem` gets no connection."""
+    return grpc.ssl_server_credentials([(key_pem, certificate_pem)], root_certificates=ca_pem, require_client_auth=True)
+
+
+class RenewableServer:
+    """The coordinator's side of mutual TLS, with certificates that can be replaced: sessions that are open go on as they were."""
+
+    def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
+        self._following: grpc.ServerCertificateConfiguration | None = None
+        first = _configuration(key_pem, certificate_pem, ca_pem)
+        self.credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+            first, self._next, require_client_authentication=True
+        )
+
+    def renew(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> None:
+        self._following = _configuration(key_pem, certificate_pem, ca_pem)
+
+    def _next(self) -> Any:
+        """Asked by gRPC at each handshake, on a thread of its own; None leaves what there is."""
+        following, self._following = self._following, None
+        return following
+
+
+def _configuration(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(key_pem, certificate_pem)], root_certificates=ca_pem)
+
+
+def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ChannelCredentials:
+    """The site's side of mutual TLS: trusts `ca_pem` alone, not the machine's list of public authorities."""
+    return grpc.ssl_channel_credentials(
+        root_certificates=ca_pem, private_key=key_pem, certificate_chain=certificate_pem
+    )
+
+
+def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
+    """The site at the other end of a call, by the certificate it proved to hold: (name, PEM).
+
+    The caller must still ask the allow-list, with both values, before it believes the name.
+
+    Raises
+    ------
+    Refused
+        The connection carries no certificate (no mutual TLS), or one that names no site.
+    """
+    pems = list(context.auth_context().get("x509_pem_cert", ()))
+    if len(pems) != 1:
+        raise Refused(
+            f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS. "
+            "Serve with server_credentials, or allow --insecure on a loopback address."
+        )
+    certificate = load_certificates(pems[0], "The peer's certificate")[0]
+    return certificate_name(certificate, "The peer's certificate"), pems[0]
+
+
+def is_loopback(host_port: str) -> bool:
+    """Whether an address, with or without a port, cannot leave this machine: 127.0.0.0/8, ::1 or `localhost`.
+
+    Judged by the text alone: no resolver is asked, so a name that happens to resolve to 127.0.0.1 is refused, and so
+    is anything that is not plainly HOST, HOST:PORT or [HOST]:PORT (gRPC's `dns:` and `unix:` targets among them).
+    """
+    host = _host(host_port)
+    if host is None:
+        return False
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    match address:
+        case IPv4Address():
+            return address.is_loopback
+        case IPv6Address():
+            return address == IPv6Address("::1")
+
+
+def _host(host_port: str) -> str | None:
+    """HOST of `HOST`, `HOST:PORT`, `[HOST]` or `[HOST]:PORT`; None when the text is none of these."""
+    if host_port.startswith("["):
+        host, bracket, rest = host_port[1:].partition("]")
+        if not bracket or ":" not in host:
+            return None
+        return host if rest == "" or (rest[0] == ":" and _is_port(rest[1:])) else None
+    if host_port.count(":") != 1:
+        return host_port
+    host, _, port = host_port.partition(":")
+    return host if _is_port(port) else None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5

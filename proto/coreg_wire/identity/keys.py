@@ -1,0 +1,111 @@
+"""Private keys in files: PEM, in the clear at mode 0600 or encrypted with a passphrase.
+
+PKCS#8 with `BestAvailableEncryption` of the cryptography library. The passphrase comes from a file, the environment or
+a person, and is asked for only where a key is encrypted.
+"""
+
+import getpass
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization as keys
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coreg_core.errors import BadData, Refused, UsageError
+
+FILE_VARIABLE, VARIABLE = "COREG_PASSPHRASE_FILE", "COREG_PASSPHRASE"
+LEAST = 12  # characters of a new passphrase
+SOURCES = f"Put it into a file that {FILE_VARIABLE} names, or into {VARIABLE}, or type it at a terminal."
+_ENCRYPTED = b"ENCRYPTED"
+
+Passphrase: TypeAlias = Callable[[str], bytes]
+
+
+def ask(what: str) -> bytes:
+    """The passphrase for ``what``: of the file that COREG_PASSPHRASE_FILE names, of COREG_PASSPHRASE, or of a person.
+
+    Raises
+    ------
+    UsageError
+        none of the three has one, or the file is not there or cannot be read.
+    Refused
+        the file is open to others.
+    """
+    if named := os.environ.get(FILE_VARIABLE):
+        return _of_file(Path(named))
+    if said := os.environ.get(VARIABLE):
+        return said.encode()
+    if sys.stdin is not None and sys.stdin.isatty():
+        return getpass.getpass(f"passphrase for {what}: ").encode()
+    raise UsageError(f"{what} needs a passphrase, and none is given. {SOURCES}")
+
+
+def ask_twice(what: str) -> bytes:
+    """A new passphrase: where a person types it, twice.
+
+    Raises
+    ------
+    UsageError
+        too short, or typed differently; or as `ask`.
+    """
+    first = ask(f"{what} (new)")
+    typed = not (os.environ.get(FILE_VARIABLE) or os.environ.get(VARIABLE))
+    if typed and ask(f"{what} (again)") != first:
+        raise UsageError("the two passphrases differ; nothing was changed.")
+    if len(first) < LEAST:
+        raise UsageError(f"a passphrase for keys has at least {LEAST} characters; nothing was changed.")
+    return first
+
+
+def _of_file(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise UsageError(
+            f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}): mend the variable, or the file."
+        ) from None
+    if mode & 0o007:
+        raise Refused(f"{path} holds a passphrase and is open to every user of this machine: run `chmod 600 {path}`.")
+    if not (passphrase := data.rstrip(b"\r\n")):
+        raise UsageError(f"{path}, which {FILE_VARIABLE} names, is empty.")
+    return passphrase
+
+
+def is_encrypted(pem: bytes) -> bool:
+    """Whether a key in PEM is of use only with its passphrase."""
+    return _ENCRYPTED in pem
+
+
+def load_key(pem: bytes, path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
+    """The key in a file's text, and the passphrase that it took; None of a key in the clear.
+
+    Raises
+    ------
+    Refused
+        the passphrase is wrong.
+    BadData
+        no private key in PEM, or not an elliptic-curve key.
+    UsageError
+        see `ask`.
+    """
+    secret = passphrase(str(path)) if is_encrypted(pem) else None
+    try:
+        key = keys.load_pem_private_key(pem, secret)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        if secret is not None and b"-----END" in pem:
+            raise Refused(f"{path} does not open with this passphrase. {SOURCES}") from None
+        raise BadData(f"{path} is no private key in PEM ({error}).") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadData(f"{path} is not an elliptic-curve key.")
+    return key, secret
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey, secret: bytes | None = None) -> bytes:
+    """The key in PEM (PKCS#8), encrypted where there is a passphrase."""
+    how = keys.NoEncryption() if secret is None else keys.BestAvailableEncryption(secret)
+    return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, how)

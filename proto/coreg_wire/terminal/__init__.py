@@ -1,0 +1,1 @@
+"""Command lines, logs, metrics: what both programs share."""

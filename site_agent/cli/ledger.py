@@ -1,0 +1,144 @@
+"""coreg-agent ledger: what left this machine, the chain of its lines, and the signatures under it. Parses, reads, tells."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coreg_wire.terminal.output import print_json
+
+if TYPE_CHECKING:
+    from site_agent.ledger.audit import Audited, SignedHead
+
+_NOT_SHOWN = ("at", "kind", "previous", "certificate", "carried")
+_CUT = ("signature",)
+
+
+def ledger(
+    path: Annotated[Path, typer.Argument(help="The ledger; files that were put aside are found beside it.")] = Path(
+        "identity/ledger.jsonl"
+    ),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Hold it to the signatures under it. Exit code 8 where one does not fit.")
+    ] = False,
+    heads: Annotated[
+        Path | None,
+        typer.Option("--heads", help="With --verify: what `coreg-coordinator heads --site NAME --json` wrote."),
+    ] = None,
+    authority: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--authority", help="With --verify: the federation's certificate; repeatable [beside the ledger]."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")] = False,
+) -> None:
+    """Show what left this machine, and check the chain of its lines; or verify it by the signatures of both sides.
+
+    A line that was changed, removed or put in is found by the one after it. That the last line was changed, that lines were
+    cut off at the end, or that the whole chain was made anew does not show: --verify finds that, up to the last line that the
+    site signed and the coordinator countersigned, as both do at each run's end; with --heads lines that were cut off too.
+    """
+    if verify:
+        _verify(path, heads, authority or [], as_json=as_json)
+    else:
+        _show(path, as_json=as_json)
+
+
+def _show(path: Path, *, as_json: bool) -> None:
+    from site_agent.ledger.files import read_lines
+
+    count = 0
+    for line in read_lines(path):
+        count += 1
+        if as_json:
+            print_json(line.entry)
+        elif line.torn:
+            typer.echo(f"line {line.number}: TORN ({line.entry['text']}); the chain goes on from it", err=True)
+        else:
+            detail = " ".join(_detail(k, v) for k, v in line.entry.items() if k not in _NOT_SHOWN)
+            typer.echo(f"{line.entry['at']}  {line.entry['kind']:<12} {detail}")
+    if not as_json:
+        typer.echo(
+            f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show). "
+            "--verify holds it to its signatures"
+        )
+
+
+def _detail(key: str, value: object) -> str:
+    return f"{key}={str(value)[:16]}…" if key in _CUT else f"{key}={value}"
+
+
+def _beside(path: Path) -> list[Path]:
+    """The authorities that this site trusts, and those that it trusted before they were renewed."""
+    from site_agent.identity.identity import AUTHORITY, EARLIER
+
+    found = [path.parent / AUTHORITY, path.parent / EARLIER]
+    return [found[0], *(file for file in found[1:] if file.exists())]
+
+
+def _verify(path: Path, heads: Path | None, authority: list[Path], *, as_json: bool) -> None:
+    from site_agent.ledger.audit import audit, plain, read_record
+
+    authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
+    own = path.parent / "site.pem"
+    site = _name(own) if own.exists() else None
+    record = [] if heads is None else read_record(heads, site)
+    found = audit(path, authorities, site or (record[0].site if record else None), record)
+    if as_json:
+        print_json({"ledger": str(path), **plain(found)})
+    else:
+        for text in sentences(path, found, compared=heads is not None):
+            typer.echo(text)
+
+
+def _certificates(path: Path) -> list[Any]:
+    from coreg_core.errors import UsageError
+    from coreg_wire.identity.names import load_certificates
+
+    try:
+        return list(load_certificates(path.read_bytes(), str(path)))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): give the federation's certificate with --authority."
+        ) from None
+
+
+def _name(path: Path) -> str:
+    from coreg_wire.identity.names import certificate_name
+
+    return certificate_name(_certificates(path)[0], str(path))
+
+
+def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
+    """What was found, for a person."""
+    said = [f"{path}: {found.lines} lines in {found.files} file{'s' * (found.files > 1)}, the chain is whole"]
+    if found.torn:
+        said.append(f"torn by a crash or a full disk, and passed: line {', '.join(map(str, found.torn))}")
+    if found.both is None:
+        said.append("no line of it is signed by both sides yet: that comes at the end of a run")
+    else:
+        said.append(_signed(found.both))
+    if found.own is not None and found.own is not found.both:
+        said.append(
+            f"signed by {found.own.site} alone up to line {found.own.head.lines} (run {found.own.run}); the coordinator may have "
+            "the other signature (`coreg-coordinator heads`), and the next run's end brings both"
+        )
+    if found.after:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
+        said.append(f"not yet signed: the last {sum(found.after.values())} lines ({kinds})")
+    if compared:
+        said.append(f"{found.compared} heads of the coordinator's record fit")
+    return said
+
+
+def _signed(both: "SignedHead") -> str:
+    from coreg_wire.identity.names import key_fingerprint
+    from coreg_wire.identity.signatures import from_hex
+
+    assert both.receipt is not None
+    key: Any = from_hex(both.certificate, "the certificate").public_key()
+    return (
+        f"signed by {both.site} (key {key_fingerprint(key)[:16]}…) and countersigned by the coordinator up to line "
+        f"{both.head.lines}, {both.receipt.at} (run {both.run})"
+    )

@@ -1,0 +1,1 @@
+"""agent.toml, environment and command-line options."""

@@ -1,0 +1,89 @@
+"""The site's data sets by name: read when a run wants one, and again when a file has changed since.
+
+A run that is under way keeps what it began with.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from coreg_core.errors import BadData, UsageError
+from site_agent.data.prepare import Inputs, Prepared, prepare
+from site_agent.data.sources import files_of
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class DataSets:
+    """See the module's docstring.
+
+    Parameters
+    ----------
+    inputs
+        each data set by its name.
+    salt
+        the site's secret for its data digest.
+    """
+
+    def __init__(self, inputs: Mapping[str, Inputs], salt: bytes, read: Callable[[Inputs, bytes], Prepared] = prepare):
+        self._inputs, self._salt, self._prepare = dict(inputs), salt, read
+        self._known: dict[str, tuple[Inputs, Stamp, Prepared]] = {}
+
+    def relist(self, inputs: Mapping[str, Inputs]) -> None:
+        """Other data sets, or others under the old names."""
+        self._inputs = dict(inputs)
+        self._known = {name: known for name, known in self._known.items() if name in inputs}
+
+    def choose(self, name: str) -> str:
+        """The data set that a plan means: the one that it names; where it names none, the only one.
+
+        Raises
+        ------
+        UsageError
+            there is no such data set; the text names none of those that there are, since the coordinator hears it.
+        """
+        if name in self._inputs:
+            return name
+        if not name and len(self._inputs) == 1:
+            return next(iter(self._inputs))
+        if not name:
+            raise UsageError("the plan names no data set, and this site has several.")
+        raise UsageError(f"this site has no data set {name!r}.")
+
+    def inputs(self, name: str) -> Inputs:
+        """How a data set is read."""
+        return self._inputs[name]
+
+    def get(self, name: str) -> tuple[Prepared, bool]:
+        """A data set as it is on the disk now, and whether it had to be read.
+
+        Raises
+        ------
+        BadData
+            it cannot be used; the text may name rows, so it stays here.
+        """
+        inputs = self._inputs[name]
+        stamp = _stamp(inputs)
+        known = self._known.get(name)
+        if known is not None and known[:2] == (inputs, stamp):
+            return known[2], False
+        prepared = self._prepare(inputs, self._salt)
+        if _stamp(inputs) != stamp:
+            raise BadData(
+                f"{inputs.data}: changed while it was read. Replace a table at one instant: write beside it, then move."
+            )
+        self._known[name] = (inputs, stamp, prepared)
+        return prepared, True
+
+
+def _stamp(inputs: Inputs) -> Stamp:
+    return tuple(
+        _of(path) for source in (inputs.data, inputs.unlabelled) if source is not None for path in files_of(source)
+    )
+
+
+def _of(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,328 @@
+"""The site's own identity: one directory with its key, its request, its certificate and the authority it trusts.
+
+site.key is made here, mode 0600, and never travels; site.csr goes to the coordinator's operator; the answer, one
+file, is split by `install` into site.pem and ca.pem. `check_identity` says before dialling which of them is
+wrong, because gRPC reports most failures of TLS as "Socket closed". Must not know gRPC, the plan or the data.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization as keys
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from coreg_core.errors import BadData, Refused, StorageError
+from coreg_wire.files.files import read, write_whole
+from coreg_wire.identity.keys import Passphrase, ask, key_pem, load_key
+from coreg_wire.identity.names import (
+    certificate_name,
+    check_site_name,
+    key_fingerprint,
+    load_certificates,
+    site_uri,
+)
+from coreg_wire.identity.renewal_requests import renewal_text
+from site_agent.identity.renewal import authorities_and_links, in_force, issuer_of, trusted_after
+
+KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
+EARLIER = "earlier-ca.pem"  # authorities that are trusted no more: what they once signed can still be judged
+NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
+_STEPS = (
+    "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
+    "then run `coreg-agent enroll --install BUNDLE` with the answer."
+)
+_SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."
+
+
+@dataclass(frozen=True)
+class EnrolResult:
+    """What `enrol` made: send `request_path`, and read `key_fingerprint` to the operator over another channel."""
+
+    name: str
+    request_path: Path
+    key_fingerprint: str
+    reused_key: bool
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A site's identity, checked; its PEM texts are what `coreg_wire.identity.credentials.client_credentials` takes."""
+
+    name: str
+    key_pem: bytes
+    certificate_pem: bytes
+    ca_pem: bytes
+    not_after: datetime
+    directory: Path
+    secret: bytes | None = None  # the passphrase of site.key, where that has one
+
+    def __repr__(self) -> str:
+        """Without the key: an identity may end in a log."""
+        return f"Identity({self.name!r}, {str(self.directory)!r}, not_after={self.not_after:%Y-%m-%d})"
+
+    def days_left(self, *, now: datetime | None = None) -> float:
+        """Days until the certificate or its authority runs out."""
+        return (self.not_after - (now or datetime.now(UTC))) / timedelta(days=1)
+
+    def expiry_warning(self, *, within_days: int = 30, now: datetime | None = None) -> str | None:
+        """A sentence when the certificate runs out soon, else None."""
+        days = self.days_left(now=now)
+        if days >= within_days:
+            return None
+        return f"{self.directory / CERTIFICATE} runs out in {days:.0f} days. {_SIGN_AGAIN}"
+
+
+def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> EnrolResult:
+    """Make the site's key, unless it has one, and a request for a certificate in `name`; a passphrase encrypts the key.
+
+    Raises
+    ------
+    UsageError
+        `name` is no site name.
+    Refused, BadData
+        The key that is there is open to others, or is none.
+    StorageError
+        The directory cannot be written.
+    """
+    directory, name = Path(directory), check_site_name(name)
+    path = directory / KEY
+    _make_directory(directory)
+    reused = path.exists()
+    if not reused:
+        _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
+    key, known = _load_key(path, ask if reused or secret is None else lambda _what: secret)
+    if secret is not None and known != secret:
+        write_whole(path, key_pem(key, secret), mode=0o600)
+    _write_public(directory / REQUEST, _request(name, key).public_bytes(keys.Encoding.PEM))
+    return EnrolResult(name, directory / REQUEST, key_fingerprint(key.public_key()), reused)
+
+
+def renew(directory: Path | str, *, new_key: bool = False) -> EnrolResult:
+    """Make a request for another certificate, shown over the one in use, which works until the answer is installed.
+
+    With ``new_key`` for another key, which stands in next.key until then, encrypted as site.key is.
+
+    Raises
+    ------
+    UsageError, Refused, BadData, StorageError
+        there is no identity to renew, or it is damaged; it may have run out.
+    """
+    directory = Path(directory)
+    key, secret = _load_key(directory / KEY)
+    current = load_certificates(_read(directory / CERTIFICATE), str(directory / CERTIFICATE))[0]
+    name = certificate_name(current, str(directory / CERTIFICATE))
+    if current.public_key() != key.public_key():
+        raise Refused(f"{directory / CERTIFICATE} was issued for another key than {KEY}. Put the old key back.")
+    wanted, path = key, directory / NEXT_KEY
+    if new_key:
+        if not path.exists():
+            _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
+        wanted, _ = _load_key(path, lambda _what: secret or b"")
+    else:
+        path.unlink(missing_ok=True)  # an earlier request for another key is void
+    _write_public(directory / REQUEST, renewal_text(_request(name, wanted), current, key))
+    return EnrolResult(name, directory / REQUEST, key_fingerprint(wanted.public_key()), reused_key=not new_key)
+
+
+def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
+    return (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .add_extension(x509.SubjectAlternativeName([site_uri(name)]), critical=False)
+        .sign(key, SHA256())
+    )
+
+
+def install(
+    directory: Path | str, bundle_path: Path | str, *, authority: str | None = None, now: datetime | None = None
+) -> Identity:
+    """Take the coordinator's answer, the site's certificate followed by its authority's, once it proves right.
+
+    The first answer decides which authority this site trusts; another one later is believed where the first signed it, or where
+    ``authority`` is its fingerprint, as the coordinator's operator read it out.
+
+    Raises
+    ------
+    UsageError
+        No such bundle, or no key here.
+    BadData
+        The bundle is not the site's certificate and an authority's.
+    Refused
+        It is for another key or site, not signed by its authority, out of date, or from another authority than
+        the one trusted so far, which did not sign it.
+    """
+    directory, bundle_path, now = Path(directory), Path(bundle_path), now or datetime.now(UTC)
+    bundle = load_certificates(_read(bundle_path, "Name the file that the operator sent."), str(bundle_path))
+    authorities, _ = authorities_and_links(bundle[1:])
+    if not authorities:
+        raise BadData(
+            f"{bundle_path} holds {len(bundle)} certificates, expected two or more: the site's, then the authority's. "
+            "Ask the operator for the whole file that `coreg-coordinator sign` wrote."
+        )
+    certificate, ca = bundle[0], authorities[0]
+    where = f"{bundle_path}: the site's certificate", f"{bundle_path}: the authority's certificate"
+    key, secret = _load_key(directory / KEY)
+    following = directory / NEXT_KEY
+    if following.exists():
+        renewed, _ = _load_key(following, lambda _what: secret or b"")
+        if certificate.public_key() == renewed.public_key():
+            key = renewed
+    _check_chain(certificate, ca, key, *where, now)
+    path = directory / AUTHORITY
+    trusted = load_certificates(_read(path), str(path)) if path.exists() else []
+    kept = trusted_after(bundle[1:], trusted, authority, str(bundle_path), now)
+    if gone := [c for c in trusted if c not in kept]:
+        earlier = directory / EARLIER
+        known = _read(earlier) if earlier.exists() else b""
+        _write_public(earlier, known + b"".join(c.public_bytes(keys.Encoding.PEM) for c in gone))
+    _write_public(path, b"".join(c.public_bytes(keys.Encoding.PEM) for c in kept))
+    _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
+    if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():
+        following.replace(directory / KEY)  # last: killed before it, the same answer is installed again
+    return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
+
+
+def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> Identity:
+    """Read the identity and make sure that it will be believed, as far as can be told without the coordinator.
+
+    Raises
+    ------
+    UsageError
+        A file is missing.
+    BadData, StorageError
+        A file is not what its name says, or cannot be read.
+    Refused
+        The key is open to others; key, certificate and authority do not belong together; the certificate is not
+        valid today, is not a client's, or names no site.
+    """
+    directory, now = Path(directory), now or datetime.now(UTC)
+    key, secret = _load_key(directory / KEY, passphrase)
+    [certificate, *_], trusted = (
+        load_certificates(_read(directory / name), str(directory / name)) for name in (CERTIFICATE, AUTHORITY)
+    )
+    ca = issuer_of(certificate, trusted)
+    name = _check_chain(certificate, ca, key, str(directory / CERTIFICATE), str(directory / AUTHORITY), now)
+    return Identity(
+        name=name,
+        key_pem=key_pem(key),
+        secret=secret,
+        certificate_pem=certificate.public_bytes(keys.Encoding.PEM),
+        ca_pem=b"".join(c.public_bytes(keys.Encoding.PEM) for c in trusted if c == ca or in_force(c, now)),
+        not_after=min(certificate.not_valid_after_utc, ca.not_valid_after_utc),
+        directory=directory,
+    )
+
+
+def _check_chain(
+    certificate: x509.Certificate,
+    ca: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    where: str,
+    where_ca: str,
+    now: datetime,
+) -> str:
+    """The site's name, once key, certificate and authority belong together and are valid at `now`."""
+    if certificate.public_key() != key.public_key():
+        raise Refused(
+            f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). Put the old "
+            f"key back, or run `coreg-agent enroll` and have the new site.csr signed."
+        )
+    if not _signs(ca):
+        raise Refused(f"{where_ca} is no certificate authority. Install the whole answer of `coreg-coordinator sign`.")
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except InvalidSignature as error:
+        raise Refused(
+            f"{where} bears the name of {_who(ca)} but not its signature: {where_ca} is another authority's, or the "
+            f"certificate was altered. {_SIGN_AGAIN}"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise Refused(
+            f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_SIGN_AGAIN}"
+        ) from error
+    _check_period(ca, where_ca, now, "The coordinator's operator must begin a new authority and sign again.")
+    _check_period(certificate, where, now, _SIGN_AGAIN)
+    if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
+        raise Refused(f"{where} is not a client's certificate: was the coordinator's own installed? {_SIGN_AGAIN}")
+    return certificate_name(certificate, where)
+
+
+def _check_period(certificate: x509.Certificate, where: str, now: datetime, next_step: str) -> None:
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < start:
+        raise Refused(
+            f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+            f"{now:%Y-%m-%d %H:%M} UTC: check the clock."
+        )
+    if now > end:
+        raise Refused(f"{where} ran out on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}")
+
+
+def _signs(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _purposes(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+
+
+def _who(certificate: x509.Certificate, *, issuer: bool = False) -> str:
+    name = certificate.issuer if issuer else certificate.subject
+    return repr(name.rfc4514_string().removeprefix("CN="))
+
+
+def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
+    data = _read(path)
+    mode = path.stat().st_mode & 0o777
+    if mode & ~0o600:
+        raise Refused(
+            f"{path} has mode {mode:04o}, so that others on this machine may read the site's key: run "
+            f"`chmod 600 {path}`; if someone may have read it, delete it and enrol again."
+        )
+    try:
+        return load_key(data, path, passphrase)
+    except BadData as error:
+        raise BadData(f"{error} Restore it, or delete it and run `coreg-agent enroll` again.") from error
+
+
+def _read(path: Path, next_step: str = _STEPS) -> bytes:
+    return read(path, next_step)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be made ({error.strerror}): name another --identity.") from error
+
+
+def _create_private(path: Path, data: bytes) -> None:
+    """A file that nobody else could read at any instant, and that replaces none."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"{path} cannot be made ({error.strerror}): check its directory.") from error
+
+
+def _write_public(path: Path, data: bytes) -> None:
+    write_whole(path, data, mode=0o644)

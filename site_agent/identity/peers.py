@@ -1,0 +1,87 @@
+r"""Who a site's peers are: fingerprints of their keys, in words that can be read over the telephone, and as policy.toml
+has them.
+
+Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): sixteen bits a word of five letters,
+consonants and vowels in turn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coreg_core.errors import BadData, UsageError
+from coreg_wire.identity.names import certificate_name, key_fingerprint, load_certificates
+from coreg_wire.identity.renewal_requests import read_renewal
+from coreg_wire.identity.signatures import private_key
+from site_agent.identity.identity import Identity
+from site_agent.identity.mask_keys import RunKeys
+
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+_SPOKEN = 32  # hexadecimal digits: 128 bits, eight words
+
+
+def words(fingerprint: str) -> str:
+    """The first 128 bits of a fingerprint, to be read aloud: nobody finds a second key that begins alike."""
+    numbers = [int(fingerprint[i : i + 4], 16) for i in range(0, _SPOKEN, 4)]
+    return "-".join(_word(number) for number in numbers)
+
+
+def _word(number: int) -> str:
+    shifts = ((12, _CONSONANTS, 15), (10, _VOWELS, 3), (6, _CONSONANTS, 15), (4, _VOWELS, 3), (0, _CONSONANTS, 15))
+    return "".join(letters[number >> shift & mask] for shift, letters, mask in shifts)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A site's name and its key's fingerprint, from its certificate; ``pinned`` what a policy has for it, or None."""
+
+    name: str
+    fingerprint: str
+    pinned: str | None = None
+    vouched: bool = False  # the key that is pinned signed a request for this one
+
+    @property
+    def verdict(self) -> str:
+        if self.pinned is None:
+            return "not pinned"
+        if self.pinned == self.fingerprint:
+            return "pinned"
+        return (
+            "a new key, signed by the one that is pinned" if self.vouched else "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+        )
+
+
+def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
+    """Of a certificate file; its first certificate counts. Or of a request for a renewal, which the key so far has signed.
+
+    Raises
+    ------
+    UsageError, BadData
+        no such file, or no site's certificate.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+    if (renewal := read_renewal(data, str(path))) is not None:
+        known, old = pinned.get(renewal.name), renewal.current.public_key()
+        vouched = isinstance(old, ec.EllipticCurvePublicKey) and known == key_fingerprint(old)
+        return Peer(renewal.name, key_fingerprint(renewal.key), known, vouched)
+    certificate = load_certificates(data, str(path))[0]
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadData(f"{path}: not an elliptic-curve key, so not a certificate that `coreg-coordinator sign` wrote.")
+    name = certificate_name(certificate, str(path))
+    return Peer(name, key_fingerprint(key), pinned.get(name))
+
+
+def pins(peers: list[Peer]) -> str:
+    lines = [f'{peer.name} = "{peer.fingerprint}"' for peer in sorted(peers, key=lambda p: p.name)]
+    return "\n".join(["[peers]", *lines])
+
+
+def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
+    """The keys of an enrolled site, held to the peers of its policy."""
+    return RunKeys(identity.name, private_key(identity.key_pem), pinned.get)

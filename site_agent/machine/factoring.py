@@ -1,0 +1,84 @@
+"""A site's data under a plan: its label column's units, its view, and the digest that tells whether either changed."""
+
+import hashlib
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.agreement.views import View, make_view
+from coreg_core.errors import BadData
+from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
+from coreg_core.kernels.functions import Linear, make_kernel
+from coreg_core.kernels.leave_one_out import kernel_rule
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.plan import Agreement, LabelUnits
+from site_agent.machine.site_data import PrivateData
+
+
+def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
+    """Shift and divisor: the run sees (y − shift) / divisor."""
+    match rule:
+        case "raw":
+            return 0.0, 1.0
+        case "centred":
+            return float(y.mean()), 1.0
+        case "standardised":  # equal targets have a standard deviation of rounding errors, not of zero
+            return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
+
+
+# GiB of Cholesky factors that an agent keeps for a path of couplings in the exact form, where policy.toml does not say.
+FACTOR_MEMORY = 4.0
+
+
+def factor(
+    objective: Agreement, data: PrivateData, y: Float64[Arr, " n"], factor_memory: float = FACTOR_MEMORY
+) -> View:
+    """The site's view of its own rows and the shared ones.
+
+    Raises
+    ------
+    CoregError
+        a parameter that these rows do not allow, a system that is singular in floating point, or a path whose factors are more
+        than ``factor_memory`` GiB.
+    numpy.linalg.LinAlgError
+        numbers that the kernel turned into infinities.
+    """
+    X, Z = data.X, data.Z
+    kind = "linear" if objective.form == "linear" else objective.kernel
+    bandwidth, ridge = kernel_rule(
+        X, y, kind, objective.bandwidth, objective.ridge, degree=objective.degree, offset=objective.offset
+    )
+    span: Span
+    n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
+    match objective.form:
+        case "exact":
+            _require_room(n_weights, len(Z), factor_memory)
+            span = EveryPoint()
+        case "semi-parametric":
+            span = LabelledPoints()
+        case "landmarks":
+            span = Landmarks(objective.landmarks, objective.seed)
+        case "linear":
+            return make_view(LinearFeatures(), Linear(), X, y, Z, ridge)
+    kernel = make_kernel(objective.kernel, bandwidth=bandwidth, degree=objective.degree, offset=objective.offset)
+    return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
+
+
+def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
+    """One factor always fits; a path that would make each anew in every round is refused."""
+    each = 8 * m * m / 2**30
+    if n_weights > 1 and n_weights * each > factor_memory:
+        raise BadData(
+            f"{n_weights} couplings in the exact form keep {n_weights * each:.1f} GiB of factors with {m} unlabelled instances, "
+            f"and this agent grants {factor_memory:g}: {max(1, int(factor_memory / each))} would fit. Ask fewer couplings in a "
+            "run, or form='semi-parametric'; or its operator raises factor_memory in policy.toml."
+        )
+
+
+def data_digest(data: PrivateData, run: str) -> str:
+    """Salted by the site's secret and the run: tells that nothing changed, and nothing else."""
+    digest = hashlib.sha256(data.salt + run.encode())
+    for array in (data.X, data.y, data.Z):
+        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(str(array.shape).encode())
+    return digest.hexdigest()

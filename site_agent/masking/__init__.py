@@ -1,4 +1,0 @@
-"""The site's half of the masks: keys of a run, peers that its policy pins, and the streams that both of a pair make alike.
-
-Here is the cryptography; the machine (`site_agent.federation`) is handed it as `site_agent.jobs.masks.Keys`.
-"""

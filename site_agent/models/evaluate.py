@@ -1,0 +1,101 @@
+"""`coreg-agent evaluate`: models of one site on labelled records that it held back, side by side.
+
+Nothing leaves: it is the site's own judgement, and needs no coordinator and no network.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coreg_core.errors import BadData, UsageError
+from coreg_core.evaluation.bootstrap import Compared, paired_bootstrap
+from coreg_core.numerics.arrays import Ints
+from site_agent.data.drift import look
+from site_agent.data.errors import some
+from site_agent.data.sources import Source
+from site_agent.data.tables import Table, read_table
+from site_agent.models.file import load_model
+from site_agent.models.plot import draw_errors
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Errors by model, in the order given; the first is what the others are compared with."""
+
+    target: str
+    rows: int
+    models: dict[str, Compared]
+    mean_absolute: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def labelled_rows(table: Table, target: str) -> Ints:
+    """Which rows have a value in the target's column.
+
+    Raises
+    ------
+    BadData
+        no such column, a cell that is no number, or fewer than two rows with one.
+    """
+    table.require([target], "what the model predicts")
+    rows: Ints = np.flatnonzero(~np.isnan(table.numbers(target))).astype(np.int64)
+    if len(rows) < 2:
+        raise BadData(f"{table.source}: {len(rows)} rows have a value in {target!r}; an error needs two at least.")
+    return rows
+
+
+def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
+    """Errors of every model on the rows of ``data`` that have a label, with intervals of a paired bootstrap.
+
+    Raises
+    ------
+    BadData
+        the table lacks a column, by name; holds a cell that is no number; has fewer than two labelled rows.
+    UsageError
+        models of different targets, or one named twice.
+    """
+    loaded = {str(path): load_model(path) for path in models}
+    if len(loaded) < len(models):
+        raise UsageError("a model is named twice; each is compared once.")
+    targets = {model.target for model in loaded.values()}
+    if len(targets) > 1:
+        raise UsageError(f"models of different targets ({', '.join(sorted(targets))}) are not compared.")
+    [target] = targets
+    whole = read_table(data)
+    rows = labelled_rows(whole, target)
+    table = whole.rows(rows)
+    y = table.numbers(target)
+    notes = [*whole.notes]
+    if len(rows) < len(whole):
+        notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
+    used = {name for model in loaded.values() for name in model.preprocessing.sources}
+    if odd := [name for name in whole.columns if name not in used and name != target]:
+        notes.append(f"{data}: columns that no model uses: {some(odd)}")
+    for model in loaded.values():
+        told = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
+        notes += [text for text in told if text not in notes]
+    residuals = {name: y - model.predict(table) for name, model in loaded.items()}
+    absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
+    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, tuple(notes))
+
+
+def lines(found: Evaluated) -> list[str]:
+    """A line a model: its error, its interval, the change beside the first, and a bar of the interval."""
+    longest = max(c.rmse.high for c in found.models.values()) or 1.0
+    width = max(len(name) for name in found.models)
+    out = []
+    for name, c in found.models.items():
+        low, at, high = (round(36 * v / longest) for v in (c.rmse.low, c.rmse.value, c.rmse.high))
+        bar = " " * low + "─" * (at - low) + "●" + "─" * (high - at)
+        change = ""
+        if c.change is not None:
+            change = f"{100 * c.change.value:+.1f} % ({100 * c.change.low:+.1f} to {100 * c.change.high:+.1f})"
+        out.append(f"{name:<{width}}  {c.rmse.value:>8.4g} ({c.rmse.low:.4g} to {c.rmse.high:.4g})  {change:<28} {bar}")
+    return out
+
+
+def picture(found: Evaluated, path: Path) -> None:
+    rows = [(Path(name).stem, c.rmse.value, c.rmse.low, c.rmse.high) for name, c in found.models.items()]
+    draw_errors(rows, path, f"root mean square error of {found.target}, {found.rows} rows, 95 % intervals")

@@ -1,0 +1,390 @@
+"""What a site owns at the end: one file of arrays and JSON (safetensors), no pickle, versioned and checksummed.
+
+It holds the function, the preprocessing, the target's transformation and the plan that it came of. A kernel model's
+points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The
+file is mode 0600, and says what it holds.
+
+Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units,
+plus a constant (the additive objective), coreg-model/4 the same with what scoring together and intervals need beside it
+(`Joint`, `Intervals`); coreg-model/5 is either with columns of dates, which no release before it would read aright. All
+are read.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from coreg_core.additive.model.expansion import Expansion
+from coreg_core.additive.model.features import Standardiser
+from coreg_core.additive.model.predictive_sd import Spread
+from coreg_core.agreement.views import KernelExpansion
+from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.evaluation.intervals import conformal_factor
+from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
+from coreg_core.numerics.arrays import Arr
+from coreg_wire.files.files import write_whole
+from site_agent.data.formulas import guarded
+from site_agent.data.preprocessing import Preprocessing
+from site_agent.data.tables import Table
+
+FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
+FORMAT_OF_SUMS, READABLE_SUMS = "coreg-model/4", ("coreg-model/3", "coreg-model/4")
+FORMAT_WITH_DATES = "coreg-model/5"
+WARNING = (
+    "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
+    "that it came of: mode 0600, never on a shared volume."
+)
+LINEAR_WARNING = (
+    "This linear model is kept as an expansion over the site's own rows, which stand in this file. Keep it as private as "
+    'the table that it came of: mode 0600, never on a shared volume. A plan with form = "linear" keeps weights alone.'
+)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What a site says when all score together (additive objective): its part h_v, and the intercept that every site knows."""
+
+    part: Expansion
+    intercept: float
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """How far the model may be off: a posterior deviation, and |y − f| over it at rows that own folds left out, sorted."""
+
+    spread: Spread
+    ratios: Arr
+
+
+@dataclass(frozen=True)
+class SiteModel:
+    """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one.
+
+    ``mean_on_shared`` is the mean of what it says of the shared instances, as far as scoring together needs it; ``found`` what
+    its run found of whether joining pays (`findings`).
+    """
+
+    function: KernelExpansion | Expansion
+    preprocessing: Preprocessing
+    target: str
+    shift: float
+    divisor: float
+    site: str
+    run: str
+    stop: str
+    coupling: float | None
+    plan: dict[str, Any]
+    mean_on_shared: float | None = None
+    joint: Joint | None = None
+    intervals: Intervals | None = None
+    found: dict[str, Any] | None = None
+
+    @property
+    def objective(self) -> str:
+        """By which objective it was trained."""
+        return "additive" if isinstance(self.function, Expansion) else "agreement"
+
+    def predict(self, table: Table) -> Arr:
+        """f(x) · divisor + shift, in the target's own units, (n,).
+
+        Raises
+        ------
+        BadData
+            the table lacks a column, by name, or holds a cell that is no number.
+        """
+        return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+
+    def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
+        """f(x) ± q d(x): where so many of a hundred new labels should lie; q from rows that own folds left out.
+
+        Raises
+        ------
+        BadData
+            the table lacks a column; or the model keeps nothing to make intervals of.
+        UsageError
+            a coverage that is none, or too few labels for it.
+        """
+        if self.intervals is None:
+            raise BadData(
+                "this model keeps nothing to make intervals of: its run had no forecast = true (additive objective), the site "
+                "had too few labels for folds, or it is the model alone."
+            )
+        ratios = self.intervals.ratios
+        q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
+        half = q * self.intervals.spread.deviations(self.preprocessing.transform(table)) * self.divisor
+        middle = self.predict(table)
+        return middle - half, middle + half
+
+    def part(self, table: Table) -> Arr:
+        """What this site says when all score together, in the target's units: h_v(x), or f_v(x) of agreeing models.
+
+        Raises
+        ------
+        BadData
+            the table lacks a column; or the model is one alone, or of a release that kept no part.
+        """
+        if self.objective == "agreement":
+            return self.predict(table)
+        if self.joint is None:
+            raise BadData(
+                "this model keeps no part for scoring together: it is the model alone, or older than coreg-model/4. Give the "
+                "joined model of a run with this release."
+            )
+        return self.joint.part.predict(self.preprocessing.transform(table)) * self.divisor
+
+    @property
+    def intercept(self) -> float:
+        """What every site adds to the sum of the parts."""
+        return 0.0 if self.joint is None else self.joint.intercept * self.divisor + self.shift
+
+
+def save_model(path: Path, model: SiteModel) -> None:
+    """Write it whole or not at all, mode 0600.
+
+    Raises
+    ------
+    StorageError
+        it cannot be written there.
+    """
+    functions = _functions(model.function)
+    if isinstance(model.function, Expansion):
+        form, arrays, shape = FORMAT_OF_SUMS, _arrays_of(model.function), _shape_of(model.function)
+    else:
+        function = model.function
+        arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
+        if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
+            arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
+        form, shape = FORMAT, {"kernel": _kernel_to_json(function.kernel)}
+    if model.preprocessing.dates:
+        form = FORMAT_WITH_DATES
+    records = any(contains_records(f) for f in functions)
+    meta = {
+        **shape,
+        # The least and the greatest value of a column are cells of rows: where a file holds no row, it holds none of these.
+        "preprocessing": (model.preprocessing if records else replace(model.preprocessing, ranges=None)).to_json(),
+        "target": model.target,
+        "shift": model.shift,
+        "scale": model.divisor,
+        "site": model.site,
+        "run": model.run,
+        "stop": model.stop,
+        "coupling": model.coupling,
+        "plan": model.plan,
+        "contains_records": records,
+    }
+    if model.found is not None:
+        meta["found"] = model.found
+    if model.mean_on_shared is not None:
+        meta["mean_on_shared"] = model.mean_on_shared
+    if model.joint is not None:
+        arrays |= _arrays_of(model.joint.part, "joint.")
+        meta["joint"] = {**_shape_of(model.joint.part), "intercept": model.joint.intercept}
+    if model.intervals is not None:
+        spread = model.intervals.spread
+        arrays |= {
+            "spread.mean": spread.standardiser.mean,
+            "spread.deviation": spread.standardiser.deviation,
+            "spread.points": spread.points,
+            "spread.map": spread.map,
+            "spread.shift": spread.shift,
+            "ratios": model.intervals.ratios,
+        }
+        meta["spread"] = {"kernel": _kernel_to_json(spread.kernel), "noise": spread.noise, "factor": spread.factor}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps(meta, sort_keys=True)
+    header = {"format": form, "model": text, "sha256": _checksum(arrays, text)}
+    if meta["contains_records"]:
+        header["warning"] = LINEAR_WARNING if all(isinstance(f.kernel, Linear) for f in functions) else WARNING
+    write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
+
+
+def _functions(function: KernelExpansion | Expansion) -> tuple[KernelExpansion, ...]:
+    return function.functions if isinstance(function, Expansion) else (function,)
+
+
+def _arrays_of(function: Expansion, prefix: str = "") -> dict[str, Arr]:
+    arrays = {f"{prefix}mean": function.standardiser.mean, f"{prefix}deviation": function.standardiser.deviation}
+    for j, part in enumerate(function.functions):
+        arrays |= {f"{prefix}points.{j}": part.points, f"{prefix}coef.{j}": part.coef}
+    return arrays
+
+
+def _shape_of(function: Expansion) -> dict[str, Any]:
+    kernels = [_kernel_to_json(part.kernel) for part in function.functions]
+    return {"objective": "additive", "kernels": kernels, "constant": function.constant}
+
+
+def _function_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> KernelExpansion | Expansion:
+    if "kernels" not in meta:
+        return KernelExpansion(make_kernel(**meta["kernel"]), arrays["points"], arrays["coef"], arrays.get("coef_low"))
+    return _expansion_of(meta, arrays)
+
+
+def _expansion_of(meta: dict[str, Any], arrays: dict[str, Arr], prefix: str = "") -> Expansion:
+    parts = tuple(
+        KernelExpansion(make_kernel(**kernel), arrays[f"{prefix}points.{j}"], arrays[f"{prefix}coef.{j}"])
+        for j, kernel in enumerate(meta["kernels"])
+    )
+    return Expansion(Standardiser(arrays[f"{prefix}mean"], arrays[f"{prefix}deviation"]), meta["constant"], parts)
+
+
+def _joint_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Joint | None:
+    if "joint" not in meta:
+        return None
+    return Joint(_expansion_of(meta["joint"], arrays, "joint."), meta["joint"]["intercept"])
+
+
+def _intervals_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Intervals | None:
+    if "spread" not in meta:
+        return None
+    said = meta["spread"]
+    standardiser = Standardiser(arrays["spread.mean"], arrays["spread.deviation"])
+    points, mapped, shift = arrays["spread.points"], arrays["spread.map"], arrays["spread.shift"]
+    spread = Spread(standardiser, make_kernel(**said["kernel"]), points, mapped, shift, said["noise"], said["factor"])
+    return Intervals(spread, arrays["ratios"])
+
+
+def contains_records(function: KernelExpansion) -> bool:
+    """Whether the points are rows of a table: all are, but the unit vectors under the linear kernel (weights)."""
+    points = function.points
+    return not (isinstance(function.kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
+
+
+def load_model(path: Path) -> SiteModel:
+    """Read it, the checksum checked.
+
+    Raises
+    ------
+    BadData
+        not a model file, of another version, changed since it was written, or without a part it should have.
+    StorageError
+        it cannot be read.
+    """
+    if not path.is_file():
+        raise StorageError(f"{path}: no such model file.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except SafetensorError as error:
+        raise BadData(f"{path}: not a model file of coreg ({error}).") from None
+    readable = (*READABLE, *READABLE_SUMS, FORMAT_WITH_DATES)
+    if header.get("format") not in readable:
+        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
+    text = header.get("model", "")
+    alone = header["format"] in READABLE or (header["format"] == FORMAT_WITH_DATES and "points" in arrays)
+    if (alone and set(arrays) - {"coef_low"} != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
+        raise BadData(
+            f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
+        )
+    try:
+        meta = json.loads(text)
+        return SiteModel(
+            function=_function_of(meta, arrays),
+            preprocessing=Preprocessing.from_json(meta["preprocessing"]),
+            divisor=meta["scale"],
+            mean_on_shared=meta.get("mean_on_shared"),
+            found=meta.get("found"),
+            joint=_joint_of(meta, arrays),
+            intervals=_intervals_of(meta, arrays),
+            **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
+        )
+    except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
+        raise BadData(
+            f"{path}: not as this version writes models ({error!r}). Train again, or ask its author."
+        ) from None
+
+
+TABLES = (".csv", ".parquet", ".pq")
+
+
+def check_predictions(path: Path, id_column: str | None = None, column: str = "prediction") -> None:
+    """Said before the work, and not after it, where predictions could not be written.
+
+    Raises
+    ------
+    StorageError
+        there is no such folder.
+    UsageError
+        the suffix is neither .csv nor .parquet, or the id column has the predictions' name.
+    """
+    if not path.resolve().parent.is_dir():
+        raise StorageError(f"{path.resolve().parent}: no such folder.")
+    if path.suffix.lower() not in TABLES:
+        raise _no_table(path)
+    if id_column == column:
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
+
+
+def write_predictions(
+    path: Path,
+    predictions: Arr,
+    *,
+    ids: Sequence[str] | None = None,
+    id_column: str | None = None,
+    column: str = "prediction",
+    beside: Mapping[str, Arr] | None = None,
+) -> None:
+    """A CSV or Parquet table with the predictions under ``column``, after the ids where there are any; more columns ``beside``.
+
+    In a CSV file an id that a spreadsheet would run stands behind an apostrophe (`formulas`); `Table.ids` reads it back.
+    They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
+
+    Raises
+    ------
+    StorageError
+        it cannot be written there.
+    UsageError
+        the suffix is neither, as many ids as predictions there are not, or the id column has the predictions' name.
+    """
+    if ids is not None and len(ids) != len(predictions):
+        raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
+    if ids is not None and id_column in (column, *(beside or {})):
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
+    told = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": told}
+    frame = pl.DataFrame({**columns, column: predictions, **(beside or {})})
+    mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
+    match path.suffix.lower():
+        case ".csv":
+            write_whole(path, frame.write_csv().encode(), mode=mode)
+        case ".parquet" | ".pq":
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            write_whole(path, buffer.getvalue(), mode=mode)
+        case _:
+            raise _no_table(path)
+
+
+def _no_table(path: Path) -> UsageError:
+    return UsageError(f"{path}: predictions are written as .csv or .parquet; give --output such a name.")
+
+
+def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
+    match kernel:
+        case Gaussian() | Laplacian() | Polynomial():
+            return {"name": type(kernel).__name__.lower(), **asdict(kernel)}
+        case Linear():
+            return {"name": "linear"}
+        case _:
+            raise TypeError(f"{kernel!r} has no form in a model file")
+
+
+def _checksum(arrays: dict[str, Arr], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""The policy of a site: what it accepts in a plan."""

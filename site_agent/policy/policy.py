@@ -1,0 +1,347 @@
+"""policy.toml: what this site agrees to, whatever a plan asks. Checked before anything is computed.
+
+Every refusal names the policy's key, so that both operators can act on it; none has a figure of the site's rows in it,
+since it leaves the site.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Literal, assert_never
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.additive.model.terms import Targets
+from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.errors import UsageError
+from coreg_core.kernels.functions import KernelName
+from coreg_core.protocol.plan import FEWEST_MASKED, Additive, Agreement, Answers, Form, LabelUnits, Plan, Scoring
+from coreg_wire.files.toml_file import read_toml
+from site_agent.machine.factoring import FACTOR_MEMORY
+from site_agent.machine.site import most_questions
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.units import kernel_of, scaled
+
+CONSENT = "Let the plan be changed; or let this site's operator consent, in policy.toml, by that key."
+_TELLS = {
+    "polynomial": ": no rule's ridge keeps up with its diagonal, so that its models pass through the labels",
+    "linear": ": as many answers as there are features tell the shared rows up to a linear map",
+}
+
+
+class Policy(BaseModel):
+    """The defaults allow what the defaults of federation.toml ask."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_rounds: int = Field(default=10_000, ge=1)
+    min_sites: int = Field(default=2, ge=1)
+    coupling_min: float = Field(default=0.0, ge=0)
+    coupling_max: float = Field(default=100.0, ge=0)
+    # Of couplings in units of Σn_v/(2M²m), to which the two above do not apply.
+    relative_coupling_max: float = Field(default=100.0, ge=0)
+    most_couplings: int = Field(default=64, ge=1)
+    most_threads: int = Field(default=64, ge=1)
+    # GiB of Cholesky factors, one for each coupling of a path in the exact form; one factor is always granted.
+    factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
+    # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
+    most_questions: int | None = Field(default=None, ge=1)
+    # What functions range over, and of which kernels. The polynomial one has to be named: no rule's ridge keeps up with its
+    # diagonal, so that it passes through every label.
+    forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1)
+    kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1)
+    degree_max: int = Field(default=3, ge=1)
+    schedules: tuple[ScheduleName, ...] = Field(
+        default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1
+    )
+    # Of the agreement; "raw" tells the labels' level beside their differences. And of the additive objective.
+    label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1)
+    targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1)
+    # Numbers in a plan, in units of this site's own labelled rows (site_agent/policy/units.py): bandwidth, of their
+    # median distance; ...
+    bandwidth_min: float = Field(default=0.5, gt=0)
+    bandwidth_max: float = Field(default=1000.0, gt=0)
+    # ... ridge, at least so many labels' worth (the kernel's mean there), ...
+    ridge_min: float = Field(default=0.01, ge=0)
+    # ... and at most so many times all labels together (its sum).
+    ridge_max: float = Field(default=1.0, gt=0)
+    # Of the variance of a sum at one shared instance, one label of this site (site_agent/machine/leverage.py); 1: as it comes.
+    label_share_max: float = Field(default=0.95, gt=0, le=1)
+    # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
+    runs_a_day: int = Field(default=100, ge=1)
+    questions_a_day: int = Field(default=100_000, ge=1)
+    # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
+    disclose_target_norm: bool = True
+    # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
+    disclose_bound: Literal["tight", "a-priori"] = "tight"
+    # What the coordinator may learn of this site's answers: "sums" of at least three pinned sites, or "clear": each one.
+    answers: Answers = "sums"
+    # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
+    peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
+    # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
+    ids_secret: str | None = Field(default=None, min_length=16)
+    # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
+    membership_changes: bool = False
+    # n_v, the number of labels, which relative couplings are made of.
+    disclose_label_count: bool = True
+    # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
+    objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
+    # Labelled instances may be among the shared ids; ...
+    common_rows: bool = False
+    # ... means over groups of at least so many labels may go out (3 or more); absent: none; ...
+    grouped_at_least: int | None = Field(default=None, ge=3)
+    # ... labels may go out.
+    open_residuals: bool = False
+    # Squared errors on left-out labels, joined and alone, and which model serves this site, as parts of the federation's sums.
+    disclose_forecast: bool = True
+    # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
+    scoring: bool = False
+
+    @field_validator("peers")
+    @classmethod
+    def _distinct(cls, peers: dict[str, str]) -> dict[str, str]:
+        for site, fingerprint in peers.items():
+            other = next((s for s, f in peers.items() if f == fingerprint and s != site), None)
+            if other is not None:
+                raise ValueError(f"{site} and {other} have one fingerprint, and so one key: that is one site")
+        return peers
+
+    @property
+    def residuals(self) -> ResidualPolicy:
+        """What may go out beyond smoothed residuals."""
+        return ResidualPolicy(self.grouped_at_least, self.open_residuals)
+
+    def objection(self, plan: Plan, data: PrivateData | None = None) -> str | None:
+        """Why this site will not take part, every reason at once, or None; without its rows, what the plan alone says."""
+        reasons = self.objections(plan, data)
+        return f"against this site's policy: the plan's {'; '.join(reasons)}. {CONSENT}" if reasons else None
+
+    def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:
+        """Each reason: what the plan has, which key of the policy it is against, and what it would give away."""
+        match plan.objective:
+            case Agreement() as terms:
+                name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
+            case Additive() as terms:
+                name, max_rounds, own = "additive", terms.max_rounds, self._additive(plan, terms)
+            case Scoring() as terms:
+                name, max_rounds, own = (
+                    terms.trained,
+                    1,
+                    [(not self.scoring, "scoring together is off (scoring=false)")],
+                )
+            case _:
+                assert_never(plan.objective)
+        checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
+        if not isinstance(plan.objective, Scoring):
+            checks += self._of_functions(plan, plan.objective)
+            checks += [] if data is None else self._of_scale(plan.objective, data)
+        return [text for is_broken, text in checks if is_broken]
+
+    def _of_every_plan(self, plan: Plan, max_rounds: int, objective: str) -> list[tuple[bool, str]]:
+        return [
+            (
+                objective not in self.objectives,
+                f"objective is {objective!r}, and objectives={list(self.objectives)} does not list it",
+            ),
+            (
+                max_rounds > self.max_rounds,
+                f"max_rounds={max_rounds} is above max_rounds={self.max_rounds}",
+            ),
+            (
+                plan.membership.min_sites < self.min_sites,
+                f"min_sites={plan.membership.min_sites} is below min_sites={self.min_sites}",
+            ),
+            (
+                plan.iteration.threads > self.most_threads,
+                f"threads={plan.iteration.threads} is above most_threads={self.most_threads}",
+            ),
+        ]
+
+    def _of_sums(self, plan: Plan) -> list[tuple[bool, str]]:
+        unknown = [site for site in plan.sites if site not in self.peers]
+        return [
+            (
+                not plan.masked and self.answers == "sums",
+                "answers='clear' would show the coordinator each of this site's answers, from which it can compute the labels of "
+                "rows that it knows (answers='sums')",
+            ),
+            (
+                plan.privacy.membership_changes and not self.membership_changes,
+                "membership_changes=true would let sums be taken over other sets of sites, whose differences are single answers "
+                "(membership_changes=false)",
+            ),
+            (
+                plan.masked and len(plan.sites) - len(unknown) < FEWEST_MASKED,
+                f"answers='sums' needs {FEWEST_MASKED} sites of it among this site's [peers], itself included, and finds "
+                f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
+                f"prints "
+                "there, and compare it by telephone",
+            ),
+        ]
+
+    def _of_functions(self, plan: Plan, terms: Agreement | Additive) -> list[tuple[bool, str]]:
+        kernel, schedule = kernel_of(terms), plan.iteration.name
+        agreement = isinstance(terms, Agreement)
+        return [
+            (
+                isinstance(terms, Agreement) and terms.form not in self.forms,
+                f"form={terms.form!r} is not in forms={list(self.forms)}" if isinstance(terms, Agreement) else "",
+            ),
+            (
+                kernel not in self.kernels,
+                f"kernel={kernel!r} is not in kernels={list(self.kernels)}{_TELLS.get(kernel, '')}",
+            ),
+            (
+                kernel == "polynomial" and terms.degree > self.degree_max,
+                f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be like themselves alone, and each "
+                "answer one label",
+            ),
+            (
+                agreement and schedule not in self.schedules,
+                f"schedule {schedule!r} is not in schedules={list(self.schedules)}",
+            ),
+            (
+                isinstance(terms, Agreement) and terms.label_units not in self.label_units,
+                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would tell the "
+                "labels' level beside their differences"
+                if isinstance(terms, Agreement)
+                else "",
+            ),
+            (
+                isinstance(terms, Additive) and terms.targets not in self.targets,
+                f"targets={terms.targets!r} is not in targets={list(self.targets)}"
+                if isinstance(terms, Additive)
+                else "",
+            ),
+        ]
+
+    def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
+        """The plan's numbers here. No figure of this site's rows may stand in a text: it leaves the site."""
+        here = scaled(terms, data)
+        bandwidth, ridge = f"bandwidth={terms.bandwidth!r}", f"ridge={terms.ridge!r}"
+        distance = "times the median distance of this site's labelled rows"
+        return [
+            (
+                here.bandwidth is not None and here.bandwidth < self.bandwidth_min,
+                f"{bandwidth} is below bandwidth_min={self.bandwidth_min:g} {distance}: an answer would be one label wherever "
+                "an instance is like a labelled row, and the other sites' parts of a sum there would be nothing",
+            ),
+            (
+                here.bandwidth is not None and here.bandwidth > self.bandwidth_max,
+                f"{bandwidth} is above bandwidth_max={self.bandwidth_max:g} {distance}: the kernel would be a straight line in "
+                "the distance, and answers the distances of the shared rows",
+            ),
+            (
+                here.ridge is not None and here.ridge < self.ridge_min,
+                f"{ridge} is below ridge_min={self.ridge_min:g} times the kernel's mean over this site's labelled rows: its "
+                "model would pass through the labels, so that an answer is one wherever an instance is like a labelled row",
+            ),
+            (
+                here.of_all is not None and here.of_all > self.ridge_max,
+                f"{ridge} is above ridge_max={self.ridge_max:g} times the kernel's sum over this site's labelled rows: no label "
+                "would be learnt from, and answers would be the Gram matrix of the shared rows",
+            ),
+        ]
+
+    def _additive(self, plan: Plan, terms: Additive) -> list[tuple[bool, str]]:
+        grouped = terms.residuals == "grouped"
+        least = self.grouped_at_least
+        return [
+            (
+                not self.disclose_target_norm and not plan.masked and terms.targets == "federation",
+                "targets='federation' would disclose the number, the sum and the spread of the labels "
+                "(disclose_target_norm=false); use 'raw'",
+            ),
+            (
+                terms.rows == "common" and not self.common_rows,
+                "rows='common' would have labelled instances among the shared ids (common_rows=false)",
+            ),
+            (
+                terms.residuals == "open" and not self.open_residuals,
+                "residuals='open' would tell every label (open_residuals=false)",
+            ),
+            (
+                grouped and (least is None or terms.group_size < least),
+                f"residuals='grouped' would tell means over {terms.group_size} labels (grouped_at_least={least or 'absent'})",
+            ),
+        ]
+
+    def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
+        couplings = plan.couplings
+        relative = [rho for rho in couplings if objective.relative and rho > self.relative_coupling_max]
+        coupled = [c for c in couplings if not (objective.relative or self.coupling_min <= c <= self.coupling_max)]
+        return [
+            (
+                bool(relative),
+                f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",
+            ),
+            (
+                objective.relative and not self.disclose_label_count,
+                "relative couplings would disclose the number of labels (disclose_label_count=false); use plain numbers",
+            ),
+            (
+                bool(coupled),
+                f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
+            ),
+            (
+                len(couplings) > self.most_couplings,
+                f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
+            ),
+            (
+                not self.disclose_target_norm and not plan.masked and objective.label_units != "standardised",
+                f"label_units={objective.label_units!r} would disclose the norm of the targets (disclose_target_norm=false); "
+                "use 'standardised'",
+            ),
+            (
+                self.disclose_bound == "a-priori" and not plan.masked and plan.privacy.bound == "tight",
+                "bound='tight' would disclose more than disclose_bound='a-priori'",
+            ),
+        ]
+
+    def questions(self, plan: Plan) -> int:
+        """How many answers this site gives to a plan on one set of instances, over all its runs."""
+        return self.most_questions or most_questions(plan)
+
+
+def read_policy(path: Path | None) -> Policy:
+    """policy.toml, checked; the defaults without one.
+
+    Raises
+    ------
+    UsageError
+        missing, not TOML, an unknown key, a value out of range.
+    """
+    if path is None:
+        return Policy()
+    try:
+        return Policy.model_validate(read_toml(path))
+    except ValidationError as error:
+        faults = "\n".join(
+            f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (it is {e['input']!r})" for e in error.errors()
+        )
+        raise UsageError(f"{path}: {error.error_count()} fault(s):\n{faults}") from None
+
+
+def as_written(policy: Policy) -> list[str]:
+    """Every key as it would stand in policy.toml, defaults too, without those that say nothing; the secret is not shown."""
+    told = []
+    for key, value in policy.model_dump(exclude_none=True).items():
+        match key:
+            case "ids_secret":
+                told.append('ids_secret = "(not shown)"')
+            case "peers":
+                told += [f"peers.{_key(site)} = {_toml(fingerprint)}" for site, fingerprint in value.items()]
+            case _:
+                told.append(f"{key} = {_toml(value)}")
+    return told
+
+
+def _toml(value: bool | int | float | str | tuple[str, ...]) -> str:
+    """Numbers, truth and lists of words are written in TOML as they are in JSON, but for what JSON has no number for."""
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    """Bare where TOML takes it so."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

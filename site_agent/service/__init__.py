@@ -1,0 +1,1 @@
+"""The agent process: daemon, runs, approval, status."""

@@ -1,0 +1,70 @@
+"""An agent's numbers for Prometheus, read when it asks: what was counted, what the ledger holds, who waits for consent.
+
+Nothing here is of a row, a label or a feature; a study's name is none of it either.
+"""
+
+import datetime as dt
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from site_agent.ledger import Ledger
+from site_agent.ledger.files import archives
+from site_agent.service.daemon import Service
+from site_agent.service.state_dir import Desk
+
+PARTS = ("plan", "question", "end")
+
+
+class Numbers(Collector):
+    """See the module's docstring."""
+
+    def __init__(self, service: Service, ledger: Ledger, desk: Desk):
+        self._service, self._ledger, self._desk = service, ledger, desk
+
+    def registry(self) -> CollectorRegistry:
+        made = CollectorRegistry()
+        made.register(self)
+        return made
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamily]:
+        service, tally = self._service, self._service.tally
+        yield _gauge(
+            "connected", "1 while the session with the coordinator is open", service.connected_since is not None
+        )
+        yield _gauge("runs_under_way", "Runs that this site takes part in", service.under_way)
+        yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._desk.pending()))
+        yield _gauge("ledger_bytes", "Size of the ledger, with what was put aside", self._ledger_bytes())
+        if service.certificate_until is not None:
+            until = dt.datetime.fromisoformat(service.certificate_until).timestamp()
+            yield _gauge("certificate_not_after_seconds", "The certificate's end, in seconds since 1970", until)
+        yield CounterMetricFamily("coreg_agent_sessions", "Sessions that the coordinator took", tally.sessions)
+        yield CounterMetricFamily("coreg_agent_refusals", "Plans that this site did not accept", tally.refusals)
+        spent = SummaryMetricFamily("coreg_agent_seconds", "Time by part: plan, question, end", labels=["part"])
+        for part in PARTS:
+            spent.add_metric([part], tally.times[part], tally.seconds.get(part, 0.0))
+        yield spent
+        yield _counter("bytes", "Frames on the wire", "direction", {d: tally.bytes[d] for d in ("sent", "received")})
+        yield _counter("runs_over", "Runs that ended here", "stop", dict(tally.ended))
+        sent = dict(self._ledger.sent)
+        yield _counter("messages", "Messages that left, by kind", "kind", {k: d.messages for k, d in sent.items()})
+        yield _counter(
+            "numbers", "Numbers in them that depend on the table", "kind", {k: d.numbers for k, d in sent.items()}
+        )
+
+    def _ledger_bytes(self) -> int:
+        files = [self._ledger.path, *archives(self._ledger.path).values()]
+        return sum(path.stat().st_size for path in files if path.exists())
+
+
+def _gauge(name: str, told: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"coreg_agent_{name}", told, value)
+
+
+def _counter(name: str, told: str, label: str, values: dict[str, int]) -> CounterMetricFamily:
+    made = CounterMetricFamily(f"coreg_agent_{name}", told, labels=[label])
+    for key, value in sorted(values.items()):
+        made.add_metric([key], value)
+    return made
