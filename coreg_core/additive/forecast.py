@@ -18,9 +18,10 @@ from jaxtyping import Float64
 
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Answer, Ask, Column, Operator, Question
-from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, memory_for
+from coreg_core.additive.solver.basis_memory import memory_for
+from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState
 from coreg_core.additive.solver.lockstep import Lockstep
-from coreg_core.additive.training import TrainingState
+from coreg_core.additive.training_state import TrainingState
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 

@@ -42,7 +42,7 @@ class Position:
         return Operator(noise=self.noise, prior=self.prior)
 
 
-def most_questions(terms: Additive) -> int:
+def max_questions(terms: Additive) -> int:
     """How many questions of one run a site answers at most, twice what an undisturbed training can ask (as for the agreement)."""
     solves = terms.tuning_steps + 1 + tries_grid(terms)
     forecast = terms.max_rounds + 1 + _FORECAST if terms.forecast else 0
@@ -258,7 +258,7 @@ def answer_bounds(terms: Additive, n_unlabelled: int, question: Question) -> tup
     at_points = question.ask in (Ask.FIXED_POINT, Ask.SMOOTHED)
     norms = column_norms(question.targets).tolist() if at_points else [0.0] * columns
     least = 0.0 if of_a_direction else OWN
-    return tuple(min(_HUGE, terms.largest_gain * max(norm, least)) for norm in norms)
+    return tuple(min(_HUGE, terms.operator_norm_bound * max(norm, least)) for norm in norms)
 
 
 def answer_shape(terms: Additive, n_unlabelled: int, question: Question) -> tuple[tuple[int, int], int]:

@@ -58,7 +58,6 @@ class AdditiveSite(Preparation):
         self.model: SiteModel | None = None
         self.forecast: tuple[float, float, int] | None = None
         self.left_out: LeftOut | None = None
-        self.joint_errors: Arr = np.zeros(0)
 
     # --- the door -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +277,6 @@ class AdditiveSite(Preparation):
                     rows = np.flatnonzero(self._groups[rows].any(axis=0))
                 residual = self._labels()[rows] - a[j] - s[self._positions[rows], j]
                 errors[j] = float(residual @ residual) / (len(self._y) * self._settings[None].start.noise)
-        self.joint_errors = errors
         return Answer(NOTHING, errors)
 
     def _forecast(self, question: Question) -> Answer:

@@ -12,18 +12,16 @@ A solve is block GMRES over the labels' column and the probes'; each but the fir
 each asks one affine question: 1 + `tuning_steps` vectors with labels in them. Source: design, 7.2 to 7.4.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.model.terms import NOISE_GRID, OWN, PRIOR_GRID, Additive, tries_grid
 from coreg_core.additive.question_types import Answer, Ask, Column, Operator, Question, split
-from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, Memory, Space, memory_for
+from coreg_core.additive.solver.basis_memory import Memory, memory_for
+from coreg_core.additive.solver.block_gmres import BlockGmres, Space
 from coreg_core.additive.solver.certificate import (
     AdditiveCertificate,
     Residual,
@@ -32,6 +30,7 @@ from coreg_core.additive.solver.certificate import (
     residual_of,
 )
 from coreg_core.additive.solver.lockstep import Lockstep
+from coreg_core.additive.training_state import Phase, TrainingState
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import relative_step
@@ -40,75 +39,6 @@ from coreg_core.numerics.arrays import Arr
 # The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
 # digit less there costs the tuned model nothing that could be measured, and saves a tenth of the rounds.
 EARLY = 10.0
-
-
-class Phase(IntEnum):
-    """Where a training stands."""
-
-    LABELS = 0
-    SPREAD = 1
-    SCORE = 2
-    SMOOTHER = 3
-    SOLVE = 4
-    TRACES = 5
-    GRID = 6
-    JOINT = 7
-    FINAL = 8
-    SMOOTHED = 9
-    GRADIENT = 10
-    MODEL = 11
-    DONE = 12
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingState:
-    """Numbers and arrays; the solver's own states are nested under ``solves``."""
-
-    phase: int
-    step: int  # tuning steps made
-    rounds: int  # exchanges in which vectors were summed
-    exchanges: int  # all of them
-    stop: int  # how the final solve ended: its state's code
-    units: Float64[Arr, " 2"]  # mean, deviation
-    count: Float64[Arr, ""]  # labels of the federation
-    score: Float64[Arr, "m 1"]
-    weight: Float64[Arr, " 1"]
-    probe_sum: Float64[Arr, "m p"]
-    scale: Float64[Arr, " k"]
-    multiplier: Float64[Arr, ""]  # g
-    operator: Float64[Arr, " 2"]  # noise and prior multipliers of the final solve
-    x: Float64[Arr, "r k"]
-    affine: Float64[Arr, " r"]  # T(x₀) of the final solve's first column, and ...
-    rho: Float64[Arr, " r"]  # ... its true residual ρ = T(x) − x, known without another question
-    smoothed: Float64[Arr, " l"]
-    sizes: Float64[Arr, " 2"]
-    asked: Float64[Arr, ""]  # the largest norm that the final solve's first column was asked at
-    joint: Float64[Arr, " j"]  # the grid's errors, one an operator
-    certificate: Float64[Arr, " 3"]
-    U: Float64[Arr, "r n"]  # the space that the last solve leaves to the next
-    C: Float64[Arr, "r n"]
-    solves: tuple[GmresState, ...]
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Flat: the solvers' fields under "solve.0000." and so on."""
-        out: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name != "solves"}
-        for j, solve in enumerate(self.solves):
-            out |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
-        return out
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
-        """The inverse of `to_arrays`."""
-        numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
-        own: dict[str, Any] = {
-            n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")
-        }
-        nested: dict[str, dict[str, Any]] = {}
-        for name, value in arrays.items():
-            if name.startswith("solve."):
-                _, position, field = name.split(".", 2)
-                nested.setdefault(position, {})[field] = value
-        return cls(**own, solves=tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested)))
 
 
 @dataclass(frozen=True)
@@ -274,7 +204,7 @@ class Training:
         """What summing answers at a point of that norm in fixed point moves their sum by, ‖·‖₂."""
         if self.n_sites == 0:
             return 0.0
-        return self.n_sites * relative_step(rows, self.n_sites) * self.terms.largest_gain * norm
+        return self.n_sites * relative_step(rows, self.n_sites) * self.terms.operator_norm_bound * norm
 
     def step_with(self, state: TrainingState, total: Answer) -> TrainingState:
         """The state after the sum of the answers.

@@ -2,8 +2,8 @@ r"""Centralised solutions: the ones that we trust, and the paper's own systems a
 
 `consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the precision-weighted mean of
 their posteriors, for finite spans a reduced stacked system in the coordinates a_v. The textbook half builds the very
-matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2, and the two-view partitioned inverse; those square K inside
-G_v, are singular when rows repeat, and then say so.
+matrices of Brefeld et al. (2006), Propositions 3.1 and 3.2. Those square K inside G_v. They are singular when rows
+repeat, and then raise `SingularSystem`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -262,34 +262,6 @@ def solve_stacked(views: Sequence[TextbookView], coupling: float) -> list[Float6
             N[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
     c = _solve_positive_definite(N, np.concatenate([v.L.T @ v.y for v in views]), "stacked")
     return [c[ends[i] : ends[i + 1]] for i in range(M)]
-
-
-def solve_partitioned(views: Sequence[TextbookView], coupling: float) -> list[Float64[Arr, " p"]]:
-    r"""The paper's partitioned inverse for two views.
-
-    $c_1 = (G_1 - 4λ^2 U_1^\top U_2 G_2^{-1} U_2^\top U_1)^{-1}(L_1^\top y_1 + 2λ U_1^\top U_2 G_2^{-1} L_2^\top y_2)$
-
-    Source: Brefeld et al. (2006), end of section 3.1; $G_2^{-1}$ is a factor here. c_2 follows by substitution.
-
-    Raises
-    ------
-    UsageError
-        not two views.
-    SingularSystem
-        as `solve_stacked`.
-    """
-    if len(views) != 2:
-        raise UsageError(f"the partitioned inverse is for two views, not {len(views)}; use solve_stacked.")
-    lam = coupling
-    G1, G2 = (normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=lam, n_views=2) for v in views)
-    (L1, U1, y1), (L2, U2, y2) = ((v.L, v.U, v.y) for v in views)
-    cross = U1.T @ U2
-    right = np.column_stack([cross.T, L2.T @ y2])
-    solved = _solve_positive_definite(G2, right, "partitioned")
-    schur = G1 - 4 * lam**2 * (cross @ solved[:, :-1])
-    c1 = _solve_positive_definite((schur + schur.T) / 2, L1.T @ y1 + 2 * lam * (cross @ solved[:, -1]), "partitioned")
-    c2 = solved[:, -1] + 2 * lam * (solved[:, :-1] @ c1)
-    return [c1, c2]
 
 
 def _solve_positive_definite(N: Arr, right: Arr, name: str) -> Arr:

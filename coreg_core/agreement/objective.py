@@ -1,4 +1,4 @@
-r"""Q, the disagreement, the gradient seen on Z, and the two certificates that every schedule states.
+r"""Q, the disagreement, and the two certificates that every schedule states.
 
     Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered pairs)
 
@@ -69,19 +69,6 @@ def relative_coupling(relative: float, n_labels: int, n_views: int, n_unlabelled
 def labels_behind(coupling: float, relative: float, n_views: int, n_unlabelled: int) -> int:
     """Σ_v n_v of which this λ was made, to the nearest: the inverse of `relative_coupling`."""
     return round(coupling / relative * (2.0 * n_views * n_views * n_unlabelled))
-
-
-def gradient_on_unlabelled(
-    predictions: Float64[Arr, "M m"],
-    targets: Float64[Arr, "M m"],
-    weights: Float64[Arr, " M"],
-    coupling: float,
-) -> Float64[Arr, "M m"]:
-    """g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ_v(ŷ_v − t_v): ∇Q of models that answer (t_v, μ_v), seen on Z."""
-    M = len(predictions)
-    pull = 4.0 * coupling * (M * predictions - predictions.sum(axis=0))
-    gradient: Arr = pull - 2.0 * weights[:, None] * (predictions - targets)
-    return gradient
 
 
 def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:

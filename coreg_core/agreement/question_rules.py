@@ -118,7 +118,7 @@ def relative_fault(
     )
 
 
-def most_questions(max_rounds: int) -> int:
+def max_questions(max_rounds: int) -> int:
     """How many questions of one run a site answers at most, whatever happens to the membership: 2 (max_rounds + 1).
 
     Undisturbed, a site answers one question a round (a sweep, for block coordinate descent), so max_rounds of them. A

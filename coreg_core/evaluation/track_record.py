@@ -4,7 +4,6 @@ The figures are those of `coreg_core.evaluation.calibration`, from the benefit s
 and not from the federation that is told them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -32,20 +31,12 @@ class Experience:
 
     Parameters
     ----------
-    rank_correlation
-        with what came, by labels of the site; 0 stands for all sites. None where there were too few.
     bands
         in order.
     """
 
-    rank_correlation: Mapping[int, float | None]
     bands: tuple[Band, ...]
 
     def like(self, forecast: float) -> Band | None:
         """The sites that were told the like; None where no site was."""
         return next((band for band in self.bands if band.holds(forecast)), None)
-
-    def correlation_at(self, labels: int) -> float | None:
-        """Of sites with as many labels or the next fewer that were studied; of all sites below the fewest."""
-        studied = [n for n, value in self.rank_correlation.items() if 0 < n <= labels and value is not None]
-        return self.rank_correlation.get(max(studied, default=0))

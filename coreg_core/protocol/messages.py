@@ -15,17 +15,15 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 from annotated_types import Ge, Le, Len
-from jaxtyping import UInt64
 
 from coreg_core.additive import question_types
 from coreg_core.agreement.columns import Column
-from coreg_core.agreement.float32 import survives
 from coreg_core.agreement.views import Part
-from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, WORD
+from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Natural, NotNegative, Plan
+from coreg_core.protocol.vectors import Vector, Words
 
 PROTOCOL_VERSION = 2
 Large: TypeAlias = Annotated[int, Ge(0)]
@@ -35,89 +33,6 @@ Scalars: TypeAlias = Annotated[tuple[float, ...], Len(0, MOST_SCALARS)]
 # e of 2ᵉ, by which a column is scaled to integers before it is summed (coreg_core.masking); none where answers are not summed.
 Exponent: TypeAlias = Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)]
 Exponents: TypeAlias = Annotated[tuple[Exponent, ...], Len(0, MOST_SCALARS)]
-
-
-@dataclass(frozen=True, eq=False)
-class Vector:
-    """A read-only (m, k) float64 matrix, equal to another by shape and bytes (so that NaN and -0.0 cannot hide).
-
-    ``single``: it travels in float32, and every number of it is one of float32. Whoever makes it has rounded it before
-    (`coreg_core.agreement.float32`), so that no transport moves a bit.
-    """
-
-    values: Arr
-    single: bool = False
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 2 or self.values.dtype != np.float64:
-            raise BadData(f"a vector is a float64 matrix (m, k), not {self.values.dtype} {self.values.shape}.")
-        if self.single and not survives(self.values):
-            raise BadData("a vector that is to travel in float32 has numbers that float32 does not hold.")
-        values = np.ascontiguousarray(self.values).view()
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Vector):
-            return NotImplemented
-        return (self.shape, self.single) == (other.shape, other.single) and bool(
-            np.array_equal(self.values.view(np.uint64), other.values.view(np.uint64))
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.digest))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, k)."""
-        m, k = self.values.shape
-        return m, k
-
-    @property
-    def wire_bytes(self) -> int:
-        """What its numbers take on the wire."""
-        return self.values.size * (4 if self.single else 8)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the little-endian bytes of float64, row by row, however it travels."""
-        return hashlib.sha256(self.values.astype("<f8", copy=False).data.cast("B")).hexdigest()
-
-    @cached_property
-    def finite(self) -> bool:
-        """No NaN and no infinity; a sum tells, and is checked entry by entry only when it is not finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(self.values.sum()) or np.isfinite(self.values).all())
-
-
-@dataclass(frozen=True, eq=False)
-class Words:
-    """A read-only row of 64-bit integers: what a site adds to a masked sum (`coreg_core.masking.sums`)."""
-
-    values: UInt64[np.ndarray, " w"]
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 1 or self.values.dtype != WORD:
-            raise BadData(f"words are a row of uint64, not {self.values.dtype} {self.values.shape}.")
-        values = np.ascontiguousarray(self.values).view()
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
-
-    @property
-    def wire_bytes(self) -> int:
-        """What they take on the wire."""
-        return self.values.nbytes
-
-    def __eq__(self, other: object) -> bool:
-        return bool(np.array_equal(self.values, other.values)) if isinstance(other, Words) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the bytes."""
-        return hashlib.sha256(self.values.data.cast("B")).hexdigest()
 
 
 # --- from a site --------------------------------------------------------------------------------------------------
@@ -176,10 +91,7 @@ class PlanRefused:
 
 @dataclass(frozen=True)
 class Prediction:
-    """respond(t, μ): one number for each unlabelled instance and column; t − respond(t, μ) where t came in float32.
-
-    The difference is what a search direction is asked for: rounded, it is as good as its own digits, and not as t's.
-    """
+    """respond(t, μ): one number for each unlabelled instance and column."""
 
     run: str
     question: Large
@@ -301,8 +213,7 @@ class Roster:
 class Ask:
     """respond(targets, weights), or its linear part; ``question`` counts the questions of a run from 0.
 
-    ``verifies``: the targets may become the run's result, so the site writes their digest down; `Finished` is held to it.
-    Under a plan whose ``wire`` is "float32" every linear question that does not verify travels so, and no other.
+    ``is_candidate``: the targets may become the run's result, so the site writes their digest down; `Finished` is held to it.
     """
 
     run: str
@@ -310,7 +221,7 @@ class Ask:
     attempt: Natural
     part: Part
     columns: tuple[Column, ...]
-    verifies: bool
+    is_candidate: bool
     targets: Vector
     exponents: Exponents = ()
 

@@ -19,6 +19,7 @@ class Outcome(Enum):
     SITE_FAULT = "A site answered with something that cannot be used."
     INTERRUPTED = "Interrupted by the operator."
     CANCELLED = "Cancelled by the operator."
+    DAMAGED = "The coordinator's records of this run are damaged, or older than the sites'."
 
 
 _AGAIN = "Start every agent again and give the coordinator the same command"
@@ -34,6 +35,7 @@ _ADVICE = {
     Outcome.SITE_FAULT: "Mend the site's fault, named above, and run again.",
     Outcome.INTERRUPTED: "The same command takes the run up where it was.",
     Outcome.CANCELLED: "Submit the study again for another run of it.",
+    Outcome.DAMAGED: "Restore the run store from a newer backup, or submit the study again for another run of it.",
 }
 _EXIT_CODES = {
     Outcome.CONVERGED: 0,
@@ -45,6 +47,7 @@ _EXIT_CODES = {
     Outcome.SITE_FAULT: 6,
     Outcome.INTERRUPTED: 130,
     Outcome.CANCELLED: 130,
+    Outcome.DAMAGED: 8,
 }
 
 

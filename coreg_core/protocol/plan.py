@@ -8,7 +8,7 @@ agent's policy judges a plan; `digest` is what both ends compare.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,14 +18,13 @@ from coreg_core.additive.model.terms import Additive as Additive
 from coreg_core.additive.model.terms import vectors_of
 from coreg_core.agreement.objective import relative_coupling
 from coreg_core.agreement.schedules import ScheduleName
-from coreg_core.agreement.views import BoundRule, Part
+from coreg_core.agreement.views import BoundRule
 from coreg_core.kernels.functions import KernelName
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
-LostPolicy: TypeAlias = Literal["wait", "continue"]
-Answers: TypeAlias = Literal["sums", "clear"]
-Wire: TypeAlias = Literal["float64", "float32"]
+DropoutPolicy: TypeAlias = Literal["wait", "continue"]
+Aggregation: TypeAlias = Literal["secure", "plaintext"]
 
 MOST_COLUMNS = 64
 FEWEST_MASKED = 3  # sites in a sum
@@ -34,8 +33,6 @@ Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
 Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
-# Of a word that joined a plan later: its default is not said, neither on the wire nor in the digest, as in plans that are older.
-UNSAID = {"unsaid": True}
 
 
 @dataclass(frozen=True)
@@ -72,59 +69,57 @@ class Scoring:
     """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
 
     ``of_run`` is the run that the models came of, ``trained`` its objective: additive parts add up (each site knows the
-    intercept), agreeing models are averaged. ``lacking`` is what happens where a site has no record of an instance: the run is
-    refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
+    intercept), agreeing models are averaged. ``missing_instances`` is what happens where a site has no record of an
+    instance: the run is refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
+    ``batches`` are the data sets to score, in order; none named: the plan's ``data``.
     """
 
     of_run: str
     trained: Literal["additive", "agreement"] = "additive"
-    lacking: Literal["refuse", "mean"] = "refuse"
+    missing_instances: Literal["refuse", "mean"] = "refuse"
     receivers: tuple[str, ...] = ()
+    batches: tuple[str, ...] = ()
 
 
 # Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/model/terms.py.
 Objective: TypeAlias = Agreement | Additive | Scoring
+_NAMES: dict[type[Any], str] = {Agreement: "agreement", Additive: "additive", Scoring: "scoring"}
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance.
-
-    ``wire`` is how search directions travel, and the answers to them where answers are in the clear. What can become a result,
-    and what certifies it, always travels in float64.
-    """
+    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
 
     name: ScheduleName = "conjugate-gradients"
     tolerance: NotNegative = 1e-10
     prediction_tolerance: NotNegative = 1e-6
     max_rounds: Count = 1000
     threads: Annotated[int, Ge(1), Le(1024)] = 1
-    wire: Wire = field(default="float64", metadata=UNSAID)
 
 
 @dataclass(frozen=True)
 class Membership:
     """Who may take part, how few are enough, and what happens to a site that does not answer.
 
-    ``on_lost`` "wait" stalls until it is back; "continue" goes on without it, and takes it back once it has answered
-    something, after a pause that doubles, at most ``most_returns`` times.
+    ``on_dropout`` "wait" stalls until it is back; "continue" goes on without it, and takes it back once it has answered
+    something, after a pause that doubles, at most ``max_rejoins`` times.
     """
 
     sites: Annotated[tuple[str, ...], Len(1, 10_000)]
     min_sites: Count
-    on_lost: LostPolicy = "wait"
-    most_returns: Natural = 5
+    on_dropout: DropoutPolicy = "wait"
+    max_rejoins: Natural = 5
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the coordinator learns of the sites' answers: their "sums" alone (masked), or each one in the "clear".
+    """What the coordinator learns of the sites' answers: their sum alone ("secure"), or each of them ("plaintext").
 
     ``membership_changes``: sites may be summed again with one more or one fewer of them, from which that one's answers
     follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
     """
 
-    answers: Answers = "sums"
+    aggregation: Aggregation = "secure"
     membership_changes: bool = False
     bound: BoundRule = "tight"
 
@@ -160,16 +155,12 @@ class Plan:
     @property
     def masked(self) -> bool:
         """Whether the coordinator gets sums alone."""
-        return self.privacy.answers == "sums"
+        return self.privacy.aggregation == "secure"
 
     @property
     def summed(self) -> bool:
         """Whether answers are only ever added, and so encoded in fixed point; Algorithm 1 needs each by itself."""
         return isinstance(self.objective, Additive) or self.iteration.name != "block-coordinate-descent"
-
-    def in_singles(self, part: Part, *, verifies: bool) -> bool:
-        """Whether such a question travels in float32: a search direction, under ``wire`` = "float32"."""
-        return self.iteration.wire == "float32" and part == "linear" and not verifies
 
     def widest(self, n_unlabelled: int) -> tuple[int, int]:
         """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
@@ -182,20 +173,9 @@ class Plan:
                 return n_unlabelled, 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON. The paper's objective is the one without a name: its digests are older than the second."""
+        """Plain values, for JSON."""
         plain = asdict(self)
-        if not plain["objective"].get("relative", True):
-            del plain["objective"]["relative"]  # as in plans that are older than the key
-        for later in fields(Iteration):
-            if later.metadata == UNSAID and plain["iteration"][later.name] == later.default:
-                del plain["iteration"][later.name]
-        if isinstance(self.objective, Additive):
-            plain["objective"] = {"name": "additive", **plain["objective"]}
-        for name in ("study", "data"):  # the plan of a federation of one run digests as before there were studies
-            if not plain[name]:
-                del plain[name]
-        if isinstance(self.objective, Scoring):
-            plain["objective"] = {"name": "scoring", **plain["objective"]}
+        plain["objective"] = {"name": _NAMES[type(self.objective)], **plain["objective"]}
         return plain
 
     @cached_property
@@ -213,7 +193,7 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
     ValueError
         it is no plan of this release.
     """
-    kind = {"additive": Additive, "scoring": Scoring}.get(plain["objective"].get("name", ""), Agreement)
+    kind = {name: kind for kind, name in _NAMES.items()}[plain["objective"]["name"]]
     said = {key: value for key, value in plain["objective"].items() if key != "name"}
     objective = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
     membership = {**plain["membership"], "sites": tuple(plain["membership"]["sites"])}
@@ -225,8 +205,8 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
             objective=kind(**objective),
             iteration=Iteration(**plain["iteration"]),
             privacy=Privacy(**plain["privacy"]),
-            study=plain.get("study", ""),
-            data=plain.get("data", ""),
+            study=plain["study"],
+            data=plain["data"],
         )
     except TypeError as error:
         raise ValueError(f"no plan of this release ({error})") from None
@@ -246,32 +226,16 @@ def plan_fault(plan: Plan) -> str | None:
         return (
             "Algorithm 1 (block-coordinate-descent) asks the sites one after another, and needs each one's answer by itself "
             "to form "
-            'the next target: no sum hides it. Say [privacy] answers = "clear", or take name = "conjugate-gradients".'
+            'the next target: no sum hides it. Say [privacy] aggregation = "plaintext", or take name = "conjugate-gradients".'
         )
     if plan.masked and least < FEWEST_MASKED:
         return (
             f"min_sites={least}: of two sites' sum each learns the other's part, so sums need {FEWEST_MASKED} sites at "
             f"least. Say "
-            '[privacy] answers = "clear", where every site agrees to that, or find a third.'
+            '[privacy] aggregation = "plaintext", where every site agrees to that, or find a third.'
         )
-    if (fault := _wire_fault(plan)) is not None:
-        return fault
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)
-    return None
-
-
-def _wire_fault(plan: Plan) -> str | None:
-    if plan.iteration.wire == "float64":
-        return None
-    said = f'wire = "{plan.iteration.wire}" is for search directions, which verify nothing'
-    if not isinstance(plan.objective, Agreement):
-        return (
-            f"{said}. The additive objective's are one orthonormal basis, on which its solve relies to float64's last digit, "
-            "and scoring has none: leave it out."
-        )
-    if plan.iteration.name != "conjugate-gradients":
-        return f'{said}: every round of {plan.iteration.name} does. Leave it out, or take name = "conjugate-gradients".'
     return None
 
 

@@ -59,11 +59,6 @@ class ResidualPolicy:
                 )
 
 
-def agreed_group_size(policies: list[ResidualPolicy]) -> int:
-    """k: the largest that a site asks for, at least 3."""
-    return max([3, *(p.grouped_at_least for p in policies if p.grouped_at_least is not None)])
-
-
 def near_groups(rows: Float64[Arr, "n d"], size: int) -> Float64[Arr, "g n"]:
     """C (g, n): means over groups of at least ``size`` rows that lie near each other along the first principal direction.
 

@@ -77,7 +77,7 @@ class Additive:
         rounds of vectors in one solve.
     memory
         bytes that the coordinator's basis may take.
-    largest_gain
+    operator_norm_bound
         B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (12 to 22 600 were
         measured): the sums' fixed point is scaled by it, answers are held to it, and a site that has more refuses to answer.
     """
@@ -102,7 +102,7 @@ class Additive:
     forecast: bool = False
     max_rounds: Annotated[int, Ge(2), Le(2**31 - 1)] = 200
     memory: Annotated[int, Ge(1)] = 2**30
-    largest_gain: Annotated[float, Gt(0)] = 2.0**20
+    operator_norm_bound: Annotated[float, Gt(0)] = 2.0**20
 
     def __post_init__(self) -> None:
         if self.residuals != "smoothed" and self.rows != "common":
@@ -114,7 +114,7 @@ class Additive:
             raise UsageError(
                 f'forecast=true needs residuals="smoothed", not "{self.residuals}": groups are made once, of all rows.'
             )
-        for name in ("intercept_prior", "tolerance", "final_tolerance", "largest_gain"):
+        for name in ("intercept_prior", "tolerance", "final_tolerance", "operator_norm_bound"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: needs a finite number above 0.")

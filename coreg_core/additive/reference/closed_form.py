@@ -69,15 +69,3 @@ def objective(
         residual = view.y - intercept - view.psi @ part - view.coupling.forward(s[:, None])[:, 0]
         total += float(residual @ residual) / hyper.noise + float(part @ part) / hyper.prior
     return total
-
-
-def exact_traces(
-    views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0
-) -> tuple[Float64[Arr, " M"], Float64[Arr, " M"]]:
-    """(γ_u, κ_v): τ_u² tr(B_uᵀK⁻¹B_u) over every label, σ_v² tr((K⁻¹)_vv) over the rows of v. What probes estimate (7.3)."""
-    inverse = np.linalg.inv(covariance(views, hypers, intercept_prior))  # an oracle: its diagonal is what is asked for
-    gamma = [h.prior * float(np.sum(B * (inverse @ B))) for B, h in zip(blocks(views), hypers, strict=True)]
-    ends = np.cumsum([0, *(v.n_labelled for v in views)])
-    diagonal = np.diag(inverse)
-    kappa = [h.noise * float(diagonal[ends[i] : ends[i + 1]].sum()) for i, h in enumerate(hypers)]
-    return np.array(gamma), np.array(kappa)

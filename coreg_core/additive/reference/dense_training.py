@@ -31,7 +31,8 @@ from coreg_core.additive.question_types import (
 )
 from coreg_core.additive.reference.closed_form import blocks
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.training import Phase, Training
+from coreg_core.additive.training import Training
+from coreg_core.additive.training_state import Phase
 from coreg_core.numerics.arrays import Arr, Ints
 
 _GETTING_READY = (Phase.LABELS, Phase.SPREAD, Phase.SCORE, Phase.SMOOTHER)

@@ -3,17 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from coreg_core.agreement.float32 import as_told
 from coreg_core.agreement.schedules.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.agreement.schedules.conjugate_gradient import ConjugateGradient
 from coreg_core.agreement.schedules.consensus import Consensus
-from coreg_core.agreement.schedules.schedule import Query, Schedule, Terms
+from coreg_core.agreement.schedules.schedule import Schedule, Terms
 from coreg_core.agreement.views import View
 from coreg_core.errors import UsageError
-from coreg_core.numerics.arrays import Arr
 
 ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
-SCHEDULE_NAMES: tuple[str, ...] = get_args(ScheduleName)
+SCHEDULE_NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 
 def make_schedule(name: str, terms: Terms) -> Schedule[Any]:
@@ -50,15 +48,9 @@ def run_in_memory(
     while not schedule.finished(state):
         query = schedule.query(state)
         asked = views if query.site is None else [views[query.site]]
-        singles = schedule.terms.singles and not query.verifies
-        total = _answer(asked[0], query, singles=singles)
+        total = asked[0].respond(query.targets, query.weights, query.part)
         for view in asked[1:]:
-            total = total + _answer(view, query, singles=singles)
+            total = total + view.respond(query.targets, query.weights, query.part)
         state = schedule.step(state, total)
         on_step(state)
     return state
-
-
-def _answer(view: View, query: Query, *, singles: bool) -> Arr:
-    answer = view.respond(query.targets, query.weights, query.part)
-    return as_told(query.targets, answer) if singles else answer

@@ -5,8 +5,7 @@ r"""Conjugate gradients on z: the default schedule. One parallel round a step, a
 Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round
 asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
 b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
-models. Departures from the textbook: the normalised direction, perhaps rounded to float32 (singles.py), and then it is the
-rounded one along which z moves; the residual replacement (β then uses the replaced
+models. Departures from the textbook: the normalised direction; the residual replacement (β then uses the replaced
 residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, the step that cannot go uphill; several columns in
 lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
 """
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.agreement.float32 import rounded
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight
 from coreg_core.agreement.schedules.schedule import (
     ArrayState,
@@ -124,7 +122,7 @@ class ConjugateGradient:
             case Next.AFFINE:
                 return Query(np.zeros_like(state.z), self.weights, "affine")
             case Next.DIRECTION:
-                return Query(self._direction(state)[0], self.weights, "linear", verifies=False)
+                return Query(normalised(state.p)[0], self.weights, "linear", is_candidate=False)
             case Next.VERIFY:
                 return Query(state.z, self.weights, "linear")
 
@@ -143,16 +141,8 @@ class ConjugateGradient:
             case Next.VERIFY:
                 return self._verified(replace(state, round=state.round + 1), mean)
 
-    def _direction(self, state: GradientState) -> tuple[Float64[Arr, "m k"], Float64[Arr, " k"], Float64[Arr, "m k"]]:
-        """What is asked, its scale, and their product: p, or its float32 neighbour, of which alone H is going to be known."""
-        s, scale = normalised(state.p)
-        if not self.terms.singles:
-            return s, scale, state.p
-        s = rounded(s)
-        return s, scale, np.multiply(s, scale, order="F")
-
     def _descend(self, state: GradientState, mean: Float64[Arr, "m k"]) -> GradientState:
-        s, scale, taken = self._direction(state)
+        s, scale = normalised(state.p)
         Hp = s
         Hp -= mean
         Hp *= scale
@@ -163,7 +153,7 @@ class ConjugateGradient:
         gap, bound = state.gap.copy(), state.prediction_bound.copy()
         due = state.since_verified + 1 >= VERIFY_EVERY
         for j in np.flatnonzero(state.stops == 0).tolist():
-            before = taken[:, j]
+            before = state.p[:, j]
             curvature = float(np.dot(before, Hp[:, j]))
             if curvature <= 0.0 or rr[j] == 0.0:
                 due = True  # nothing left to descend along: a verified round decides, and p starts anew

@@ -42,13 +42,13 @@ _COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 class Query:
     """respond(targets, weights), asked of every site, or of one.
 
-    ``verifies``: the models that the schedule ends with may be the answers to these targets.
+    ``is_candidate``: the models that the schedule ends with may be the answers to these targets.
     """
 
     targets: Float64[Arr, "m k"]
     weights: Float64[Arr, " k"]
     part: Part
-    verifies: bool = True
+    is_candidate: bool = True
     site: int | None = None  # position in site order; None: all of them
 
 
@@ -108,8 +108,6 @@ class Terms:
         label-bearing part); 0 where sums are taken in floating point.
     stays
         Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not; () where they are.
-    singles
-        search directions are numbers of float32, as the plan's ``wire`` has it.
     """
 
     coupling: tuple[float, ...]
@@ -121,7 +119,6 @@ class Terms:
     roundings: tuple[float, ...] = ()
     steps: tuple[float, float] = (0.0, 0.0)
     stays: tuple[float, ...] = ()
-    singles: bool = False
 
     def __post_init__(self) -> None:
         numbers = (

@@ -1,6 +1,5 @@
-"""A file written whole or not at all: beside its place, onto the disk, then moved there; and whether one is held."""
+"""A file written whole or not at all: beside its place, onto the disk, then moved there."""
 
-import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -45,29 +44,14 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
             Path(temporary).replace(path)
         finally:  # nothing is left to remove once it was moved; an interrupted write leaves no rows lying about
             Path(temporary).unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be written ({error.strerror}). Check its folder, its rights and the disk."
         ) from error
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a process holds the file's exclusive lock now. What is not there, or cannot be read, nobody holds."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """The name is on the disk only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

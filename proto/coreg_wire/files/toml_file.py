@@ -1,12 +1,34 @@
-"""A TOML file as a dictionary, or the sentence that says what is wrong with it."""
+"""A TOML file as a dictionary, and errors that name the fault, its key and what to write instead."""
 
 import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from coreg_core.errors import UsageError
 
 DEEPEST = 16  # a file of coreg has four levels
+# Keys of release 0.2, and what they are now.
+RENAMED = {
+    "alone": "local_model",
+    "answers": 'aggregation ("sums" is "secure", "clear" is "plaintext")',
+    "keep": "keep_models",
+    "lacking": "missing_instances",
+    "largest_gain": "operator_norm_bound",
+    "least_bandwidth": "min_bandwidth",
+    "most_couplings": "max_couplings",
+    "most_questions": "max_questions",
+    "most_returns": "max_rejoins",
+    "most_runs": "max_concurrent_runs",
+    "most_threads": "max_threads",
+    "on_lost": "on_dropout",
+    "patience": "connect_timeout",
+    "questions_a_day": "max_questions_per_day",
+    "runs_a_day": "max_runs_per_day",
+}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -44,3 +66,39 @@ def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
             if isinstance(inner, dict | list)
         ]
     return bool(level)
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to write instead of a key that no setting has."""
+    if key in RENAMED:
+        return f"unknown key; it is now {RENAMED[key]}"
+    close = get_close_matches(key, list(known), n=1)
+    return f"unknown key{f'; did you mean {close[0]}?' if close else ''}"
+
+
+def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()) -> UsageError:
+    """Every fault of a file with its key, as one error.
+
+    Parameters
+    ----------
+    path
+        the file.
+    error
+        what pydantic found.
+    known
+        keys of the file, for a suggestion.
+    skip
+        sections in which the second part of a location is pydantic's name for the member of a union.
+    """
+    known, faults = list(known), dict[str, list[str]]()
+    for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
+        location = e["loc"]
+        if location[:1] and location[0] in skip:
+            location = (location[0], *location[2:])
+        where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
+        extra = e["type"] == "extra_forbidden"
+        given = "" if extra or isinstance(e["input"], dict) else f" = {e['input']!r}"
+        told = unknown_key(str(location[-1]), known) if extra else e["msg"]
+        faults.setdefault(where + given, []).append(told)
+    lines = "\n".join(f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items())
+    return UsageError(f"{path}: {len(faults)} fault(s):\n{lines}")

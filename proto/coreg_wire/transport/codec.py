@@ -2,10 +2,8 @@ r"""Messages to protobuf frames and back, in pairs, with every check that can be
 
 A vector travels as raw little-endian doubles, in pieces of 128 KiB to 1 MiB (pace.py says which): the first inside its
 message, the rest in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A
-search direction and an answer to it may travel as singles, which hold every number of such a vector, so that no bit
-moves; that they come as the plan has it is the machines' business. A frame is bytes here (chunks.py says why). What
-comes from a peer is checked for size, shape, order and finiteness, and the size is checked *before* memory is taken:
-nothing is taken for a run that was not expected.
+frame is bytes here (chunks.py says why). What comes from a peer is checked for size, shape, order and finiteness, and
+the size is checked *before* memory is taken: nothing is taken for a run that was not expected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +13,8 @@ import numpy as np
 
 from coreg_core.masking.fixed_point import WORD
 from coreg_core.masking.sums import CHECK_WORDS, SCALAR_WORDS
-from coreg_core.protocol.messages import MOST_SCALARS, FromSite, ToSite, Vector, Words
+from coreg_core.protocol.messages import MOST_SCALARS, FromSite, ToSite
+from coreg_core.protocol.vectors import Vector, Words
 from coreg_wire.transport.chunks import chunk_frames, chunk_of
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
@@ -29,8 +28,6 @@ _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_a
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
 _WORDS = "masked"  # its vector is a row of integers
 _DOUBLE: np.dtype[Any] = np.dtype("<f8")
-_SINGLE: np.dtype[Any] = np.dtype("<f4")
-_MAY_BE_SINGLE = {"ask", "prediction"}
 # The one field of a message that is a vector, by the message's name in its oneof.
 _VECTOR_FIELDS = {
     "prediction": "values",
@@ -66,8 +63,6 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
     if vector is not None:
         head = getattr(body, _VECTOR_FIELDS[name])
         dtype, shape = (WORD, (vector.values.size, 1)) if isinstance(vector, Words) else (_DOUBLE, vector.shape)
-        if isinstance(vector, Vector) and vector.single:
-            dtype, head.single = _SINGLE, True
         data = vector.values.astype(dtype, copy=False).data.cast("B") if vector.values.size else data
         head.rows, head.columns = shape
         head.data = bytes(data[:piece])  # in place: a message handed to a constructor is copied once more
@@ -86,8 +81,6 @@ class _Assembly:
         rows, columns = room
         name = body.WhichOneof("body")
         self._words = name == _WORDS
-        if head.single and name not in _MAY_BE_SINGLE:
-            raise ProtocolError(f"a vector of {name} in singles; only search directions and answers to them travel so.")
         if self._words:  # as one row; scalars and check stand below the vector
             rows, columns = rows * columns + SCALAR_WORDS * MOST_SCALARS + CHECK_WORDS, 1
         if not (0 < head.rows <= rows and 0 < head.columns <= columns):
@@ -95,7 +88,7 @@ class _Assembly:
                 f"a vector of {head.rows} x {head.columns} numbers announced; at most {rows} x {columns} fit."
             )
         self.body = body
-        dtype = WORD if self._words else _SINGLE if head.single else _DOUBLE
+        dtype = WORD if self._words else _DOUBLE
         self.values = np.empty((head.rows, head.columns), dtype=dtype)
         self._bytes = self.values.data.cast("B")
         self._filled = 0
@@ -121,10 +114,7 @@ class _Assembly:
     def vector(self) -> Vector | Words:
         if self._words:
             return Words(self.values.reshape(-1))
-        single = self.values.dtype == _SINGLE
-        if single and not np.isfinite(self.values).all():
-            raise ProtocolError("a vector holds NaN or infinity.")
-        vector = Vector(self.values.astype(np.float64, copy=False), single=single)
+        vector = Vector(self.values.astype(np.float64, copy=False))
         if not vector.finite:
             raise ProtocolError("a vector holds NaN or infinity.")
         return vector
@@ -186,7 +176,7 @@ class Assembler:
         if assembly is None:
             raise ProtocolError("a chunk that belongs to no vector.")
         assembly.add(data)
-        return self._whole(run, kinds)
+        return self._whole(self.run, kinds)
 
     def _message(self, body: pb.FromSite | pb.ToSite, kinds: dict[str, type[Any]]) -> object:
         name = body.WhichOneof("body")

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.protocol.messages import Vector, Words
-from coreg_core.protocol.plan import UNSAID
+from coreg_core.protocol.vectors import Vector, Words
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
 T = TypeVar("T")
@@ -42,8 +41,7 @@ def fill(message: Any, value: Any) -> None:
     pieces.
     """
     for field in fields(value):
-        if field.metadata != UNSAID or getattr(value, field.name) != field.default:
-            _set(message, field.name, getattr(value, field.name))
+        _set(message, field.name, getattr(value, field.name))
 
 
 def _set(message: Any, name: str, value: Any) -> None:
@@ -121,8 +119,6 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Array 
         return lambda message, _: _read_rule(getattr(message, name), rules, number, where)
     if field.default is not MISSING and base is str:
         return lambda message, _: text(getattr(message, name))
-    if field.metadata == UNSAID:
-        return lambda message, _: _scalar(getattr(message, name) or field.default, base, limits, where)
     return lambda message, _: _scalar(getattr(message, name), base, limits, where)
 
 

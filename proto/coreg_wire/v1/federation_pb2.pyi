@@ -7,16 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Vector(_message.Message):
-    __slots__ = ("rows", "columns", "data", "single")
+    __slots__ = ("rows", "columns", "data")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    SINGLE_FIELD_NUMBER: _ClassVar[int]
     rows: int
     columns: int
     data: bytes
-    single: bool
-    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ..., single: _Optional[bool] = ...) -> None: ...
+    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data", "run")
@@ -269,19 +267,21 @@ class Agreement(_message.Message):
     def __init__(self, form: _Optional[str] = ..., kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., coupling: _Optional[_Iterable[float]] = ..., label_units: _Optional[str] = ..., relative: _Optional[bool] = ...) -> None: ...
 
 class Scoring(_message.Message):
-    __slots__ = ("of_run", "trained", "lacking", "receivers")
+    __slots__ = ("of_run", "trained", "missing_instances", "receivers", "batches")
     OF_RUN_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
-    LACKING_FIELD_NUMBER: _ClassVar[int]
+    MISSING_INSTANCES_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     of_run: str
     trained: str
-    lacking: str
+    missing_instances: str
     receivers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., lacking: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ...) -> None: ...
+    batches: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, of_run: _Optional[str] = ..., trained: _Optional[str] = ..., missing_instances: _Optional[str] = ..., receivers: _Optional[_Iterable[str]] = ..., batches: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "largest_gain")
+    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     RIDGE_FIELD_NUMBER: _ClassVar[int]
@@ -302,7 +302,7 @@ class Additive(_message.Message):
     MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
-    LARGEST_GAIN_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_NORM_BOUND_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     bandwidth: RuleOrValue
     ridge: RuleOrValue
@@ -323,46 +323,44 @@ class Additive(_message.Message):
     max_rounds: int
     memory: int
     forecast: bool
-    largest_gain: float
-    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., largest_gain: _Optional[float] = ...) -> None: ...
+    operator_norm_bound: float
+    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ...) -> None: ...
 
 class Iteration(_message.Message):
-    __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads", "wire")
+    __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     MAX_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
-    WIRE_FIELD_NUMBER: _ClassVar[int]
     name: str
     tolerance: float
     prediction_tolerance: float
     max_rounds: int
     threads: int
-    wire: str
-    def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ..., wire: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., tolerance: _Optional[float] = ..., prediction_tolerance: _Optional[float] = ..., max_rounds: _Optional[int] = ..., threads: _Optional[int] = ...) -> None: ...
 
 class Membership(_message.Message):
-    __slots__ = ("sites", "min_sites", "on_lost", "most_returns")
+    __slots__ = ("sites", "min_sites", "on_dropout", "max_rejoins")
     SITES_FIELD_NUMBER: _ClassVar[int]
     MIN_SITES_FIELD_NUMBER: _ClassVar[int]
-    ON_LOST_FIELD_NUMBER: _ClassVar[int]
-    MOST_RETURNS_FIELD_NUMBER: _ClassVar[int]
+    ON_DROPOUT_FIELD_NUMBER: _ClassVar[int]
+    MAX_REJOINS_FIELD_NUMBER: _ClassVar[int]
     sites: _containers.RepeatedScalarFieldContainer[str]
     min_sites: int
-    on_lost: str
-    most_returns: int
-    def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_lost: _Optional[str] = ..., most_returns: _Optional[int] = ...) -> None: ...
+    on_dropout: str
+    max_rejoins: int
+    def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_dropout: _Optional[str] = ..., max_rejoins: _Optional[int] = ...) -> None: ...
 
 class Privacy(_message.Message):
-    __slots__ = ("bound", "answers", "membership_changes")
+    __slots__ = ("bound", "aggregation", "membership_changes")
     BOUND_FIELD_NUMBER: _ClassVar[int]
-    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_CHANGES_FIELD_NUMBER: _ClassVar[int]
     bound: str
-    answers: str
+    aggregation: str
     membership_changes: bool
-    def __init__(self, bound: _Optional[str] = ..., answers: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bound: _Optional[str] = ..., aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("coupling", "weight")
@@ -395,14 +393,14 @@ class Roster(_message.Message):
     def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., participants: _Optional[_Iterable[_Union[Participant, _Mapping]]] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "verifies", "exponents")
+    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "is_candidate", "exponents")
     RUN_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
-    VERIFIES_FIELD_NUMBER: _ClassVar[int]
+    IS_CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     EXPONENTS_FIELD_NUMBER: _ClassVar[int]
     run: str
     question: int
@@ -410,9 +408,9 @@ class Ask(_message.Message):
     part: str
     columns: _containers.RepeatedCompositeFieldContainer[Column]
     targets: Vector
-    verifies: bool
+    is_candidate: bool
     exponents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., verifies: _Optional[bool] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., is_candidate: _Optional[bool] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Operator(_message.Message):
     __slots__ = ("fold", "refit", "noise", "prior")

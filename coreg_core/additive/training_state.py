@@ -1,0 +1,81 @@
+"""How far a training is: its phase, and the arrays that the next question is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.solver.block_gmres import GmresState
+from coreg_core.numerics.arrays import Arr
+
+
+class Phase(IntEnum):
+    """Where a training stands."""
+
+    LABELS = 0
+    SPREAD = 1
+    SCORE = 2
+    SMOOTHER = 3
+    SOLVE = 4
+    TRACES = 5
+    GRID = 6
+    JOINT = 7
+    FINAL = 8
+    SMOOTHED = 9
+    GRADIENT = 10
+    MODEL = 11
+    DONE = 12
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """Numbers and arrays; the solver's own states are nested under ``solves``."""
+
+    phase: int
+    step: int  # tuning steps made
+    rounds: int  # exchanges in which vectors were summed
+    exchanges: int  # all of them
+    stop: int  # how the final solve ended: its state's code
+    units: Float64[Arr, " 2"]  # mean, deviation
+    count: Float64[Arr, ""]  # labels of the federation
+    score: Float64[Arr, "m 1"]
+    weight: Float64[Arr, " 1"]
+    probe_sum: Float64[Arr, "m p"]
+    scale: Float64[Arr, " k"]
+    multiplier: Float64[Arr, ""]  # g
+    operator: Float64[Arr, " 2"]  # noise and prior multipliers of the final solve
+    x: Float64[Arr, "r k"]
+    affine: Float64[Arr, " r"]  # T(x₀) of the final solve's first column, and ...
+    rho: Float64[Arr, " r"]  # ... its true residual ρ = T(x) − x, known without another question
+    smoothed: Float64[Arr, " l"]
+    sizes: Float64[Arr, " 2"]
+    asked: Float64[Arr, ""]  # the largest norm that the final solve's first column was asked at
+    joint: Float64[Arr, " j"]  # the grid's errors, one an operator
+    certificate: Float64[Arr, " 3"]
+    U: Float64[Arr, "r n"]  # the space that the last solve leaves to the next
+    C: Float64[Arr, "r n"]
+    solves: tuple[GmresState, ...]
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Flat: the solvers' fields under "solve.0000." and so on."""
+        out: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name != "solves"}
+        for j, solve in enumerate(self.solves):
+            out |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
+        """The inverse of `to_arrays`."""
+        numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
+        own: dict[str, Any] = {
+            n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")
+        }
+        nested: dict[str, dict[str, Any]] = {}
+        for name, value in arrays.items():
+            if name.startswith("solve."):
+                _, position, field = name.split(".", 2)
+                nested.setdefault(position, {})[field] = value
+        return cls(**own, solves=tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested)))

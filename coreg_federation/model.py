@@ -1,0 +1,85 @@
+"""A site's model file, for pandas and polars frames."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from coreg_core.errors import BadData
+from coreg_core.numerics.arrays import Arr
+from site_agent.data.tables import Table
+from site_agent.models.file import SiteModel
+from site_agent.models.file import load_model as _load
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a site trained with others, or alone. `load_model` reads it.
+
+    Parameters
+    ----------
+    site, run
+        the site that owns it, and the run that trained it.
+    columns
+        the features that a frame must have.
+    target
+        the name of the column that it predicts.
+    """
+
+    site: str
+    run: str
+    columns: tuple[str, ...]
+    target: str
+    _model: SiteModel
+
+    def predict(self, frame: Any) -> Arr:
+        """Predict f(x) for each row, in the units of the target, (n,).
+
+        Parameters
+        ----------
+        frame
+            pandas or polars, with the columns of the model; others are ignored. A missing value is null, NaN or None.
+
+        Raises
+        ------
+        BadData
+            not a frame, a column is missing, or a cell cannot be read as the model reads it.
+        """
+        return self._model.predict(_table(frame))
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file.
+
+    Raises
+    ------
+    BadData
+        not a model of coreg, or damaged.
+    """
+    model = _load(Path(path))
+    return Model(model.site, model.run, tuple(model.preprocessing.sources), model.target, model)
+
+
+def _table(frame: Any) -> Table:
+    if not isinstance(frame, pl.DataFrame):
+        columns = getattr(frame, "columns", None)
+        if columns is None or not hasattr(frame, "to_dict"):
+            raise BadData(
+                f"a {type(frame).__name__} is no frame: give a pandas or polars DataFrame with named columns."
+            )
+        frame = pl.DataFrame({str(name): _cells(frame[name]) for name in columns}, strict=False)
+    text = frame.select(
+        pl.when(pl.col(name).cast(pl.String).is_in(["", "NA", "NaN"]))
+        .then(None)
+        .otherwise(pl.col(name).cast(pl.String))
+        .alias(name)
+        for name in frame.columns
+    )
+    return Table(text, "the frame", np.arange(1, frame.height + 1))
+
+
+def _cells(series: Any) -> list[Any]:
+    """The values of a pandas column; what it calls missing is None."""
+    return [None if absent else value for value, absent in zip(series.tolist(), series.isna().tolist(), strict=True)]

@@ -1,0 +1,56 @@
+"""Wake a process of this machine: a command that wrote into its files rings, and it reads them at once.
+
+The process listens on a UDP port of the loopback interface and writes the port into a file. A ring carries no data, so
+that a stray one does no harm. A ring that is lost is no loss either: the process looks by itself every few seconds.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from coreg_wire.files.files import write_whole
+
+LOOPBACK = "127.0.0.1"
+
+
+class WakeUp(asyncio.DatagramProtocol):
+    """Calls a function whenever a process rings one of these files.
+
+    Parameters
+    ----------
+    files
+        where the port is written, each in an existing folder; removed by `close`.
+    on_ring
+        called on the event loop.
+    """
+
+    def __init__(self, files: Iterable[Path], on_ring: Callable[[], None]):
+        self._files, self._on_ring = tuple(files), on_ring
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(LOOPBACK, 0))
+        port = self._transport.get_extra_info("sockname")[1]
+        for file in self._files:
+            await asyncio.to_thread(write_whole, file, f"{port}\n".encode(), mode=0o600)
+
+    def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002
+        self._on_ring()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.unlink(missing_ok=True)
+        if self._transport is not None:
+            self._transport.close()
+
+
+def ring(file: Path) -> None:
+    """Wake the process that wrote its port there; nothing happens if there is none."""
+    with (
+        contextlib.suppress(OSError, ValueError, OverflowError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell,
+    ):
+        bell.sendto(b"", (LOOPBACK, int(file.read_text(encoding="ascii"))))
