@@ -1,13 +1,12 @@
-"""The one loop that turns the machine's actions into deeds: messages, writes, timers, lines on a terminal.
+"""The event loop that carries out a coordinator's actions: messages, records, timers, notices.
 
-Writing, and whatever computes with long vectors, happens off the event loop; writing before the next action, which is
-what makes a killed coordinator's run resumable. A step alone is written while a long question begins to go out: its
-last piece waits for it, and without that there is no question.
+Writing and sums of long vectors run off the event loop. A record is written before the next action is taken, so that a
+killed coordinator can resume its runs. Only a step is written while a long question begins to go out: the last piece of
+the question waits for the record.
 """
 
 import asyncio
 import datetime as dt
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,34 +15,44 @@ from typing import Protocol, assert_never
 
 from coordinator.machine.events import (
     Action,
+    BeginRun,
+    CloseRun,
+    Countersign,
     DeadlinePassed,
     Event,
     Expect,
     Finish,
+    HeadCountersigned,
+    LoadRun,
     Notify,
     Persist,
+    QueueRead,
+    ReadQueue,
     Received,
     Reject,
     Send,
     SetDeadline,
     Submitted,
+    Unusable,
 )
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.notices import Notice, QuestionAnswered
-from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.records import HeadSigned, Record, StepTaken
 from coordinator.transports import Traffic, Transport
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Ask, Inquiry, Prediction, Share, Vector
+from coreg_core.errors import CoregError, StorageError
+from coreg_core.protocol.messages import Ask, Fetched, Inquiry, Masked, Prediction, Share
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 
-# An answer of so many numbers may complete a step that takes milliseconds, in which the loop would serve nobody. A question of
-# so many begins to go out before the step is written.
+# An answer of this many numbers may complete a step that takes milliseconds, in which the loop would serve no session.
+# A question of this many begins to go out before the step is written.
 LONG_VECTOR = 1 << 16
 
 
 @dataclass(frozen=True)
-class Lap:
-    """What the clock and the transport's counters say of one question: from when it was put until it was answered."""
+class Timing:
+    """Duration of one question, from when it was sent until it was answered, and the bytes of that time."""
 
     seconds: float = 0.0
     bytes_sent: int = 0
@@ -51,68 +60,94 @@ class Lap:
 
 
 class Observer(Protocol):
-    """Whoever watches."""
+    """Receives every notice."""
 
-    def notice(self, notice: Notice, measured: Lap) -> None:
+    def notice(self, notice: Notice, measured: Timing) -> None:
         """Something happened; ``measured`` is of the last answered question."""
         ...
 
 
-class Memory(Protocol):
-    """Where records go; `RunStore`, or nothing at all in a simulation."""
+class RecordSink(Protocol):
+    """Stores records: `RunStore`, or nothing in a simulation."""
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None: ...
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None: ...
 
 
-class NoMemory:
-    """Forgets everything: for simulations."""
+class NullSink:
+    """Stores nothing: for simulations."""
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
-        """Nothing is kept."""
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None: ...
+
+
+class RunQueue(Protocol):
+    """Runs that are not under way, in the run store. Methods block; they may raise `StorageError`."""
+
+    def read(self) -> QueueRead: ...
+
+    def begin(self, plan: Plan, at: str) -> None: ...
+
+    def records(self, run: str) -> list[Record]:
+        """The records of a run; `StorageError` if they are damaged."""
+        ...
+
+    def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None: ...
+
+
+Countersigner = Callable[[str, bytes, Fetched], HeadSigned]
 
 
 def utc_now() -> str:
+    """ISO 8601, to the millisecond."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 async def drive(
     begun: tuple[Federation, list[Action]],
     transport: Transport,
-    memory: Memory,
+    sink: RecordSink,
     observer: Observer,
     *,
+    queue: RunQueue | None = None,
+    countersign: Countersigner | None = None,
+    report: str | None = None,
+    now: Callable[[], str] = utc_now,
     on_start: Callable[[Callable[[Event], None]], None] = lambda emit: None,  # noqa: ARG005
-    on_finish: Callable[[Finish], None] | None = None,
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
-    on_event: Callable[[Event], None] = lambda event: None,  # noqa: ARG005
+    on_event: Callable[[Federation, Event], None] = lambda federation, event: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
-    """Drive every run of the federation to its end; of one that stands, until it is told to end.
+    """Drive a federation until it is done: each of its runs has ended, and none will start.
 
     Parameters
     ----------
     begun
-        a federation and its first actions, of `federation.begin`.
+        a federation and its first actions.
     transport
-        not started yet; closed when this returns.
-    memory
-        written before the next action.
+        not started; closed when this returns.
+    sink
+        receives a record before the next action is taken.
     observer
-        told of everything.
+        receives every notice.
+    queue
+        runs that are not under way; None in a simulation.
+    countersign
+        countersigns the head of a site's ledger, with the certificate of its session.
+    report
+        the run of a service whose end is returned.
+    now
+        UTC, in ISO 8601.
     on_start
-        called once the transport listens, with the function that takes events: for signals.
-    on_finish
-        called when a run has finished, and nothing of it is kept here then: of a federation that stands for months.
+        called once the transport listens, with the function that takes events.
     on_change
-        called with the federation after each event, once what it asked for is done.
+        called with the federation after each event and its actions.
     on_event
         called with each event before it is handled.
 
     Returns
     -------
-    How each run ended, by name; nothing of those that ``on_finish`` was told of.
+    How the runs of a simulation ended, by name; of a service, the one to report.
     """
-    driver = _Driver(begun[0], transport, memory, observer, on_finish, on_change, on_event)
-    return await driver.drive(begun[1], on_start)
+    driver = _Driver(begun[0], transport, sink, observer, queue, countersign, report, now)
+    return await driver.drive(begun[1], on_start, on_change, on_event)
 
 
 class _Driver:
@@ -120,60 +155,66 @@ class _Driver:
         self,
         federation: Federation,
         transport: Transport,
-        memory: Memory,
+        sink: RecordSink,
         observer: Observer,
-        on_finish: Callable[[Finish], None] | None,
-        on_change: Callable[[Federation], None],
-        on_event: Callable[[Event], None],
+        queue: RunQueue | None,
+        countersign: Countersigner | None,
+        report: str | None,
+        now: Callable[[], str],
     ):
-        self._on_finish, self._on_change, self._on_event = on_finish, on_change, on_event
-        self._federation, self._transport, self._memory, self._observer = federation, transport, memory, observer
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()  # None: what is being written cannot be
+        self._federation, self._transport, self._sink, self._observer = federation, transport, sink, observer
+        self._queue, self._countersign, self._report, self._now = queue, countersign, report, now
+        self._events: asyncio.Queue[tuple[Event | None, Callable[[], None] | None]] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._laps: dict[str, _Stopwatch] = {}
+        self._stopwatches: dict[str, _Stopwatch] = {}
         self._ends: dict[str, Finish] = {}
         self._writing: asyncio.Future[None] | None = None  # a step
 
+    def _emit(self, event: Event | None, handled: Callable[[], None] | None = None) -> None:
+        """Queue an event; None: a write failed."""
+        self._events.put_nowait((event, handled))
+
     async def drive(
-        self, actions: list[Action], on_start: Callable[[Callable[[Event], None]], None]
+        self,
+        actions: list[Action],
+        on_start: Callable[[Callable[[Event], None]], None],
+        on_change: Callable[[Federation], None],
+        on_event: Callable[[Federation, Event], None],
     ) -> Mapping[str, Finish]:
-        emit = self._events.put_nowait
-        await self._transport.start(emit)
+        await self._transport.start(self._emit)
         try:
-            on_start(emit)
+            on_start(self._emit)
             while True:
                 for action in actions:
                     await self._do(action)
-                self._on_change(self._federation)
+                on_change(self._federation)
                 if self._federation.done:
                     await self._written()
                     return self._ends
-                event = await self._events.get()
+                event, handled = await self._events.get()
                 if event is None:
-                    await self._written()  # which failed
+                    await self._written()  # raises
                     actions = []
                     continue
-                self._on_event(event)
+                on_event(self._federation, event)
                 actions = await self._handled(event)
+                if handled is not None:
+                    handled()
         finally:
             for timer in self._timers.values():
                 timer.cancel()
             try:
-                with suppress(CoregError):  # which is on its way already, if there is one
+                with suppress(CoregError):  # the error is on its way already
                     await self._written()
             finally:
                 await self._transport.close()
 
     async def _handled(self, event: Event) -> list[Action]:
-        match event:
-            case Received(message=Prediction(values=Vector(values=values)) | Share(values=Vector(values=values))) if (
-                values.size >= LONG_VECTOR
-            ):
-                self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
-            case Submitted():  # its records are folded again
-                self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
-            case _:
-                self._federation, actions = handle(self._federation, event)
+        # The records of a submitted run are folded; a long answer may complete a sum.
+        if isinstance(event, Submitted) or (isinstance(event, Received) and _length(event.message) >= LONG_VECTOR):
+            self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
+        else:
+            self._federation, actions = handle(self._federation, event)
         return actions
 
     async def _do(self, action: Action) -> None:
@@ -191,30 +232,60 @@ class _Driver:
             case Expect(run, rows, columns):
                 self._transport.expect(run, rows, columns)
             case Persist(run, record, progress):
-                lap = self._stopwatch(run).stop() if isinstance(record, StepTaken) else self._stopwatch(run).last
-                if not isinstance(self._memory, NoMemory):
-                    await self._write(run, record, progress, lap)
+                stopwatch = self._stopwatch(run)
+                timing = stopwatch.stop() if isinstance(record, StepTaken) else stopwatch.last
+                if not isinstance(self._sink, NullSink):
+                    await self._write(run, record, progress, timing)
             case SetDeadline(run, token, seconds):
                 self._stop_timer(run)
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
                     self._timers[run] = loop.call_later(seconds, self._passed, run, token)
             case Notify(notice):
-                lap = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Lap()
-                self._observer.notice(notice, lap)
+                timing = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Timing()
+                self._observer.notice(notice, timing)
             case Finish(run):
-                if self._on_finish is None:
+                await self._written()
+                if self._queue is None or run == self._report:  # a service stays for months
                     self._ends[run] = action
-                else:
-                    self._forget(run)
-                    self._on_finish(action)
+                self._stop_timer(run)
+                self._stopwatches.pop(run, None)
+                self._transport.forget(run)
+            case ReadQueue() | BeginRun() | LoadRun() | CloseRun():
+                await self._written()
+                if (event := await asyncio.to_thread(self._stored, action)) is not None:
+                    self._emit(event)
+            case Countersign(site, fetched):
+                assert self._countersign is not None, "a signed head comes with a certificate"
+                certificate = self._transport.certificate(site)
+                signed = await asyncio.to_thread(self._countersign, site, certificate, fetched)
+                self._emit(HeadCountersigned(fetched.run, signed))
             case _:
                 assert_never(action)
 
-    async def _write(self, run: str, record: Record, progress: Progress | None, lap: Lap) -> None:
-        """In order; of a step it is not waited for here."""
+    def _stored(self, action: ReadQueue | BeginRun | LoadRun | CloseRun) -> Event | None:
+        assert self._queue is not None, "a simulation has no queue"
+        match action:
+            case ReadQueue():
+                return self._queue.read()
+            case BeginRun(plan):
+                self._queue.begin(plan, self._now())
+                return Submitted(plan)
+            case LoadRun(plan, on_demand):
+                try:
+                    return Submitted(plan, tuple(self._queue.records(plan.run)), on_demand)
+                except StorageError as error:
+                    return Unusable(plan.run, str(error))
+            case CloseRun(plan, outcome, reason):
+                self._queue.close_run(plan, outcome, reason, self._now())
+                return None
+
+    # --- records, timers ------------------------------------------------------------------------------------------
+
+    async def _write(self, run: str, record: Record, progress: Progress | None, timing: Timing) -> None:
+        """Write in order; a step is not awaited here."""
         await self._written()
-        write = asyncio.to_thread(self._memory.write, run, record, progress, lap, utc_now())
+        write = asyncio.to_thread(self._sink.write, run, record, progress, timing, self._now())
         self._writing = asyncio.ensure_future(write)
         self._writing.add_done_callback(self._has_written)
         if not isinstance(record, StepTaken):
@@ -227,40 +298,46 @@ class _Driver:
 
     def _has_written(self, writing: "asyncio.Future[None]") -> None:
         if not writing.cancelled() and writing.exception() is not None:
-            self._events.put_nowait(None)
+            self._emit(None)
 
     def _passed(self, run: str, token: int) -> None:
-        self._events.put_nowait(DeadlinePassed(run, token, self._transport.flows(run)))
-
-    def _forget(self, run: str) -> None:
-        """It is over: sessions stay, and take no vector of it any more."""
-        self._stop_timer(run)
-        self._laps.pop(run, None)
-        self._transport.forget(run)
+        self._emit(DeadlinePassed(run, token, self._transport.flows(run)))
 
     def _stop_timer(self, run: str) -> None:
         if (timer := self._timers.pop(run, None)) is not None:
             timer.cancel()
 
     def _stopwatch(self, run: str) -> "_Stopwatch":
-        return self._laps.setdefault(run, _Stopwatch(self._transport.traffic))
+        return self._stopwatches.setdefault(run, _Stopwatch(self._transport.traffic))
+
+
+def _length(message: object) -> int:
+    match message:
+        case Prediction(values=values):
+            return values.values.size
+        case Share(values=shared) if shared is not None:
+            return shared.values.size
+        case Masked(words=words):
+            return words.values.size
+        case _:
+            return 0
 
 
 class _Stopwatch:
-    """From the first time that a question is sent until it is answered: what came before was waiting for sites."""
+    """Runs from the first time that a question is sent until it is answered; earlier time was waiting for sites."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic
         self._question: tuple[int, int] | None = None
-        self._since = (time.perf_counter(), traffic.sent, traffic.received)
-        self.last = Lap()
+        self._since = (asyncio.get_running_loop().time(), traffic.sent, traffic.received)
+        self.last = Timing()
 
     def start(self, question: tuple[int, int]) -> None:
         if question != self._question:
             self._question = question
-            self._since = (time.perf_counter(), self._traffic.sent, self._traffic.received)
+            self._since = (asyncio.get_running_loop().time(), self._traffic.sent, self._traffic.received)
 
-    def stop(self) -> Lap:
-        seconds = time.perf_counter() - self._since[0]
-        self.last = Lap(seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2])
+    def stop(self) -> Timing:
+        seconds = asyncio.get_running_loop().time() - self._since[0]
+        self.last = Timing(seconds, self._traffic.sent - self._since[1], self._traffic.received - self._since[2])
         return self.last

@@ -4,22 +4,18 @@ The file `authorised-sites` stands beside the authority's: one `NAME FINGERPRINT
 hexadecimal, with or without colons), `#` begins a comment. A certificate that was renewed stands behind the new one, and counts
 until it runs out: a site goes on with it until it has installed the answer. The list is read at every question, so that adding or
 revoking needs no restart, and rewritten whole, so that a reader never sees half of it. In doubt nobody joins.
-
-Must not know the authority's keys or gRPC. POSIX only (flock).
 """
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from coreg_core.errors import Refused, StorageError, UsageError
 from coreg_wire.files import files
+from coreg_wire.files.locks import exclusive
 from coreg_wire.identity.names import certificate_name, check_site_name, fingerprint, load_certificates
 
 ALLOW_LIST = "authorised-sites"
+BUSY = "another command changes it. Try again."
 HEADER = "# Sites that may join: NAME SHA-256-OF-CERTIFICATE. Delete a line to revoke.\n"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -100,7 +96,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def _edit(path: Path, name: str, marks: str | None) -> bool:
     """Give `name` the fingerprint, or no line at all; every other line, comments among them, stays as it was."""
-    with _locked(path):
+    with exclusive(path, BUSY, 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
         kept = [line for i, line in enumerate(lines) if i not in mine]
@@ -109,20 +105,6 @@ def _edit(path: Path, name: str, marks: str | None) -> bool:
         if kept != lines:
             write_whole(path, "".join(f"{line}\n" for line in kept).encode())
         return bool(mine)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One writer at a time. The lock is a file of its own: the list itself is replaced, lock and all."""
-    try:
-        descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be locked ({error.strerror}): check who owns {path.parent}.") from error
-    try:
-        flock(descriptor, LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _lines(path: Path) -> list[str]:

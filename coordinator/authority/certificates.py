@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coreg_core.errors import UsageError
 from coreg_wire.identity.names import site_uri
 
-# A certificate is valid from a little before it was made: clocks at the sites may be slow.
+# A certificate is valid from a little before it was made: timeouts at the sites may be slow.
 _BACKDATED = timedelta(hours=1)
 _ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"

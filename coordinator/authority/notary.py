@@ -23,7 +23,7 @@ class Notary:
     def __repr__(self) -> str:
         return "Notary()"
 
-    def attest(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
+    def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
         """The head that a site sent under the certificate of its session, countersigned; or why it is not.
 
         A site whose signature is not of that certificate's key has its models all the same: what is refused is the
@@ -36,6 +36,9 @@ class Notary:
             signature = sign(self._private, said_by_coordinator(site, fetched.signature, receipt))
             receipt = Countersigned(fetched.run, fetched.head, at, signature, self._certificate)
         else:
-            reason = f"{site}: the head of its ledger is not signed by the key of the certificate that it joined with"
+            reason = (
+                f"not countersigned: the head of the ledger of {site} is not signed by the key of the certificate that it "
+                "connected with"
+            )
             receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate, reason)
         return HeadSigned(site, fetched.signature, to_hex(shown), receipt)

@@ -321,7 +321,7 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
     for file, what_to_do in advice.items():
         path = directory / file
         if path.exists() and (days := days_left(read(path), now=now)) < within_days:
-            when = f"runs out in {days:.0f} days" if days > 0 else f"ran out {-days:.0f} days ago"
+            when = f"expires in {days:.0f} days" if days > 0 else f"expired {-days:.0f} days ago"
             warnings.append(f"{path} {when}: {what_to_do}.")
     return warnings
 

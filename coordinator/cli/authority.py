@@ -1,4 +1,4 @@
-"""encrypt-keys, renew-authority: what is done to an authority that is there already. Making it is `init`, and signing `sign`."""
+"""init, sign, revoke, encrypt-keys, renew-authority: the certificate authority."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,16 +6,100 @@ from typing import Annotated
 
 import typer
 
+from coordinator.authority.pki import create_authority, reissue_server, server_names, sign_request
 from coordinator.authority.pki import encrypt_keys as encrypt
+from coordinator.cli.options import EncryptOption, IdentityOption
+from coreg_core.errors import UsageError
 from coreg_wire.identity.keys import ask_twice
 
-DirectoryArgument = Annotated[Path, typer.Argument(help="The authority's.")]
+DirectoryArgument = Annotated[Path, typer.Argument(help="The authority's folder.")]
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Created if it does not exist.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A name or address that sites dial; repeatable. Loopback is always added."),
+    ] = None,
+    renew_server: Annotated[
+        bool,
+        typer.Option(
+            "--renew-server",
+            help="Only sign the server's certificate again. Keys stay, and so do its names unless --host is given.",
+        ),
+    ] = False,
+    encrypt: EncryptOption = False,
+) -> None:
+    """Create a certificate authority, the coordinator's certificate, and a sample federation.toml."""
+    if renew_server:
+        until = reissue_server(directory, host or None)
+        names = ", ".join(server_names(directory))
+        typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
+        return
+    from coordinator.config.sample import SAMPLE
+    from coreg_wire.files.files import write_whole
+
+    secret = ask_twice(f"the keys in {directory}") if encrypt else None
+    fingerprint = create_authority(directory, host or [], secret=secret)
+    sample = directory / "federation.toml"
+    if not sample.exists():
+        write_whole(sample, SAMPLE.encode(), mode=0o644)
+    typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {fingerprint}")
+    typer.echo(f"sample configuration: {sample}")
+    typer.echo(
+        "next: edit its [federation] sites; each site runs `coreg-agent enroll --name NAME` and sends its request; "
+        f"sign it with `coreg-coordinator sign --identity {directory} REQUEST`"
+    )
+
+
+def sign(
+    request: Annotated[Path, typer.Argument(help="The site's request, site.csr.")],
+    identity: IdentityOption = Path(),
+    name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Where the certificate goes [NAME.pem].")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = 365,
+    renewal: Annotated[
+        bool,
+        typer.Option(
+            "--renew", help="Only if the site's listed certificate vouches for it (`coreg-agent enroll --renew`)."
+        ),
+    ] = False,
+) -> None:
+    """Sign a site's request and let it join. The certificate goes back to the site. No restart is needed."""
+    signed = sign_request(identity, request, output, days, name, renewal=renewal)
+    if signed.same_key is None and signed.replaced:
+        typer.echo(f"{signed.name} had another certificate, which may no longer join", err=True)
+    typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
+    compare = (
+        "compare it with the site's operator" if signed.same_key is None else "its listed certificate vouches for it"
+    )
+    typer.echo(f"  key fingerprint {signed.key_fingerprint} ({compare})")
+    if signed.same_key is not None:
+        kept = "the key is unchanged, so its peers' pins stay valid"
+        peers = kept if signed.same_key else "the key is new: its peers pin it again"
+        typer.echo(f"  {peers}; the old certificate works until it expires, or until `sign` without --renew")
+    typer.echo(f"next: the site runs `coreg-agent enroll --install {signed.certificate_path.name}`")
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(help="The site.")],
+    identity: IdentityOption = Path(),
+) -> None:
+    """Remove a site from the list of those that may join. A running coordinator ends its session within a second."""
+    from coordinator.authority.authorised import revoke as take_off
+    from coordinator.service.daemon import BELL
+    from coreg_wire.files.wake_up import ring
+
+    if not take_off(identity, name):
+        raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
+    ring(identity / BELL)
+    typer.echo(f"{name} may no longer join; `coreg-coordinator sign` lets it in again")
 
 
 def encrypt_keys(directory: DirectoryArgument) -> None:
-    """Encrypt the keys of the authority and the server with a passphrase, or give them another one at a terminal.
+    """Encrypt the keys of the authority and the server with a passphrase, or change it at a terminal.
 
-    It comes from the file that COREG_PASSPHRASE_FILE names, from COREG_PASSPHRASE, or from a terminal, as everywhere.
+    The passphrase comes from the file that COREG_PASSPHRASE_FILE names, from COREG_PASSPHRASE, or from a terminal.
     """
     for path in encrypt(directory, ask_twice(f"the keys in {directory}")):
         typer.echo(f"{path} is encrypted; without its passphrase it is lost")
@@ -23,25 +107,27 @@ def encrypt_keys(directory: DirectoryArgument) -> None:
 
 def renew_authority(
     directory: DirectoryArgument,
-    days: Annotated[int, typer.Option("--days", min=1, help="How long the new authority is valid.")] = 3650,
+    days: Annotated[int, typer.Option("--days", min=1, help="Days of validity of the new authority.")] = 3650,
     lost: Annotated[
-        bool, typer.Option("--lost", help="Its key is lost, or has run out: operators compare the new fingerprint.")
+        bool, typer.Option("--lost", help="Its key is lost or has expired: operators compare the new fingerprint.")
     ] = False,
     finish: Annotated[
-        bool, typer.Option("--finish", help="End a renewal: the new authority alone is trusted, by the server too.")
+        bool, typer.Option("--finish", help="End a renewal: only the new authority is trusted from then on.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="With --finish: shut out who has no new certificate.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --finish: shut out sites without a new certificate.")
+    ] = False,
 ) -> None:
-    """Put a new authority in the place of one that runs out or is lost, while sites of either may join; then --finish.
+    """Replace an authority that expires or is lost, while sites of either may join; then --finish.
 
-    Between the two every site renews its certificate (`coreg-agent enroll --renew`, `sign --renew`). `serve` reads the
-    authority's files again on SIGHUP, without ending a session.
+    Between the two steps every site renews its certificate (`coreg-agent enroll --renew`, `sign --renew`). `serve` reads the
+    authority's files again on SIGHUP; sessions stay open.
     """
     from coordinator.authority import renewal
 
     if finish:
         until = renewal.finish_authority(directory, force=force)
-        typer.echo(f"{directory}: the new authority alone is trusted; coordinator.pem is its, until {until:%Y-%m-%d}")
+        typer.echo(f"{directory}: only the new authority is trusted; coordinator.pem is valid until {until:%Y-%m-%d}")
         typer.echo("next: SIGHUP to `coreg-coordinator serve`, or start it again")
         return
     made = renewal.renew_authority(directory, days, lost=lost)
@@ -50,7 +136,8 @@ def renew_authority(
     )
     if not made.linked:
         typer.echo(
-            "  nothing vouches for it: read it to each site's operator, who gives it to `enroll --install --authority`"
+            "  no certificate vouches for it: read it to each site's operator, who gives it to "
+            "`enroll --install --authority`"
         )
     typer.echo(
         f"next: SIGHUP to `coreg-coordinator serve`; each site ({', '.join(made.sites) or 'none yet'}) runs `coreg-agent enroll "
@@ -59,4 +146,4 @@ def renew_authority(
     )
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (encrypt_keys, renew_authority)
+COMMANDS: tuple[Callable[..., None], ...] = (init, sign, revoke, encrypt_keys, renew_authority)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coordinator.store.runs import RunSummary
+from coordinator.store.summaries import RunSummary
 from coreg_core.protocol.plan import Plan
 
 
@@ -11,7 +11,9 @@ def run_line(summary: RunSummary) -> str:
     """A line for a run that began."""
     stop = (summary.stop or "unfinished").lower()
     gap = "-" if summary.gap is None else f"{summary.gap:.1e}"
-    return f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap {gap:<8} {_of(summary.plan)}"
+    pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap {gap:<8} {_of(summary.plan)}"
+    return line + pruned
 
 
 def queued_line(plan: Plan, submitted: str) -> str:
@@ -20,18 +22,17 @@ def queued_line(plan: Plan, submitted: str) -> str:
 
 
 def _of(plan: dict[str, Any]) -> str:
-    """Study or federation, objective, couplings, sites; a plan of release 0.1 has less to say."""
-    words = [plan.get("study") or plan["federation"]]
-    objective = plan.get("objective")
-    if isinstance(objective, dict):
-        couplings = objective.get("coupling")
-        said = "additive" if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
-        words.append(f"({said}; {len(plan['membership']['sites'])} sites)")
-    return " ".join(words)
+    """Study or federation, objective, couplings, sites."""
+    if not plan:
+        return "(its plan is damaged)"
+    objective = plan["objective"]
+    couplings = objective.get("coupling")
+    kind = objective["name"] if couplings is None else f"coupling {', '.join(f'{c:g}' for c in couplings)}"
+    return f"{plan['study'] or plan['federation']} ({kind}; {len(plan['membership']['sites'])} sites)"
 
 
-def head_line(told: dict[str, Any]) -> str:
-    """A line for where a site's ledger stood, as `RunStore.heads` tells it."""
+def checkpoint_line(told: dict[str, Any]) -> str:
+    """A line for where a site's ledger stood, as `Summaries.checkpoints` reads it."""
     receipt, site = told["receipt"], told["site"]
     head = receipt["head"]
     return (

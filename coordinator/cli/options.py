@@ -8,7 +8,8 @@ import typer
 from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from coordinator.store.queue import Queue
+    from coordinator.config.federation_toml import Configuration
+    from coreg_core.protocol.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 StoreOption = Annotated[
@@ -34,6 +35,9 @@ OtherIdentityOption = Annotated[
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="No TLS; on a loopback address only, for trying things out.")
 ]
+StudyOption = Annotated[
+    Path | None, typer.Option("--study", help="study.toml; without it the plan is that of federation.toml.")
+]
 PortFileOption = Annotated[Path | None, typer.Option("--port-file", help="Write the port there once it listens.")]
 
 
@@ -50,8 +54,18 @@ def existing(store: Path) -> Path:
     return store
 
 
-def open_queue(store: Path) -> "Queue":
-    """The queue of a store that is there."""
-    from coordinator.store.queue import Queue
+def planned(configuration: "Configuration", study: Path | None) -> "Plan":
+    """The plan of federation.toml, or of a study in it.
 
-    return Queue(existing(store))
+    Raises
+    ------
+    UsageError
+        the study has a fault, or scores with models that no run has.
+    """
+    from coordinator.config.study_toml import study_plan
+    from coordinator.service.one_study import trained_run
+
+    store = configuration.service.store
+    return (
+        configuration.plan() if study is None else study_plan(study, configuration, lambda run: trained_run(store, run))
+    )

@@ -1,4 +1,4 @@
-"""backup, verify, prune, heads: the run store as a thing to keep."""
+"""backup, verify, prune, ledger-checkpoints: maintenance of the run store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,43 +34,43 @@ def verify(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
 
 
 def prune(
-    days: Annotated[float, typer.Option("--days", min=0, help="Of runs that were closed longer ago than this.")],
+    days: Annotated[float, typer.Option("--days", min=0, help="Of runs that were closed longer ago.")],
     store: StoreOption = Path("runs.sqlite"),
     models: Annotated[
-        bool, typer.Option("--models", help="Also what sites fetch: `run --deliver` is not possible any more then.")
+        bool, typer.Option("--models", help="Also the results: a site that has not fetched one no longer can.")
     ] = False,
 ) -> None:
-    """Forget the round by round history of old runs, and give the disk its room back. Their plans and their ends stay."""
+    """Remove the round-by-round history of old runs, and shrink the file. Their plans, outcomes and figures stay."""
     from coordinator.store.maintenance import prune as forget
 
     done = forget(existing(store), days, models=models)
     typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
 
 
-def heads(
+def ledger_checkpoints(
     site: Annotated[str | None, typer.Option("--site", help="Of this site alone.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="Of this run, or the one that begins so.")] = None,
     store: StoreOption = Path("runs.sqlite"),
     as_json: JsonOption = False,
 ) -> None:
-    """Where the sites' ledgers stood at the ends of runs, by their own signatures, countersigned here.
+    """Show the checkpoints of the sites' ledgers at the ends of runs: signed by the site, countersigned here.
 
-    `coreg-coordinator heads --site NAME --json > heads.json` is what `coreg-agent ledger --verify --heads heads.json` holds that
-    site's ledger to, lines that were cut off its end included.
+    The site checks its ledger against them, lines removed from its end included: give it the output of
+    `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.
     """
-    from coordinator.cli.format import head_line, went_back
-    from coordinator.store.runs import RunStore
+    from coordinator.cli.format import checkpoint_line, went_back
+    from coordinator.store.summaries import Summaries
 
-    opened = RunStore(existing(store))
+    opened = Summaries(existing(store))
     named = None if run is None else opened.find(run).run
-    found = opened.heads(run=named, site=site)
+    found = opened.checkpoints(run=named, site=site)
     for told in found:
         if as_json:
             output.print_json(told)
         else:
-            typer.echo(head_line(told))
+            typer.echo(checkpoint_line(told))
     for warning in went_back(found):
         typer.echo(warning, err=True)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune, heads)
+COMMANDS: tuple[Callable[..., None], ...] = (backup, verify, prune, ledger_checkpoints)

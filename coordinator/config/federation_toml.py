@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
 
 from pydantic import (
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,22 +24,23 @@ from pydantic import (
     model_validator,
 )
 
-from coordinator.machine.phases import Clocks
+from coordinator.machine.phases import Timeouts
 from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import (
     Additive,
     Agreement,
+    DropoutPolicy,
     Iteration,
-    LostPolicy,
     Membership,
+    Objective,
     Plan,
     Privacy,
     Scoring,
     plan_fault,
 )
-from coreg_wire.files.toml_file import read_toml
+from coreg_wire.files.toml_file import file_faults, read_toml
 from coreg_wire.identity.names import check_site_name
-from coreg_wire.transport.service import LEAST_BANDWIDTH
+from coreg_wire.transport.service import MIN_BANDWIDTH
 
 _CONFIG = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 UNLIMITED = "unlimited"
@@ -96,29 +96,29 @@ if TYPE_CHECKING:
     ModelSection: TypeAlias = BaseModel
     AgreementSection: TypeAlias = BaseModel
     AdditiveSection: TypeAlias = BaseModel
+    ScoringSection: TypeAlias = BaseModel
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
     _hints = get_type_hints(Agreement, include_extras=True)
-    _coupling, _label_units = _hints["coupling"], _hints["label_units"]
-    _couplings = (Annotated[_coupling, BeforeValidator(_one_or_several)], Agreement().coupling)
-    # Release 0.1 called the label column's units "target".
-    _units = Field(Agreement.label_units, validation_alias=AliasChoices("label_units", "target"))
+    _couplings = (Annotated[_hints["coupling"], BeforeValidator(_one_or_several)], Agreement().coupling)
     AgreementSection = _section(
         Agreement,
         _coupling_said,
         objective=(Literal["agreement"], "agreement"),
         coupling=_couplings,
-        label_units=(_label_units, _units),
     )
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
+    ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
     # Which keys the section has is its objective's business; the paper's is the default.
     ModelSection = Annotated[
-        Annotated[AgreementSection, Tag("agreement")] | Annotated[AdditiveSection, Tag("additive")],
+        Annotated[AgreementSection, Tag("agreement")]
+        | Annotated[AdditiveSection, Tag("additive")]
+        | Annotated[ScoringSection, Tag("scoring")],
         Discriminator(
             lambda said: said.get("objective", "agreement") if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
-            custom_error_message="objective should be 'agreement' or 'additive'",
+            custom_error_message="objective should be 'agreement', 'additive' or 'scoring'",
         ),
     ]
     ScheduleSection = _section(Iteration)
@@ -145,8 +145,8 @@ class FederationSection(Section):
     name: str
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
-    on_lost: LostPolicy = Membership.on_lost
-    most_returns: int = Field(default=Membership.most_returns, ge=0, le=1000)
+    on_dropout: DropoutPolicy = Membership.on_dropout
+    max_rejoins: int = Field(default=Membership.max_rejoins, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
@@ -163,7 +163,9 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "FederationSection":
-        alone = Plan("", self.name, self.membership, privacy=Privacy(answers="clear"))  # the others are judged below
+        alone = Plan(
+            "", self.name, self.membership, privacy=Privacy(aggregation="plaintext")
+        )  # the others are judged below
         if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self
@@ -171,7 +173,7 @@ class FederationSection(Section):
     @property
     def membership(self) -> Membership:
         """As a term of the plan."""
-        return Membership(self.sites, self.min_sites or len(self.sites), self.on_lost, self.most_returns)
+        return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout, self.max_rejoins)
 
 
 class ServiceSection(Section):
@@ -180,7 +182,7 @@ class ServiceSection(Section):
     listen: str = "127.0.0.1:7600"
     identity: Path = Path()
     store: Path = Path("runs.sqlite")
-    most_runs: int = Field(default=4, ge=1, le=1000)
+    max_concurrent_runs: int = Field(default=4, ge=1, le=1000)
 
     @field_validator("listen")
     @classmethod
@@ -189,21 +191,15 @@ class ServiceSection(Section):
 
 
 class TimeoutSection(Section):
-    """The five clocks, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in bytes a second."""
+    """The five timeouts, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in
+    bytes a second."""
 
-    join: Patience = Clocks.join
-    plan: Patience = Clocks.plan
-    round: Seconds = Clocks.round
-    stall: Patience = Clocks.stall
+    join: Patience = Timeouts.join
+    plan: Patience = Timeouts.plan
+    round: Seconds = Timeouts.round
+    stall: Patience = Timeouts.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
-    least_bandwidth: float = Field(default=LEAST_BANDWIDTH, ge=1000.0)
-
-
-class ScoringSection(Section):
-    """How `coreg-coordinator score` scores: what happens where a site lacks an instance, and who gets the scores."""
-
-    lacking: Literal["refuse", "mean"] = Scoring.lacking
-    receivers: tuple[str, ...] = Scoring.receivers
+    min_bandwidth: float = Field(default=MIN_BANDWIDTH, ge=1000.0)
 
 
 class Computed(Section):
@@ -213,38 +209,29 @@ class Computed(Section):
     schedule: ScheduleSection = ScheduleSection()
     privacy: PrivacySection = PrivacySection()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _bound_of_release_0_1(cls, file: Any) -> Any:
-        """Release 0.1 had ``bound`` among the schedule's keys."""
-        if isinstance(file, dict) and isinstance(schedule := file.get("schedule"), dict) and "bound" in schedule:
-            rest = {key: value for key, value in schedule.items() if key != "bound"}
-            privacy = {"bound": schedule["bound"], **file.get("privacy", {})}
-            return {**file, "schedule": rest, "privacy": privacy}
-        return file
-
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
         """What has no meaning under the additive objective is an error, like an unknown key."""
-        if isinstance(self.objective, Additive):
+        if not isinstance(self.objective, Agreement):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
             unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set & {"bound"})]
             if unused:
-                raise ValueError(f'{", ".join(unused)}: without meaning under objective = "additive"; see [model]')
+                raise ValueError(f"{', '.join(unused)}: without meaning under this objective; see [model]")
         return self
 
     @property
-    def objective(self) -> Agreement | Additive:
+    def objective(self) -> Objective:
         """As a term of the plan."""
-        said = self.model.model_dump()
-        return Additive(**said) if said.pop("objective") == "additive" else Agreement(**said)
+        terms = self.model.model_dump()
+        kinds: dict[str, type[Any]] = {"agreement": Agreement, "additive": Additive, "scoring": Scoring}
+        made: Objective = kinds[terms.pop("objective")](**terms)
+        return made
 
 
 class Configuration(Computed):
     """The whole file."""
 
     federation: FederationSection
-    scoring: ScoringSection = ScoringSection()
     service: ServiceSection = ServiceSection()
     timeouts: TimeoutSection = TimeoutSection()
 
@@ -265,26 +252,15 @@ class Configuration(Computed):
             privacy=Privacy(**self.privacy.model_dump()),
         )
 
-    def scoring_plan(self, of_run: str, trained: Literal["agreement", "additive"], sites: tuple[str, ...]) -> Plan:
-        """The plan to score together with the models of that run; every site that has one takes part."""
-        return Plan(
-            run=uuid.uuid4().hex[:12],
-            federation=self.federation.name,
-            membership=Membership(sites, len(sites), "wait"),
-            objective=Scoring(of_run, trained, self.scoring.lacking, self.scoring.receivers),
-            iteration=Iteration(threads=self.schedule.model_dump()["threads"]),
-            privacy=Privacy(**self.privacy.model_dump()),
-        )
-
-    def clocks(self) -> Clocks:
-        """The four clocks of the runs; the fifth, keepalive, is the transport's."""
+    def run_timeouts(self) -> Timeouts:
+        """The four timeouts of the runs; the fifth, keepalive, is the transport's."""
         t = self.timeouts
-        return Clocks(
+        return Timeouts(
             join=_seconds(t.join),
             plan=_seconds(t.plan),
             round=t.round,
             stall=_seconds(t.stall),
-            least_bandwidth=t.least_bandwidth,
+            min_bandwidth=t.min_bandwidth,
         )
 
 
@@ -329,19 +305,7 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
 
 
 def faults_of(path: Path, error: ValidationError) -> UsageError:
-    """Every fault of a file with its key, as one error."""
-    faults: dict[str, list[str]] = {}
-    for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
-        given = (
-            "" if isinstance(e["input"], dict) else f" = {e['input']!r}"
-        )  # a whole section, or the file, is no value
-        faults.setdefault(f"{_where(e['loc']) or 'the file'}{given}", []).append(e["msg"])
-    told = "\n".join(f"  {where}: {'; or '.join(messages)}" for where, messages in faults.items())
-    return UsageError(f"{path}: {len(faults)} fault(s):\n{told}")
-
-
-def _where(location: tuple[str | int, ...]) -> str:
-    """Section and key, and the place in a list; not the names that pydantic has for the members of a union."""
-    if location[:1] == ("model",):  # the name of its objective stands between section and key
-        location = (location[0], *location[2:])
-    return ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))
+    """Every fault of a federation or study file with its key, as one error."""
+    sections = (FederationSection, ServiceSection, TimeoutSection, AgreementSection, AdditiveSection, ScheduleSection)
+    known = {name for section in (*sections, PrivacySection, ScoringSection) for name in section.model_fields}
+    return file_faults(path, error, known, skip=("model",))

@@ -9,9 +9,9 @@ name = "my federation"
 sites = ["site-a", "site-b", "site-c"]
 # Fewest sites to go on with (default: all), and what to do when one does not answer: "wait" or "continue".
 # min_sites = 3
-# on_lost = "wait"
+# on_dropout = "wait"
 # With "continue": how often a site that was dropped is taken back.
-# most_returns = 5
+# max_rejoins = 5
 
 [model]
 # "exact" (m up to about 10 000), "semi-parametric" (m up to millions), "landmarks" or "linear".
@@ -29,13 +29,11 @@ name = "conjugate-gradients"
 tolerance = 1e-10
 prediction_tolerance = 1e-6
 max_rounds = 1000
-# Search directions, which certify nothing, may travel in "float32": half their bytes, the same ends.
-# wire = "float64"
 
 [privacy]
-# What this coordinator learns of the sites' answers: "sums" (masked; three sites at least, each of which pins the others'
-# keys), or each one in the "clear", from which labels of known rows can be computed: every policy has to allow that.
-answers = "sums"
+# What this coordinator learns of the sites' answers: "secure" (masked sums; three sites at least, each of which pins the others'
+# keys), or each one ("plaintext"), from which labels of known rows can be computed: every policy has to allow that.
+aggregation = "secure"
 # Whether sums may be taken again with one site more or fewer, from which that site's answers follow.
 membership_changes = false
 # Which bound on its spectral norm a site tells for the certificates: the sharp one, or "a-priori" (looser, tells less).

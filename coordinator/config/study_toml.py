@@ -4,15 +4,27 @@ A federation says who, where and in which time; a study says what.
 """
 
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 
 from coordinator.config.federation_toml import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Iteration, LostPolicy, Plan, Privacy
+from coreg_core.protocol.plan import DropoutPolicy, Iteration, Plan, Privacy, Scoring, plan_fault
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run whose sites have models: its name, its objective, its participants."""
+
+    run: str
+    objective: Literal["agreement", "additive"]
+    sites: tuple[str, ...]
 
 
 class StudySection(Section):
@@ -22,8 +34,8 @@ class StudySection(Section):
     data: str = ""
     sites: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=10_000)
     min_sites: int | None = Field(default=None, ge=1)
-    on_lost: LostPolicy | None = None
-    most_returns: int | None = Field(default=None, ge=0, le=1000)
+    on_dropout: DropoutPolicy | None = None
+    max_rejoins: int | None = Field(default=None, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
@@ -41,38 +53,50 @@ class Study(Computed):
 
     study: StudySection
 
-    def plan(self, federation: FederationSection) -> Plan:
+    def plan(self, federation: FederationSection, trained: "Callable[[str], Trained] | None" = None) -> Plan:
         """The plan of a new run of it.
+
+        Parameters
+        ----------
+        trained
+            the run whose models score, by its name or a prefix; "" is the latest. Only scoring needs it.
 
         Raises
         ------
         UsageError
-            it wants a site that the federation does not list, or more sites than it has.
+            it wants a site that the federation does not list, or more sites than it has, or there is no model to score.
         """
-        said = self.study
-        sites = federation.sites if said.sites is None else tuple(sorted(said.sites))
+        study, objective = self.study, self.objective
+        sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
         if strangers := sorted(set(sites) - set(federation.sites)):
             raise UsageError(
-                f"study {said.name}: {', '.join(strangers)} not in the federation's list of sites "
+                f"study {study.name}: {', '.join(strangers)} not in the federation's list of sites "
                 f"({', '.join(federation.sites)}). Add them to federation.toml, or leave them out."
             )
-        least = said.min_sites or min(federation.min_sites or len(sites), len(sites))
+        least = study.min_sites or min(federation.min_sites or len(sites), len(sites))
+        dropout = study.on_dropout or federation.on_dropout
+        if isinstance(objective, Scoring):
+            if trained is None:
+                raise UsageError(f"study {study.name}: scoring needs the run store, for the models of an earlier run.")
+            found = trained(objective.of_run)
+            objective = replace(objective, of_run=found.run, trained=found.objective)
+            sites, least, dropout = found.sites, len(found.sites), "wait"
         membership = FederationSection(
             name=federation.name,
             sites=sites,
             min_sites=least,
-            on_lost=said.on_lost or federation.on_lost,
-            most_returns=federation.most_returns if said.most_returns is None else said.most_returns,
+            on_dropout=dropout,
+            max_rejoins=federation.max_rejoins if study.max_rejoins is None else study.max_rejoins,
         ).membership
         return Plan(
             run=uuid.uuid4().hex[:12],
             federation=federation.name,
             membership=membership,
-            objective=self.objective,
+            objective=objective,
             iteration=Iteration(**self.schedule.model_dump()),
             privacy=Privacy(**self.privacy.model_dump()),
-            study=said.name,
-            data=said.data,
+            study=study.name,
+            data=study.data,
         )
 
 
@@ -90,8 +114,8 @@ def read_study(path: Path) -> Study:
         raise faults_of(path, error) from None
 
 
-def study_plan(path: Path, configuration: Configuration) -> Plan:
-    """The plan of a new run of the study in that file, under that federation.
+def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:
+    """The plan of a new run of the study in that file, under that federation; ``trained`` as in `Study.plan`.
 
     Raises
     ------
@@ -99,6 +123,9 @@ def study_plan(path: Path, configuration: Configuration) -> Plan:
         see `read_study` and `Study.plan`.
     """
     try:
-        return read_study(path).plan(configuration.federation)
+        plan = read_study(path).plan(configuration.federation, trained)
     except ValidationError as error:  # of the membership, which only both files together make
         raise faults_of(path, error) from None
+    if (fault := plan_fault(plan)) is not None:
+        raise UsageError(f"{path}: {fault}")
+    return plan

@@ -22,15 +22,17 @@ from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_rules import answer_bounds, answer_shape
 from coreg_core.additive.question_types import NOTHING, Answer
 from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.additive.training import Phase, Training, TrainingState
+from coreg_core.additive.training import Training
+from coreg_core.additive.training_state import Phase, TrainingState
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, column_norms
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.sums import Layout
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Share, Vector
+from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Share
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 
 _WORDS = {
     Phase.LABELS: "preliminary",
@@ -87,7 +89,7 @@ class AdditiveComputation:
     training: Training
 
     snapshots = False
-    tries_out = False
+    probes_newcomers = False
 
     @classmethod
     def of(cls, plan: Plan, terms: Additive, participants: Sites) -> "AdditiveComputation":
@@ -129,7 +131,7 @@ class AdditiveComputation:
     def _folds(self, state: Forecasting) -> Forecast:
         return Forecast.of(self.training.terms, state.training)
 
-    def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
+    def reusable(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
         """No question is one of another membership's."""
         return False
 
@@ -173,7 +175,7 @@ class AdditiveComputation:
         step = self.training.step_of_sums(1.0, len(answers))
         if ask.kind is Kind.FIXED_POINT:
             operators = [column.operator for column in ask.columns]
-            return part_fault(points, answers, operators, n_answers * self.training.terms.largest_gain, step)
+            return part_fault(points, answers, operators, n_answers * self.training.terms.operator_norm_bound, step)
         if ask.kind is Kind.SMOOTHED:
             return smoothed_fault(points, answers, np.array(scalars), step)
         return None

@@ -13,7 +13,7 @@ import numpy as np
 from coordinator.machine.finished_fields import Told
 from coordinator.machine.plausibility import SOME_SITE, affine_fault, linear_fault
 from coordinator.machine.records import Sites, StepTaken
-from coordinator.machine.sums import Answer, clear_fault, masked_fault, response, summed
+from coordinator.machine.sums import Answer, clear_fault, masked_fault, summed
 from coreg_core.agreement.columns import Column
 from coreg_core.agreement.objective import stays
 from coreg_core.agreement.question_rules import weight_of
@@ -30,9 +30,10 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
 from coreg_core.masking.sums import Layout
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Prediction
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.protocol.vectors import Vector
 
 
 def couplings_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sites) -> tuple[float, ...]:
@@ -71,7 +72,6 @@ def terms_of(plan: Plan, accepted: Mapping[str, PlanAccepted], participants: Sit
         roundings=tuple(
             a.rounding * _grown(plan, accepted, participants, s) for s, a in zip(participants, agreed, strict=True)
         ),
-        singles=plan.iteration.wire == "float32",
     )
     if not plan.summed:
         return terms
@@ -113,7 +113,7 @@ class AgreementComputation:
     snapshots = True
 
     @property
-    def tries_out(self) -> bool:
+    def probes_newcomers(self) -> bool:
         """Under masks nobody outside the roster can answer anything."""
         return not self.plan.masked
 
@@ -135,9 +135,9 @@ class AgreementComputation:
         """What the schedule asks next, and of which site where it is one alone."""
         query = self.schedule.query(state)
         columns = self._columns(query.weights)
-        targets = Vector(query.targets, single=self.plan.in_singles(query.part, verifies=query.verifies))
+        targets = Vector(query.targets)
         exponents = self._exponents(query.part, query.targets) if self.plan.summed else ()
-        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.verifies, targets, exponents)
+        ask = Ask(self.plan.run, question, attempt, query.part, columns, query.is_candidate, targets, exponents)
         return ask, query.site
 
     def _exponents(self, part: str, targets: Arr) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ class AgreementComputation:
     def _columns(self, weights: Arr) -> tuple[Column, ...]:
         return tuple(Column(lam, mu) for lam, mu in zip(self.couplings, weights.tolist(), strict=True))
 
-    def asked_once(self, ask: Ask | Inquiry) -> bool:
+    def reusable(self, ask: Ask | Inquiry) -> bool:
         """Whether this is the label-bearing question that conjugate gradients ask once: respond(0, μ)."""
         # Masks are another attempt's after any change: a masked answer is of no use later.
         return ask.part == "affine" and self.plan.iteration.name == "conjugate-gradients" and not self.plan.masked
@@ -168,23 +168,20 @@ class AgreementComputation:
                 f"{values.shape} predictions to question {number}, expected {ask.targets.shape}. "
                 "Check that its unlabelled file lists the shared instances."
             )
-        if values.single != ask.targets.single:
-            told, asked = ("float32" if v.single else "float64" for v in (values, ask.targets))
-            return f"its answer to question {number} came in {told}, and the question was in {asked}."
         if not values.finite:
             return f"NaN or infinity among its predictions to question {number}. Check its features."
         if not self.plan.summed:
             return None
-        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views, ask.targets)
+        return clear_fault(answer, ask.exponents, self.schedule.terms.n_views)
 
     def false(self, ask: Ask | Inquiry, answer: Answer, stated: PlanAccepted) -> str | None:
         """Why an answer in the clear is none that an honest site gives which stated this b_v and reach; None where it may be."""
         if not (isinstance(ask, Ask) and isinstance(answer, Prediction)):
             return None
-        targets, values = ask.targets.values, response(ask.targets, answer)
+        targets, values = ask.targets.values, answer.values.values
         if ask.part == "linear":
             x = ask.weights * stated.bound
-            wrong = linear_fault(targets, values, x / (1.0 + x), 1, singles=answer.values.single)
+            wrong = linear_fault(targets, values, x / (1.0 + x), 1)
         else:
             wrong = affine_fault(targets, values, stated.reach)
         return None if wrong is None else f"its answer to question {ask.question} {wrong}. It cannot be meant."
@@ -202,13 +199,11 @@ class AgreementComputation:
             [only] = answers
             assert isinstance(only, Prediction)
             return StepTaken(ask.question, ask.attempt, ask.part, only.values, 1)
-        values, scalars = summed(self._layout(ask), answers, ask.exponents, ask.targets)
+        values, scalars = summed(self._layout(ask), answers, ask.exponents)
         if ask.part == "linear" and values is not None:
             others = scalars[3:] or self.schedule.terms.stays
-            most, singles = np.array([len(answers) - f for f in others]), ask.targets.single and not self.plan.masked
-            if (
-                wrong := linear_fault(ask.targets.values, values.values, most, len(answers), singles=singles)
-            ) is not None:
+            most = np.array([len(answers) - f for f in others])
+            if (wrong := linear_fault(ask.targets.values, values.values, most, len(answers))) is not None:
                 raise BadData(SOME_SITE.format(wrong))
         return StepTaken(ask.question, ask.attempt, ask.part, values, len(answers), scalars)
 

@@ -15,9 +15,10 @@ from coordinator.machine.scoring import ScoringComputation
 from coordinator.machine.sums import Answer
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Vector
+from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.protocol.vectors import Vector
 
 
 class Computation(Protocol):
@@ -29,7 +30,7 @@ class Computation(Protocol):
         ...
 
     @property
-    def tries_out(self) -> bool:
+    def probes_newcomers(self) -> bool:
         """Whether a site outside the membership is asked the open question on trial; otherwise its acceptance is enough."""
         ...
 
@@ -51,7 +52,7 @@ class Computation(Protocol):
         """The next question under its number, and the position of the one site that it is put to; None: to all."""
         ...
 
-    def asked_once(self, ask: Ask | Inquiry) -> bool:
+    def reusable(self, ask: Ask | Inquiry) -> bool:
         """Whether answers to this question are kept when it is cut short, since labels are in them and it would be the same."""
         ...
 

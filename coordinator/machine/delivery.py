@@ -1,17 +1,18 @@
 """How a run ends: its outcome written down, its sites' models fetched, and nobody waited for for ever.
 
-Handlers of a `Reaction`; the table that calls them is in machine.py. The end is on record before the first site hears of it, and
+Handlers of a `RunUpdate`; the table that calls them is in machine.py. The end is on record before the first site hears of it, and
 the run is closed only when everybody has it, or has not come for it in time: killed in between, it goes on delivering.
 """
 
 from collections.abc import Mapping
 
 from coordinator.machine import notices, slow_links
-from coordinator.machine.events import Flow
-from coordinator.machine.phases import Turn
+from coordinator.machine.events import Countersign, Flow
+from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned
-from coordinator.machine.run import Reaction
-from coreg_core.protocol.messages import Dismissed, Finished
+from coordinator.machine.run import Run, RunUpdate, Volatile
+from coordinator.machine.state import RunState
+from coreg_core.protocol.messages import Dismissed, Fetched, Finished
 from coreg_core.protocol.outcomes import Outcome
 
 # Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
@@ -19,106 +20,147 @@ from coreg_core.protocol.outcomes import Outcome
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
 
-def end(reaction: Reaction, outcome: Outcome, reason: str) -> None:
+def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:
     """The run has an outcome: write it down, tell everybody, and wait until they have it."""
-    recorded = reaction.recorded
-    given_up = set(reaction.run.awaited) if outcome in RESUMABLE else set()
+    recorded = update.recorded
+    given_up = set(update.run.awaited) if outcome in RESUMABLE else set()
     resumable = outcome in RESUMABLE and recorded.computation is not None
     if not resumable:
-        reaction.record(Ended(outcome, reason, recorded.models))
-    reaction.take(Turn.ENDED)
-    reaction.notify(notices.RunEnded(reaction.run.name, outcome, reason))
-    receivers = recorded.participants or tuple(sorted(reaction.live.here))
-    reaction.change(ending=(outcome, reason), receivers=receivers, ask=None, asked=(), answers={}, held={}, trials={})
-    deliver(reaction, frozenset(given_up))
+        # Of records older than the sites' no model goes out: the sites have newer ones.
+        update.record(Ended(outcome, reason, None if outcome is Outcome.DAMAGED else recorded.models))
+    update.take(Transition.ENDED)
+    update.notify(notices.RunEnded(update.run.name, outcome, reason))
+    receivers = recorded.participants or tuple(sorted(update.live.here))
+    update.change(ending=(outcome, reason), receivers=receivers, ask=None, asked=(), answers={}, held={}, trials={})
+    deliver(update, frozenset(given_up))
 
 
-def deliver(reaction: Reaction, given_up: frozenset[str] = frozenset()) -> None:
+def deliver(update: RunUpdate, given_up: frozenset[str] = frozenset()) -> None:
     """Send the end to those who are here. Where there are models, those who are away are waited for too."""
-    live, recorded = reaction.live, reaction.recorded
+    live, recorded = update.live, update.recorded
     away = frozenset(live.receivers) - live.here
     lost = away if recorded.models is None else given_up
-    reaction.change(fetched=live.fetched | recorded.excluded.keys() | lost)
+    update.change(fetched=live.fetched | recorded.excluded.keys() | lost)
     # A site that has not accepted the plan in this session takes no vector of it: it gets the end once it has.
     told = live.here if recorded.models is None else live.ready
     for site in live.receivers:
         if site in told:
-            send_end(reaction, site)
+            send_end(update, site)
     for site in sorted(live.here - set(live.receivers)):
-        send_end(reaction, site)  # it came late, or was dropped and not taken back: it hears so
-    if reaction.run.awaited:
-        reaction.deadline(reaction.run.clocks.round)
+        send_end(update, site)  # it came late, or was dropped and not taken back: it hears so
+    if update.run.awaited:
+        update.deadline(update.run.timeouts.round)
     else:
-        _close(reaction)
+        _close(update)
 
 
-def send_end(reaction: Reaction, site: str) -> None:
+def send_end(update: RunUpdate, site: str) -> None:
     """`Finished`, with the targets that the site's models answer to, where there are any; or that it ended without this site."""
-    recorded = reaction.recorded
-    assert reaction.live.ending is not None
-    outcome, reason = reaction.live.ending
+    recorded = update.recorded
+    assert update.live.ending is not None
+    outcome, reason = update.live.ending
     models = recorded.models
     if recorded.participants and site not in recorded.participants:
         why = f"{site}: the run ended ({outcome.name.lower()}) with {', '.join(recorded.participants)}, and without this site."
-        reaction.send(site, Dismissed(reaction.run.name, Outcome.STALLED, why))
+        update.send(site, Dismissed(update.run.name, Outcome.STALLED, why))
         return
     if models is None:
-        reaction.send(site, Finished(reaction.run.name, outcome, reason))
+        update.send(site, Finished(update.run.name, outcome, reason))
         return
     assert recorded.computation is not None, "models before any membership"
     told = recorded.computation.told(models, recorded.participants.index(site))
-    finished = Finished(reaction.run.name, outcome, reason, told.columns, told.targets, told.forecast)
-    reaction.send(site, finished)
+    finished = Finished(update.run.name, outcome, reason, told.columns, told.targets, told.forecast)
+    update.send(site, finished)
 
 
-def fetched(reaction: Reaction, site: str, signed: HeadSigned | None = None) -> None:
-    """A site has the end, and its models on its disk; its ledger's head is kept before it hears that it is."""
-    awaited = site in reaction.run.awaited
-    if signed is not None and signed.receipt.signature:
-        reaction.record(signed)
-    if awaited and reaction.recorded.ended is not None:
-        reaction.record(Delivered(site))
+def unfetched(recorded: RunState) -> frozenset[str]:
+    """The participants of an ended run that have not fetched its models."""
+    if recorded.ended is None or recorded.models is None:
+        return frozenset()
+    return frozenset(recorded.participants) - recorded.fetched - recorded.excluded.keys()
+
+
+def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None) -> RunUpdate:
+    """Deliver the end of a run that an earlier process ended, or that a site connects for."""
+    if recorded.ended is not None:
+        outcome, reason = recorded.ended.outcome, recorded.ended.reason
+    else:  # killed between the last step and the record that it was the last
+        assert recorded.outcome is not None
+        outcome, reason = recorded.outcome
+    live = Volatile(Phase.DELIVERING, ending=(outcome, reason), receivers=recorded.participants)
+    update = RunUpdate(Run(recorded, live, timeouts))
+    if recorded.ended is None:
+        update.record(Ended(outcome, reason, recorded.models))
+    if recorded.models is None:
+        update.change(receivers=())
+    if only is None:
+        update.notify(notices.DeliveryTakenUp(recorded.plan.run, update.run.awaited, timeouts.round))
+    else:
+        update.change(fetched=frozenset(recorded.participants) - only)
+    deliver(update)
+    return update
+
+
+def fetched(update: RunUpdate, site: str, message: Fetched) -> None:
+    """A site has the end, and its models on its disk. The head of its ledger is countersigned first."""
+    if site in update.recorded.participants and message.signature:
+        update.actions.append(Countersign(site, message))
+    else:
+        _has_fetched(update, site)
+
+
+def countersigned(update: RunUpdate, signed: HeadSigned) -> None:
+    """The head of a site's ledger is recorded before the site receives its countersignature."""
+    if signed.receipt.signature:
+        update.record(signed)
+    _has_fetched(update, signed.site, signed)
+
+
+def _has_fetched(update: RunUpdate, site: str, signed: HeadSigned | None = None) -> None:
+    awaited = site in update.run.awaited
+    if site in unfetched(update.recorded):
+        update.record(Delivered(site))
     if signed is not None:
-        if not signed.receipt.signature:
-            reaction.notify(notices.NotCountersigned(reaction.run.name, site, signed.receipt.reason))
-        reaction.send(site, signed.receipt)
+        if signed.receipt.reason:
+            update.notify(notices.LedgerDoubtful(update.run.name, site, signed.receipt.reason))
+        update.send(site, signed.receipt)
     if awaited:
-        not_waited_for(reaction, site)
+        not_waited_for(update, site)
 
 
-def not_waited_for(reaction: Reaction, site: str) -> None:
-    reaction.change(fetched=reaction.live.fetched | {site})
-    if not reaction.run.awaited:
-        _close(reaction)
+def not_waited_for(update: RunUpdate, site: str) -> None:
+    update.change(fetched=update.live.fetched | {site})
+    if not update.run.awaited:
+        _close(update)
 
 
-def left(reaction: Reaction, site: str, reason: str, *, lost: bool) -> None:
+def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
     """A session ended while models are fetched: where there is one for it, it may come back for it."""
-    if site not in reaction.live.here:
+    if site not in update.live.here:
         return
-    reaction.gone(site)
-    if site in reaction.run.awaited:
-        reaction.notify(notices.Left(reaction.run.name, site, reason, lost))
-        if reaction.recorded.models is None:
-            not_waited_for(reaction, site)
+    update.gone(site)
+    if site in update.run.awaited:
+        update.notify(notices.Left(update.run.name, site, reason, lost))
+        if update.recorded.models is None:
+            not_waited_for(update, site)
 
 
-def out_of_time(reaction: Reaction, flows: Mapping[str, Flow]) -> None:
-    """Who has not come for its model, and is not being sent it, can fetch it later, as long as the store has it."""
-    if slow_links.waits(reaction, flows):
+def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
+    """Stop waiting. A site that has not fetched its model receives it when it connects again."""
+    if slow_links.waits(update, flows):
         return
-    reaction.notify(notices.NotFetched(reaction.run.name, reaction.run.awaited))
-    _close(reaction)
+    update.notify(notices.NotFetched(update.run.name, update.run.awaited))
+    _close(update)
 
 
-def interrupted(reaction: Reaction) -> None:
+def interrupted(update: RunUpdate) -> None:
     """The operator will not wait; the outcome stands, and the same command goes on delivering."""
-    assert reaction.live.ending is not None
-    reaction.finish(Turn.INTERRUPTED, *reaction.live.ending)
+    assert update.live.ending is not None
+    update.finish(Transition.INTERRUPTED, *update.live.ending)
 
 
-def _close(reaction: Reaction) -> None:
-    assert reaction.live.ending is not None
-    if reaction.recorded.ended is not None:
-        reaction.record(Closed())
-    reaction.finish(Turn.CLOSED, *reaction.live.ending)
+def _close(update: RunUpdate) -> None:
+    assert update.live.ending is not None
+    if update.recorded.ended is not None:
+        update.record(Closed())
+    update.finish(Transition.CLOSED, *update.live.ending)

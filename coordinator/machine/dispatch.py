@@ -1,23 +1,29 @@
-"""A run as a function: its state and one event in, its state and a list of actions out. No socket, no clock, no file.
+"""A run as a function: its state and one event in, its state and a list of actions out.
 
-`TABLE` decides: one row for each thing that can happen to a run, one column for each phase it can be in; the entry is the
-handler, or `nothing`, for what comes too late to change anything. `happened` names the row of every message, exhaustively:
-a new message does not pass mypy until it has one. Which phase comes next is decided in phases.py.
+`TABLE` decides. It has one row for each class of event (of a message: the class of the message) and one column for each
+phase; the entry is the handler, or `nothing` for what comes too late to change anything. phases.py decides which phase
+comes next.
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, TypeVar, get_args
 
 from coordinator.machine import delivery, membership, notices, rounds, slow_links
-from coordinator.machine.delivery import fetched
-from coordinator.machine.events import Action, Flow
-from coordinator.machine.membership import accepted, enrol, invite, refused
-from coordinator.machine.phases import Clocks, Phase, Turn
-from coordinator.machine.records import Ended
-from coordinator.machine.rounds import answered, faulted, out_of_time
-from coordinator.machine.run import Live, Reaction, Run
-from coordinator.machine.state import Recorded
+from coordinator.machine.events import (
+    Action,
+    Breached,
+    Cancelled,
+    DeadlinePassed,
+    HeadCountersigned,
+    Interrupted,
+    Received,
+    RunEvent,
+    SiteJoined,
+    SiteLost,
+)
+from coordinator.machine.phases import Phase, Timeouts, Transition
+from coordinator.machine.run import Run, RunUpdate, Volatile
+from coordinator.machine.state import RunState
 from coreg_core.protocol.messages import (
     Fault,
     Fetched,
@@ -32,195 +38,204 @@ from coreg_core.protocol.messages import (
 )
 from coreg_core.protocol.outcomes import Outcome
 
-Handler: TypeAlias = Callable[..., None]
+E = TypeVar("E", bound="RunEvent | Received[Any]")
+Handler: TypeAlias = Callable[[RunUpdate, E], None]
+M = TypeVar("M", bound=FromSite)
 
 
-class Happening(Enum):
-    """What can happen to a run: a session of one of its sites opens or ends, a message comes, time passes."""
-
-    JOINED = "a site's session opened"
-    LEFT = "a site ended its session"
-    LOST = "a site's session broke"
-    BREACHED = "a site broke the protocol"
-    PLAN_ACCEPTED = "PlanAccepted"
-    PLAN_REFUSED = "PlanRefused"
-    PREDICTION = "Prediction"
-    SHARE = "Share"
-    MASKED = "Masked"
-    FAULT = "Fault"
-    FETCHED = "Fetched"
-    DEADLINE = "the run's deadline passed"
-    INTERRUPTED = "the operator wants to stop"
-    CANCELLED = "the operator wants this run to end"
+def nothing(_update: RunUpdate, _event: object) -> None:
+    """Too early, too late, or of no consequence."""
 
 
-def happened(message: FromSite) -> Happening | None:
-    """The row of a site's message; None for a session's own messages, which no run sees."""
-    match message:
-        case PlanAccepted():
-            return Happening.PLAN_ACCEPTED
-        case PlanRefused():
-            return Happening.PLAN_REFUSED
-        case Prediction():
-            return Happening.PREDICTION
-        case Share():
-            return Happening.SHARE
-        case Masked():
-            return Happening.MASKED
-        case Fault():
-            return Happening.FAULT
-        case Fetched():
-            return Happening.FETCHED
-        case Hello() | Leaving():
-            return None
-        case _:
-            assert_never(message)
+# --- sessions -----------------------------------------------------------------------------------------------------
 
 
-# --- handlers that belong to no room of their own -----------------------------------------------------------------
+def _enrol(update: RunUpdate, event: SiteJoined) -> None:
+    membership.enrol(update, event.hello.site)
 
 
-def nothing(_reaction: Reaction, *_details: Any) -> None:
-    """Too early, too late, or of no consequence here."""
+def _invite(update: RunUpdate, event: SiteJoined) -> None:
+    membership.invite(update, event.hello.site)
 
 
-def _lost(reaction: Reaction, site: str, reason: str) -> None:
-    membership.left(reaction, site, reason, lost=True)
+def _left(update: RunUpdate, event: Received[Leaving]) -> None:
+    membership.left(update, event.site, event.message.reason, lost=False)
 
 
-def _left(reaction: Reaction, site: str, reason: str) -> None:
-    membership.left(reaction, site, reason, lost=False)
+def _lost(update: RunUpdate, event: SiteLost | Breached) -> None:
+    membership.left(update, event.site, event.reason, lost=True)
 
 
-def _left_undelivered(reaction: Reaction, site: str, reason: str) -> None:
-    delivery.left(reaction, site, reason, lost=False)
+def _left_undelivered(update: RunUpdate, event: Received[Leaving]) -> None:
+    delivery.left(update, event.site, event.message.reason, lost=False)
 
 
-def _lost_undelivered(reaction: Reaction, site: str, reason: str) -> None:
-    delivery.left(reaction, site, reason, lost=True)
+def _lost_undelivered(update: RunUpdate, event: SiteLost) -> None:
+    delivery.left(update, event.site, event.reason, lost=True)
 
 
-def _breached(reaction: Reaction, site: str, reason: str) -> None:
-    if site in reaction.live.here:
-        membership.exclude(reaction, site, Outcome.SITE_FAULT, f"{site} broke the protocol: {reason}")
+def _breached(update: RunUpdate, event: Breached) -> None:
+    if event.site in update.live.here:
+        reason = f"{event.site} broke the protocol: {event.reason}"
+        membership.exclude(update, event.site, Outcome.SITE_FAULT, reason)
 
 
-def _not_joined(reaction: Reaction, _flows: Mapping[str, Flow]) -> None:
-    run, missing = reaction.run, reaction.run.awaited
-    if len(reaction.live.here) >= run.plan.membership.min_sites:
-        reaction.notify(notices.GoingOnWithout(run.name, missing, "join in time"))
-        membership.send_plan(reaction)
+# --- messages -----------------------------------------------------------------------------------------------------
+
+
+def _accepted(update: RunUpdate, event: Received[PlanAccepted]) -> None:
+    membership.accepted(update, event.site, event.message)
+
+
+def _refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
+    membership.refused(update, event.site, event.message)
+
+
+def _answered(update: RunUpdate, event: Received[Prediction] | Received[Share] | Received[Masked]) -> None:
+    rounds.answered(update, event.site, event.message)
+
+
+def _faulted(update: RunUpdate, event: Received[Fault]) -> None:
+    rounds.faulted(update, event.site, event.message)
+
+
+def _fetched(update: RunUpdate, event: Received[Fetched]) -> None:
+    delivery.fetched(update, event.site, event.message)
+
+
+def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
+    """A site answers the plan with "fetched": it has the end of this run, and these records do not."""
+    delivery.end(
+        update,
+        Outcome.DAMAGED,
+        f"{event.site} already has the result of run {update.run.name}, so the coordinator's records are older than "
+        "the sites' (was a backup restored?). The sites keep their models. Submit the study again for a new run.",
+    )
+
+
+def _countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
+    delivery.countersigned(update, event.signed)
+
+
+# --- time and the operator ----------------------------------------------------------------------------------------
+
+
+def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
+    run, missing = update.run, update.run.awaited
+    if len(update.live.here) >= run.plan.membership.min_sites:
+        update.notify(notices.GoingOnWithout(run.name, missing, "join in time"))
+        membership.send_plan(update)
     else:
         names = ", ".join(missing)
-        delivery.end(reaction, Outcome.TOO_FEW_SITES, f"{names} did not join within {run.clocks.join:g} s")
+        delivery.end(update, Outcome.TOO_FEW_SITES, f"{names} did not join within {run.timeouts.join:g} s")
 
 
-def _not_planned(reaction: Reaction, _flows: Mapping[str, Flow]) -> None:
-    run, missing, ready = reaction.run, reaction.run.awaited, membership.counted_on(reaction)
+def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
+    run, missing, ready = update.run, update.run.awaited, membership.counted_on(update)
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
-    if enough and (run.phase is Phase.PLANNING or terms.on_lost == "continue"):
-        reaction.notify(notices.GoingOnWithout(run.name, missing, "answer the plan"))
-        membership.regroup(reaction, ready)
+    if enough and (run.phase is Phase.PLANNING or terms.on_dropout == "continue"):
+        update.notify(notices.GoingOnWithout(run.name, missing, "answer the plan"))
+        membership.change_membership(update, ready)
     else:
-        delivery.end(reaction, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
+        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
 
 
-def _not_back(reaction: Reaction, flows: Mapping[str, Flow]) -> None:
-    if slow_links.waits(reaction, flows):
+def _out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
+    rounds.out_of_time(update, event.flows)
+
+
+def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
+    if slow_links.waits(update, event.flows):
         return
-    names = ", ".join(reaction.run.awaited) or "enough sites"
-    reason = f"{names} did not come back within {reaction.run.clocks.stall:g} s"
-    delivery.end(reaction, Outcome.STALLED, reason)
+    names = ", ".join(update.run.awaited) or "enough sites"
+    delivery.end(update, Outcome.STALLED, f"{names} did not come back within {update.run.timeouts.stall:g} s")
 
 
-def _interrupted(reaction: Reaction) -> None:
-    # Not written down as an end: the same command takes the run up where it was. Agents come back by themselves.
-    reaction.finish(Turn.INTERRUPTED, Outcome.INTERRUPTED, "")
+def _not_fetched(update: RunUpdate, event: DeadlinePassed) -> None:
+    delivery.out_of_time(update, event.flows)
 
 
-def _cancelled(reaction: Reaction, reason: str) -> None:
-    # Written down as an end, unlike an interruption: it is not taken up again.
-    delivery.end(reaction, Outcome.CANCELLED, reason)
+def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
+    # Not recorded as an end: the next process resumes the run. Agents reconnect by themselves.
+    update.finish(Transition.INTERRUPTED, Outcome.INTERRUPTED, "")
+
+
+def _delivery_interrupted(update: RunUpdate, _event: Interrupted) -> None:
+    delivery.interrupted(update)
+
+
+def _cancelled(update: RunUpdate, event: Cancelled) -> None:
+    # Recorded as an end, unlike an interruption: the run is not resumed.
+    delivery.end(update, Outcome.CANCELLED, event.reason)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
 _PHASES = (Phase.ENROLLING, Phase.RETURNING, Phase.PLANNING, Phase.ASKING, Phase.STALLED, Phase.DELIVERING, Phase.DONE)
-_ROWS: Mapping[Happening, tuple[Handler, ...]] = {
-    # ENROLLING, RETURNING, PLANNING, ASKING, STALLED, DELIVERING, DONE
-    Happening.JOINED: (enrol, invite, invite, invite, invite, invite, nothing),
-    Happening.LEFT: (_left, _left, _left, _left, _left, _left_undelivered, nothing),
-    Happening.LOST: (_lost, _lost, _lost, _lost, _lost, _lost_undelivered, nothing),
-    Happening.BREACHED: (_lost, _breached, _breached, _breached, _breached, _breached, nothing),
-    Happening.PLAN_ACCEPTED: (nothing, accepted, accepted, accepted, accepted, accepted, nothing),
-    Happening.PLAN_REFUSED: (nothing, refused, refused, refused, refused, refused, nothing),
-    Happening.PREDICTION: (nothing, nothing, nothing, answered, answered, nothing, nothing),
-    Happening.SHARE: (nothing, nothing, nothing, answered, answered, nothing, nothing),
-    Happening.MASKED: (nothing, nothing, nothing, answered, answered, nothing, nothing),
-    Happening.FAULT: (nothing, nothing, nothing, faulted, faulted, nothing, nothing),
-    Happening.FETCHED: (nothing, nothing, nothing, nothing, nothing, fetched, nothing),
-    Happening.DEADLINE: (
-        _not_joined,
-        _not_planned,
-        _not_planned,
-        out_of_time,
-        _not_back,
-        delivery.out_of_time,
-        nothing,
-    ),
-    Happening.INTERRUPTED: (*(5 * (_interrupted,)), delivery.interrupted, nothing),
-    Happening.CANCELLED: (*(5 * (_cancelled,)), nothing, nothing),
-}
-TABLE: Mapping[Happening, Mapping[Phase, Handler]] = {
-    happening: dict(zip(_PHASES, row, strict=True)) for happening, row in _ROWS.items()
-}
+Row: TypeAlias = tuple[type, Mapping[Phase, Handler[Any]]]
 
 
-# --- the doors ----------------------------------------------------------------------------------------------------
+def _event(kind: type[E], *handlers: Handler[E]) -> Row:
+    return kind, dict(zip(_PHASES, handlers, strict=True))
 
 
-def begin(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
-    """A run's first state and actions: a new one, one that was left unfinished, or one that is over and not yet fetched."""
+def _message(kind: type[M], *handlers: "Handler[Received[M]]") -> Row:
+    return kind, dict(zip(_PHASES, handlers, strict=True))
+
+
+# ENROLLING, RETURNING, PLANNING, ASKING, STALLED, DELIVERING, DONE
+TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
+    [
+        _event(SiteJoined, _enrol, _invite, _invite, _invite, _invite, _invite, nothing),
+        _event(SiteLost, _lost, _lost, _lost, _lost, _lost, _lost_undelivered, nothing),
+        _event(Breached, _lost, _breached, _breached, _breached, _breached, _breached, nothing),
+        _message(Leaving, _left, _left, _left, _left, _left, _left_undelivered, nothing),
+        _message(PlanAccepted, nothing, *(5 * (_accepted,)), nothing),
+        _message(PlanRefused, nothing, *(5 * (_refused,)), nothing),
+        _message(Prediction, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
+        _message(Share, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
+        _message(Masked, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
+        _message(Fault, nothing, nothing, nothing, _faulted, _faulted, nothing, nothing),
+        _message(Fetched, nothing, *(4 * (_fetched_already,)), _fetched, nothing),
+        _event(HeadCountersigned, *(5 * (nothing,)), _countersigned, nothing),
+        _event(DeadlinePassed, _not_joined, _not_planned, _not_planned, _out_of_time, _not_back, _not_fetched, nothing),
+        _event(Interrupted, *(5 * (_interrupted,)), _delivery_interrupted, nothing),
+        _event(Cancelled, *(5 * (_cancelled,)), nothing, nothing),
+    ]
+)
+assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "every event has its row"
+
+
+def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = None) -> tuple[Run, list[Action]]:
+    """The first state and actions of a run: a new one, one that was left unfinished, or one that has ended.
+
+    ``only``: of a run that has ended, the sites that are connected; no other site is awaited.
+    """
     over = recorded.ended or recorded.outcome
     if over is not None:
-        return _take_up_delivery(recorded, clocks)
+        update = delivery.resumed(recorded, timeouts, only)
+        return update.run, update.actions
     phase = Phase.ENROLLING if recorded.computation is None else Phase.RETURNING
-    reaction = Reaction(Run(recorded, Live(phase), clocks))
+    update = RunUpdate(Run(recorded, Volatile(phase), timeouts))
     if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
-        delivery.end(reaction, last.outcome, last.reason)
-        return reaction.run, reaction.actions
-    name, awaited = recorded.plan.run, reaction.run.awaited
+        delivery.end(update, last.outcome, last.reason)
+        return update.run, update.actions
+    name, awaited = recorded.plan.run, update.run.awaited
     if not recorded.plan.masked:
-        reaction.notify(notices.AnswersInClear(name))
+        update.notify(notices.AnswersInClear(name))
     if phase is Phase.ENROLLING:
-        reaction.notify(notices.RunBegan(name, awaited, clocks.join))
+        update.notify(notices.RunBegan(name, awaited, timeouts.join))
     else:
-        reaction.notify(notices.RunTakenUp(name, recorded.question, awaited, clocks.join))
-    reaction.deadline(clocks.join)
-    return reaction.run, reaction.actions
+        update.notify(notices.RunTakenUp(name, recorded.question, awaited, timeouts.join))
+    update.deadline(timeouts.join)
+    return update.run, update.actions
 
 
-def _take_up_delivery(recorded: Recorded, clocks: Clocks) -> tuple[Run, list[Action]]:
-    if recorded.ended is not None:
-        outcome, reason = recorded.ended.outcome, recorded.ended.reason
-    else:  # killed between the last step and the word that it was the last
-        assert recorded.outcome is not None
-        outcome, reason = recorded.outcome
-    live = Live(Phase.DELIVERING, ending=(outcome, reason), receivers=recorded.participants)
-    reaction = Reaction(Run(recorded, live, clocks))
-    if recorded.ended is None:
-        reaction.record(Ended(outcome, reason, recorded.models))
-    if recorded.models is None:  # nobody will come for nothing
-        reaction.change(receivers=())
-    reaction.notify(notices.DeliveryTakenUp(recorded.plan.run, reaction.run.awaited, clocks.round))
-    delivery.deliver(reaction)
-    return reaction.run, reaction.actions
-
-
-def handle(run: Run, happening: Happening, *details: Any) -> tuple[Run, list[Action]]:
-    """What an event makes of a run. Everything is welcome in every phase; what comes too late changes nothing."""
-    reaction = Reaction(run)
-    TABLE[happening][run.phase](reaction, *details)
-    rounds.settle(reaction)
-    return reaction.run, reaction.actions
+def handle(run: Run, event: "RunEvent | Received[FromSite]") -> tuple[Run, list[Action]]:
+    """Handle one event. Every event is welcome in every phase; what comes too late changes nothing."""
+    update = RunUpdate(run)
+    kind = type(event.message) if isinstance(event, Received) else type(event)
+    TABLE[kind][run.phase](update, event)
+    rounds.settle(update)
+    return update.run, update.actions

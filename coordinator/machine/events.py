@@ -1,4 +1,4 @@
-"""What can happen to a coordinator, and what it can ask of its driver: plain frozen values.
+"""Events that a coordinator handles, and actions that its driver carries out: plain frozen values.
 
 Time is an event (`DeadlinePassed`), writing is an action (`Persist`). Events of a session name the site; timers,
 records and ends name the run.
@@ -6,14 +6,16 @@ records and ends name the run.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from coordinator.machine.notices import Notice
 from coordinator.machine.records import HeadSigned, Record
 from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.protocol.messages import FromSite, Hello, ToSite
+from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+
+M = TypeVar("M", bound=FromSite, covariant=True)
 
 # --- events -------------------------------------------------------------------------------------------------------
 
@@ -30,20 +32,16 @@ class SiteJoined:
 
 
 @dataclass(frozen=True)
-class Received:
-    """A message from an open session, already checked for form by the transport.
-
-    ``signed``: the head that came with it, countersigned by whoever has the key; the machine has none.
-    """
+class Received(Generic[M]):
+    """A message from an open session, already checked for form by the transport."""
 
     site: str
-    message: FromSite
-    signed: HeadSigned | None = None
+    message: M
 
 
 @dataclass(frozen=True)
 class SiteLost:
-    """A session ended without `Leaving`."""
+    """A session ended without `Leaving`, or was rejected."""
 
     site: str
     reason: str
@@ -58,8 +56,8 @@ class Breached:
 
 
 @dataclass(frozen=True)
-class TurnedAway:
-    """Somebody with a certificate that this federation knows, or knew, or with none that fits, was not let in."""
+class AccessRefused:
+    """A peer was not let in: its certificate is not listed, was revoked, or does not match its name."""
 
     name: str
     reason: str
@@ -99,21 +97,66 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True)
+class HeadCountersigned:
+    """The head of a site's ledger, countersigned (`Countersign`)."""
+
+    run: str
+    signed: HeadSigned
+
+
+@dataclass(frozen=True)
 class Interrupted:
-    """The operator wants to stop."""
+    """The operator stops the process: every run stays on record as it is."""
+
+
+@dataclass(frozen=True)
+class Draining:
+    """The operator stops the service: no run starts, finished runs are delivered, the others stay on record."""
+
+
+@dataclass(frozen=True)
+class QueueChanged:
+    """Another process submitted or cancelled a run."""
+
+
+@dataclass(frozen=True)
+class QueueRead:
+    """The queue as the store has it: plans that wait, in order, and the reasons of runs to cancel, by run."""
+
+    waiting: tuple[Plan, ...]
+    cancelled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A run for a federation that stands: new, or with the records that it left when it was interrupted."""
+    """A run to carry out.
+
+    Parameters
+    ----------
+    plan
+        what to carry out.
+    records
+        what the run left on record, if it has begun.
+    on_demand
+        a run that has ended, loaded because a site that has not fetched its end is connected; no other site is awaited.
+    """
 
     plan: Plan
     records: tuple[Record, ...] = ()
+    on_demand: bool = False
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """The records of this run cannot be read: it is closed as damaged."""
+
+    run: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The operator wants this run to end, and the federation to go on."""
+    """The operator ends this run and keeps the service up."""
 
     run: str
     reason: str
@@ -121,37 +164,33 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Revoked:
-    """A site whose session is open may not join any more."""
+    """A site with an open session may no longer join."""
 
     site: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Relisted:
-    """Who is welcome in a federation that stands, read anew."""
+class Reconfigured:
+    """The operator changed federation.toml: the sites that may join, and how many runs may run at once."""
 
     sites: tuple[str, ...]
+    max_concurrent_runs: int
 
 
-@dataclass(frozen=True)
-class Draining:
-    """A federation that stands shall come to its end: runs are left where they are on record; what is over is delivered."""
-
-
+# What happens to one run. Keys of its dispatch table are these classes, and the classes of the messages in `Received`.
+RunEvent: TypeAlias = SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned
 Event: TypeAlias = (
-    SiteJoined
-    | Received
-    | SiteLost
-    | Breached
-    | TurnedAway
-    | DeadlinePassed
-    | Interrupted
-    | Submitted
-    | Cancelled
-    | Revoked
-    | Relisted
+    RunEvent
+    | Received[Any]
+    | AccessRefused
     | Draining
+    | QueueChanged
+    | QueueRead
+    | Submitted
+    | Unusable
+    | Revoked
+    | Reconfigured
 )
 
 
@@ -217,4 +256,54 @@ class Finish:
     reason: str
 
 
-Action: TypeAlias = Send | Reject | Expect | Persist | SetDeadline | Notify | Finish
+@dataclass(frozen=True)
+class ReadQueue:
+    """Read the queue; `QueueRead` follows."""
+
+
+@dataclass(frozen=True)
+class BeginRun:
+    """Move a run from the queue to the runs; `Submitted` follows."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """Read the records of a run; `Submitted` or `Unusable` follows."""
+
+    plan: Plan
+    on_demand: bool = False
+
+
+@dataclass(frozen=True)
+class CloseRun:
+    """Close a run that is not under way, with this outcome."""
+
+    plan: Plan
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True)
+class Countersign:
+    """Countersign the head of a site's ledger, which came with `Fetched`; `HeadCountersigned` follows."""
+
+    site: str
+    fetched: Fetched
+
+
+Action: TypeAlias = (
+    Send
+    | Reject
+    | Expect
+    | Persist
+    | SetDeadline
+    | Notify
+    | Finish
+    | ReadQueue
+    | BeginRun
+    | LoadRun
+    | CloseRun
+    | Countersign
+)

@@ -1,138 +1,214 @@
-"""Who is there, and which run a message belongs to: sessions apart from runs. No socket, no clock, no file.
+"""Sessions, runs and the scheduler of a coordinator, as a function: an event in, a list of actions out.
 
-A session says who is there; it is opened by `Hello`, ended by `Leaving` or by its loss, and carries any number of runs.
-A run hears of the sessions of its sites and gets the messages that name it.
+A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs. A run receives the
+session events of its sites and the messages that name it. `scheduler.py` decides which run starts.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
-from coordinator.machine import dispatch, notices
-from coordinator.machine.dispatch import Happening
+from coordinator.machine import dispatch, notices, scheduler
+from coordinator.machine.delivery import unfetched
 from coordinator.machine.events import (
+    AccessRefused,
     Action,
     Breached,
     Cancelled,
+    CloseRun,
     DeadlinePassed,
     Draining,
     Event,
+    HeadCountersigned,
     Interrupted,
     Notify,
+    QueueChanged,
+    QueueRead,
+    ReadQueue,
     Received,
+    Reconfigured,
     Reject,
-    Relisted,
     Revoked,
+    RunEvent,
+    Send,
+    SetDeadline,
     SiteJoined,
     SiteLost,
     Submitted,
-    TurnedAway,
+    Unusable,
 )
-from coordinator.machine.phases import Clocks, Phase
+from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.run import Run
-from coordinator.machine.state import Recorded, resume
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Hello, Leaving
+from coordinator.machine.scheduler import REST_SECONDS, Scheduler
+from coordinator.machine.state import RunState, resume
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Fetched, Finished, FromSite, Hello, Leaving
+from coreg_core.protocol.outcomes import Outcome
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Open sessions by site, and the runs by name.
+    """Open sessions by site, and runs by name.
 
-    ``standing`` are the sites that are welcome whether or not a run wants them, and ``clocks`` those of the runs that are
-    submitted: of a federation that stands. One without them is a federation of the runs that it was begun with.
+    ``sites`` may join whether or not a run needs them. A simulation has no scheduler: it ends with the runs that it
+    began with. ``unconfirmed`` are the ends, by site and run, that a session received and has not confirmed.
     """
 
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    sites: tuple[str, ...] = ()
+    scheduler: Scheduler | None = None
     sessions: Mapping[str, Hello] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
-    standing: tuple[str, ...] | None = None
-    clocks: Clocks = field(default_factory=Clocks)
+    unconfirmed: frozenset[tuple[str, str]] = frozenset()
+    stopping: bool = False
 
     @property
     def done(self) -> bool:
-        """No run is under way, and none will be."""
-        return self.standing is None and all(run.phase is Phase.DONE for run in self.runs.values())
+        """Whether no run is under way, and none will start."""
+        plan = self.scheduler
+        ends = plan is None or self.stopping or (plan.exit_when_idle and plan.idle)
+        return ends and all(run.phase is Phase.DONE for run in self.runs.values())
+
+    @property
+    def computing(self) -> list[Run]:
+        """The runs that need their sites: all but those that only wait to be fetched."""
+        return [run for run in self.runs.values() if run.phase not in (Phase.DELIVERING, Phase.DONE)]
 
 
-def begin(recorded: Recorded, clocks: Clocks, federation: Federation | None = None) -> tuple[Federation, list[Action]]:
-    """Put a run in: new, unfinished, or to be delivered. Sessions that are open join it at once."""
-    federation = federation or Federation()
-    run, actions = dispatch.begin(recorded, clocks)
-    federation = replace(federation, runs={**federation.runs, run.name: run})
-    for site in sorted(federation.sessions):
-        if site in run.plan.sites:
-            federation, more = _tell(federation, [run.name], Happening.JOINED, site)
-            actions += more
-    return federation, actions
+def begin(recorded: RunState, timeouts: Timeouts) -> tuple[Federation, list[Action]]:
+    """One run without a scheduler, for simulations: new, unfinished, or ended and not yet fetched."""
+    return _put_in(Federation(timeouts), recorded, on_demand=False)
 
 
 def handle(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
-    """What an event makes of the federation."""
+    """Handle one event."""
     federation, actions = _handled(federation, event)
-    if federation.standing is not None and any(run.phase is Phase.DONE for run in federation.runs.values()):
-        kept = {name: run for name, run in federation.runs.items() if run.phase is not Phase.DONE}
-        federation = replace(federation, runs=kept)  # it stands for months: what is over is in the store
+    if federation.scheduler is not None:
+        federation, more = _settle(federation)
+        actions += more
+        ends = {(a.site, a.message.run) for a in actions if isinstance(a, Send) and isinstance(a.message, Finished)}
+        federation = replace(federation, unconfirmed=federation.unconfirmed | ends) if ends else federation
     return federation, actions
 
 
 def _handled(federation: Federation, event: Event) -> tuple[Federation, list[Action]]:
     match event:
-        case SiteJoined(hello, until):
-            return _joined(federation, hello, until)
+        case SiteJoined(hello):
+            return _joined(federation, event, hello)
         case Received(site):
             return _received(federation, event) if site in federation.sessions else (federation, [])
-        case SiteLost(site, reason):
-            return _ended(federation, site, Happening.LOST, reason)
-        case Breached(site, reason):
-            return _ended(federation, site, Happening.BREACHED, reason)
-        case TurnedAway(name, reason):
-            return federation, [Notify(notices.SessionTurnedAway(name, reason))]
-        case DeadlinePassed(run, token, flows):
-            counts = run in federation.runs and federation.runs[run].live.token == token
-            return _tell(federation, [run], Happening.DEADLINE, flows) if counts else (federation, [])
+        case SiteLost(site) | Breached(site):
+            return _ended(federation, site, event)
+        case AccessRefused(name, reason):
+            return federation, [Notify(notices.AccessDenied(name, reason))]
+        case DeadlinePassed(run, token):
+            if run in federation.runs:
+                return _tell(federation, [run] if federation.runs[run].live.token == token else [], event)
+            return _scheduled(federation, lambda plan: scheduler.rested(plan, run)), []
         case Interrupted():
-            return _tell(replace(federation, standing=None), federation.runs, Happening.INTERRUPTED)
-        case Submitted(plan, records):
-            return begin(resume(plan, records), federation.clocks, federation)
-        case Cancelled(run, reason):
-            known = [run] if run in federation.runs else []
-            return _tell(federation, known, Happening.CANCELLED, reason)
-        case Revoked(site, reason):
-            return _put_out(federation, site, reason)
-        case Relisted(sites):
-            return _relisted(federation, sites)
+            return _tell(replace(federation, stopping=True), federation.runs, event)
         case Draining():
-            under_way = [name for name, run in federation.runs.items() if run.phase is not Phase.DELIVERING]
-            return _tell(replace(federation, standing=None), under_way, Happening.INTERRUPTED)
+            federation = _scheduled(federation, lambda plan: replace(plan, draining=True))
+            under_way = [run.name for run in federation.computing]
+            return _tell(replace(federation, stopping=True), under_way, Interrupted())
+        case QueueChanged():
+            return federation, [ReadQueue()]
+        case QueueRead(waiting, cancelled):
+            federation = _scheduled(federation, lambda plan: scheduler.with_queue(plan, waiting, federation.runs))
+            return _cancelled(federation, cancelled)
+        case Submitted(plan, records, on_demand):
+            federation = _scheduled(federation, lambda scheduled: scheduler.started(scheduled, plan.run))
+            if federation.stopping:
+                return federation, []  # it is on record: the next process resumes it
+            return _put_in(federation, resume(plan, records), on_demand=on_demand)
+        case Unusable(run, reason):
+            return _unusable(federation, run, reason)
+        case Cancelled(run, reason):
+            return _cancelled(federation, {run: reason})
+        case HeadCountersigned(run):
+            return _tell(federation, [run] if run in federation.runs else [], event)
+        case Revoked(site, reason):
+            return _expel(federation, site, reason)
+        case Reconfigured(sites, limit):
+            return _reconfigured(federation, sites, limit)
         case _:
             assert_never(event)
 
 
-def _put_out(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:
-    if site not in federation.sessions:
-        return federation, []
-    federation, actions = _ended(federation, site, Happening.LOST, reason)
-    return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+# --- runs and the scheduler ---------------------------------------------------------------------------------------
 
 
-def _relisted(federation: Federation, sites: tuple[str, ...]) -> tuple[Federation, list[Action]]:
-    federation, actions = replace(federation, standing=sites), list[Action]()
-    for site in sorted(federation.sessions.keys() - set(sites)):
-        federation, more = _put_out(federation, site, f"{site}: no longer in this federation's list of sites.")
+def _scheduled(federation: Federation, change: "scheduler.Change") -> Federation:
+    if federation.scheduler is None:
+        return federation
+    return replace(federation, scheduler=change(federation.scheduler))
+
+
+def _put_in(federation: Federation, recorded: RunState, *, on_demand: bool) -> tuple[Federation, list[Action]]:
+    """Begin or resume a run. Open sessions join it at once."""
+    run, actions = dispatch.begin(recorded, federation.timeouts, frozenset(federation.sessions) if on_demand else None)
+    federation = replace(federation, runs={**federation.runs, run.name: run})
+    for site in sorted(federation.sessions):
+        if site in run.plan.sites:
+            federation, more = _tell(federation, [run.name], SiteJoined(federation.sessions[site]))
+            actions += more
+    return federation, actions
+
+
+def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
+    """Forget the runs that are over, and start those that may start."""
+    plan, actions = federation.scheduler, list[Action]()
+    assert plan is not None
+    over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
+    for run in over:
+        assert run.live.ending is not None or federation.stopping
+        outcome = Outcome.INTERRUPTED if run.live.ending is None else run.live.ending[0]
+        ended = run.recorded.ended is not None
+        plan = scheduler.finished(plan, run.plan, outcome, unfetched(run.recorded), on_record=ended)
+        if run.name in plan.parked:
+            actions.append(SetDeadline(run.name, 0, min(REST_SECONDS, federation.timeouts.round)))
+    if over:
+        federation = replace(federation, runs={n: r for n, r in federation.runs.items() if r.phase is not Phase.DONE})
+    computing = [run.plan for run in federation.computing]
+    plan, starts = scheduler.start(plan, computing, federation.sessions)
+    return replace(federation, scheduler=plan), [*actions, *starts]
+
+
+def _cancelled(federation: Federation, reasons: Mapping[str, str]) -> tuple[Federation, list[Action]]:
+    actions = list[Action]()
+    if federation.scheduler is not None:
+        plan, closed = scheduler.cancel(federation.scheduler, reasons)
+        federation, actions = replace(federation, scheduler=plan), [*closed]
+    for run in sorted(reasons.keys() & federation.runs.keys()):
+        federation, more = _tell(federation, [run], Cancelled(run, reasons[run]))
         actions += more
     return federation, actions
 
 
-def _joined(federation: Federation, hello: Hello, until: str) -> tuple[Federation, list[Action]]:
+def _unusable(federation: Federation, run: str, reason: str) -> tuple[Federation, list[Action]]:
+    assert federation.scheduler is not None
+    damaged = federation.scheduler.starting[run]
+    federation = _scheduled(federation, lambda plan: scheduler.started(plan, run))
+    return federation, [Notify(notices.RunDamaged(run, reason)), CloseRun(damaged, Outcome.DAMAGED, reason)]
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+def _joined(federation: Federation, joined: SiteJoined, hello: Hello) -> tuple[Federation, list[Action]]:
+    site = hello.site
     if reason := _objection(federation, hello):
         # It replaced whatever session the site had, and cannot stay itself.
-        federation, actions = _ended(federation, hello.site, Happening.LOST, "its session was replaced")
-        told: list[Action] = [Reject(hello.site, reason), Notify(notices.SessionRejected(hello.site, reason))]
-        return federation, [*told, *actions]
-    federation = replace(federation, sessions={**federation.sessions, hello.site: hello})
+        federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
+        return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+    federation = replace(_new_session(federation, site), sessions={**federation.sessions, site: hello})
     opened: list[Action] = []
-    if federation.standing is not None:
-        opened.append(Notify(notices.SessionOpened(hello.site, hello.release, until)))
-    federation, actions = _tell(federation, _runs_of(federation, hello.site), Happening.JOINED, hello.site)
+    if (plan := federation.scheduler) is not None:
+        opened.append(Notify(notices.SessionOpened(site, hello.release, joined.until)))
+        loads = scheduler.to_deliver(plan, site, federation.runs)
+        starting = {**plan.starting, **{load.plan.run: load.plan for load in loads}}
+        federation = replace(federation, scheduler=replace(plan, starting=starting))
+        opened += loads
+    federation, actions = _tell(federation, _runs_of(federation, site), joined)
     return federation, [*opened, *actions]
 
 
@@ -145,43 +221,66 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
         )
     if federation.done:
         return f"{site}: run {', '.join(federation.runs)} is over."
-    listed = sorted({s for run in federation.runs.values() for s in run.plan.sites} | set(federation.standing or ()))
+    listed = sorted({s for run in federation.runs.values() for s in run.plan.sites} | set(federation.sites))
     if site not in listed:
         return f"{site}: not in this federation's list of sites ({', '.join(listed)}). Add it to federation.toml."
     return None
 
 
-def _received(federation: Federation, received: Received) -> tuple[Federation, list[Action]]:
+def _received(federation: Federation, received: Received[FromSite]) -> tuple[Federation, list[Action]]:
     site = received.site
     match received.message:
-        case Leaving(reason):
-            return _ended(federation, site, Happening.LEFT, reason)
+        case Leaving() as leaving:
+            return _ended(federation, site, Received(site, leaving))
         case Hello():
-            told = f"{site} said hello twice in one session."
-            federation, actions = _ended(federation, site, Happening.BREACHED, told)
-            return federation, [Reject(site, told), *actions]
+            reason = f"{site} said hello twice in one session."
+            federation, actions = _ended(federation, site, Breached(site, reason))
+            return federation, [Reject(site, reason), *actions]
         case message:
-            happening = dispatch.happened(message)
-            assert happening is not None
-            mine = [message.run] if message.run in _runs_of(federation, site) else []
-            # A run that dismissed a site, or never heard of its session, does not listen to it either.
-            heard = [name for name in mine if site in federation.runs[name].live.here]
-            details = (site, received.signed) if happening is Happening.FETCHED else (site, message)
-            return _tell(federation, heard, happening, *details)
+            run = federation.runs.get(message.run)
+            if isinstance(message, Fetched) and (site, message.run) in federation.unconfirmed:
+                federation = replace(federation, unconfirmed=federation.unconfirmed - {(site, message.run)})
+                if run is not None and run.phase is not Phase.DELIVERING:
+                    return federation, []  # the run was resumed: this is about its earlier end, and late
+            # A run that dismissed a site, or never saw its session, does not listen to it either.
+            heard = run is not None and site in run.plan.sites and site in run.live.here
+            return _tell(federation, [message.run] if heard else [], received)
 
 
-def _ended(federation: Federation, site: str, how: Happening, reason: str) -> tuple[Federation, list[Action]]:
+def _ended(
+    federation: Federation, site: str, event: SiteLost | Breached | Received[Leaving]
+) -> tuple[Federation, list[Action]]:
     if site not in federation.sessions:
         return federation, []  # it was rejected or replaced
-    federation = _without(federation, site)
-    federation, actions = _tell(federation, _runs_of(federation, site), how, site, reason)
-    if federation.standing is not None:
+    sessions = {name: hello for name, hello in federation.sessions.items() if name != site}
+    federation = replace(_new_session(federation, site), sessions=sessions)
+    federation, actions = _tell(federation, _runs_of(federation, site), event)
+    if federation.scheduler is not None:
+        reason = event.message.reason if isinstance(event, Received) else event.reason
         actions.append(Notify(notices.SessionEnded(site, reason)))
     return federation, actions
 
 
-def _without(federation: Federation, site: str) -> Federation:
-    return replace(federation, sessions={s: hello for s, hello in federation.sessions.items() if s != site})
+def _new_session(federation: Federation, site: str) -> Federation:
+    if not federation.unconfirmed:
+        return federation
+    return replace(federation, unconfirmed=frozenset(end for end in federation.unconfirmed if end[0] != site))
+
+
+def _expel(federation: Federation, site: str, reason: str) -> tuple[Federation, list[Action]]:
+    if site not in federation.sessions:
+        return federation, []
+    federation, actions = _ended(federation, site, SiteLost(site, reason))
+    return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
+
+
+def _reconfigured(federation: Federation, sites: tuple[str, ...], limit: int) -> tuple[Federation, list[Action]]:
+    federation = _scheduled(federation, lambda plan: replace(plan, max_concurrent_runs=limit))
+    federation, actions = replace(federation, sites=sites), list[Action]()
+    for site in sorted(federation.sessions.keys() - set(sites)):
+        federation, more = _expel(federation, site, f"{site}: no longer in this federation's list of sites.")
+        actions += more
+    return federation, actions
 
 
 def _runs_of(federation: Federation, site: str) -> list[str]:
@@ -189,10 +288,10 @@ def _runs_of(federation: Federation, site: str) -> list[str]:
 
 
 def _tell(
-    federation: Federation, runs: Iterable[str], happening: Happening, *details: Any
+    federation: Federation, runs: Iterable[str], event: "RunEvent | Received[FromSite]"
 ) -> tuple[Federation, list[Action]]:
     changed, actions = dict(federation.runs), list[Action]()
     for name in list(runs):
-        changed[name], more = dispatch.handle(changed[name], happening, *details)
+        changed[name], more = dispatch.handle(changed[name], event)
         actions += more
     return replace(federation, runs=changed), actions

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Scalars, Vector
+from coreg_core.protocol.messages import Scalars
+from coreg_core.protocol.vectors import Vector
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
-"""What a coordinator tells whoever watches: typed values. How they are worded is `coordinator.machine.wording`'s
-business.
+"""Notices of a coordinator: typed values for terminals, logs, pages and metrics. `wording.py` has their sentences."""
 
-A machine, a page or a metric reads fields, never English.
-"""
-
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.outcomes import Outcome
@@ -103,7 +100,7 @@ class SessionRejected:
 
 
 @dataclass(frozen=True)
-class SessionTurnedAway:
+class AccessDenied:
     """A certificate was not let in."""
 
     name: str
@@ -189,8 +186,8 @@ class QuestionAnswered:
 
 
 @dataclass(frozen=True)
-class NotCountersigned:
-    """A site has its models, and the head of its ledger could not be countersigned."""
+class LedgerDoubtful:
+    """A site has its models. The head of its ledger could not be countersigned, or the ledger is shorter than it was."""
 
     run: str
     site: str
@@ -206,6 +203,14 @@ class NotFetched:
 
 
 @dataclass(frozen=True)
+class RunDamaged:
+    """The records of this run cannot be read: it was closed, and the other runs go on."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunEnded:
     """How the run ended; delivery follows."""
 
@@ -214,8 +219,81 @@ class RunEnded:
     reason: str
 
 
+# --- the service --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Listening:
+    """The coordinator accepts sessions."""
+
+    host: str
+    port: int
+    release: str
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """A run of this study was started, or resumed from its records."""
+
+    run: str
+    study: str
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class StillWaiting:
+    """A run still waits for these sites; once a minute."""
+
+    run: str
+    sites: tuple[str, ...]
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CertificateExpires:
+    """A certificate of the authority or of the coordinator expires within a month; once a day."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """federation.toml was read again."""
+
+    sites: tuple[str, ...]
+    max_concurrent_runs: int
+
+
+@dataclass(frozen=True)
+class NotReloaded:
+    """federation.toml or a certificate has a fault: everything stays as it was."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ServiceDraining:
+    """The operator stops the service; these runs are left on record or delivered."""
+
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The service has ended."""
+
+
 Notice: TypeAlias = (
-    RunBegan
+    Listening
+    | RunStarted
+    | StillWaiting
+    | CertificateExpires
+    | Reloaded
+    | NotReloaded
+    | ServiceDraining
+    | Stopped
+    | RunBegan
     | AnswersInClear
     | RunTakenUp
     | DeliveryTakenUp
@@ -225,7 +303,7 @@ Notice: TypeAlias = (
     | PlanAcceptedBy
     | SiteDismissed
     | SessionRejected
-    | SessionTurnedAway
+    | AccessDenied
     | SessionOpened
     | SessionEnded
     | GoingOnWithout
@@ -234,7 +312,26 @@ Notice: TypeAlias = (
     | Stalled
     | SlowLink
     | QuestionAnswered
-    | NotCountersigned
+    | LedgerDoubtful
     | NotFetched
+    | RunDamaged
     | RunEnded
 )
+_BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Notice)}
+
+
+def to_fields(notice: Notice) -> dict[str, Any]:
+    """The fields of a notice as plain values; what a step showed (`Progress`) has tables of its own."""
+    plain = {f.name: getattr(notice, f.name) for f in fields(notice) if f.name != "progress"}
+    return {name: value.name if isinstance(value, Outcome) else value for name, value in plain.items()}
+
+
+def from_fields(kind: str, plain: Mapping[str, Any]) -> Notice | None:
+    """The inverse of `to_fields`; None for a kind that this release does not have."""
+    if (notice := _BY_NAME.get(kind)) is None or kind == "QuestionAnswered":
+        return None
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    if "outcome" in values:
+        values["outcome"] = Outcome[str(values["outcome"])]
+    made: Notice = notice(**values)
+    return made

@@ -1,7 +1,8 @@
 """Where a run can be and what leads from where to where: the table that decides, and the diagram drawn from it.
 
-An event is first understood (membership.py, training.py, delivery.py): it may come to a `Turn`, or to nothing. The table then
-says in which phase the run is; a turn that it does not have is a defect, and says so. docs/protocol.md shows the diagram.
+An event is first understood (membership.py, training.py, delivery.py): it may come to a `Transition`, or to nothing.
+The table then says in which phase the run is; a turn that it does not have is a defect, and says so. docs/protocol.md
+shows the diagram.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ class Phase(Enum):
     DONE = "over"
 
 
-class Turn(Enum):
+class Transition(Enum):
     """What an event came to."""
 
     PLAN_SENT = "enough sites are here"
@@ -32,74 +33,76 @@ class Turn(Enum):
     INTERRUPTED = "the operator wants to stop"
 
 
-TRANSITIONS: Mapping[Phase, Mapping[Turn, Phase]] = {
+TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
     Phase.ENROLLING: {
-        Turn.PLAN_SENT: Phase.PLANNING,
-        Turn.ENDED: Phase.DELIVERING,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.PLAN_SENT: Phase.PLANNING,
+        Transition.ENDED: Phase.DELIVERING,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.RETURNING: {
-        Turn.ASKED: Phase.ASKING,
-        Turn.ENDED: Phase.DELIVERING,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.ASKED: Phase.ASKING,
+        Transition.ENDED: Phase.DELIVERING,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.PLANNING: {
-        Turn.ASKED: Phase.ASKING,
-        Turn.ENDED: Phase.DELIVERING,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.ASKED: Phase.ASKING,
+        Transition.ENDED: Phase.DELIVERING,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.ASKING: {
-        Turn.ASKED: Phase.ASKING,
-        Turn.STALLED: Phase.STALLED,
-        Turn.ENDED: Phase.DELIVERING,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.ASKED: Phase.ASKING,
+        Transition.STALLED: Phase.STALLED,
+        Transition.ENDED: Phase.DELIVERING,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.STALLED: {
-        Turn.ASKED: Phase.ASKING,
-        Turn.ENDED: Phase.DELIVERING,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.ASKED: Phase.ASKING,
+        Transition.ENDED: Phase.DELIVERING,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.DELIVERING: {
-        Turn.CLOSED: Phase.DONE,
-        Turn.INTERRUPTED: Phase.DONE,
+        Transition.CLOSED: Phase.DONE,
+        Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.DONE: {},
 }
 
 
-class InvalidTurn(AssertionError):
+class InvalidTransition(AssertionError):
     """A phase was asked to take a turn that the table does not have: a defect of ours."""
 
 
-def next_phase(phase: Phase, turn: Turn) -> Phase:
+def next_phase(phase: Phase, turn: Transition) -> Phase:
     """Where this turn leads.
 
     Raises
     ------
-    InvalidTurn
+    InvalidTransition
         nowhere; the message names both.
     """
     try:
         return TRANSITIONS[phase][turn]
     except KeyError:
-        raise InvalidTurn(f"{phase.name} has no turn {turn.name}; the table has {list(TRANSITIONS[phase])}.") from None
+        raise InvalidTransition(
+            f"{phase.name} has no turn {turn.name}; the table has {list(TRANSITIONS[phase])}."
+        ) from None
 
 
 @dataclass(frozen=True)
-class Clocks:
-    """The coordinator's four clocks, in seconds; keepalive, the fifth, belongs to the transport.
+class Timeouts:
+    """The coordinator's four timeouts, in seconds; keepalive, the fifth, belongs to the transport.
 
-    ``least_bandwidth`` is in bytes a second: what is on its way is waited for beyond ``round`` (jobs/links.py).
+    ``min_bandwidth`` is in bytes a second: what is on its way is waited for beyond ``round`` (jobs/links.py).
     """
 
     join: float = 600.0
     plan: float = 600.0
     round: float = 60.0
     stall: float = 600.0
-    least_bandwidth: float = 10_000.0
+    min_bandwidth: float = 10_000.0
 
 
-def state_diagram(transitions: Mapping[Phase, Mapping[Turn, Phase]] = TRANSITIONS) -> str:
+def state_diagram(transitions: Mapping[Phase, Mapping[Transition, Phase]] = TRANSITIONS) -> str:
     """The table as a Mermaid diagram, for docs/protocol.md; a test keeps the two alike."""
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {phase.name}" for phase in (Phase.ENROLLING, Phase.RETURNING, Phase.DELIVERING)]

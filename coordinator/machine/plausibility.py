@@ -5,16 +5,14 @@ The linear part R of a site is symmetric with 0 ⪯ R ≺ I, and no larger than 
 
     0 ≤ tᵀRt ≤ ‖t‖² x/(1 + x),   ‖Rt‖ ≤ ‖t‖,        x = μ b_v
 
-and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`; where d = t − Rt
-came in float32, each of its numbers is off by 2⁻²⁴ of itself, so with ‖d‖ ≤ ‖t‖ all three bounds by 2⁻²⁴ of theirs, a
-site.
+and over M sites 0 ≤ tᵀ(ΣR)t ≤ ‖t‖² (M − Σ 1/(1 + x_v)), ‖ΣRt‖ ≤ M ‖t‖. Rounding is allowed `SLACK`.
 
 Under the additive objective the linear answer y = (Z w, Sᵀα, 1ᵀα) to x = (s, q, a) is a Hessian's, of one sign in (s,
 a) and the other in q, so for any two directions of one operator, and for the sum over sites as for each,
 
     ⟨x₁, y₂⟩ = ⟨x₂, y₁⟩,  ⟨x, y⟩ = s·y_q + q·y_s + a y_a        q·y_s − s·y_q − a y_a ≥ ‖y‖²/(M B)
 
-with B the plan's `largest_gain`, to which every site holds its own κ; the certificate's own exchange is of the positive
+with B the plan's `operator_norm_bound`, to which every site holds its own κ; the certificate's own exchange is of the positive
 σ⁻²SᵀS. Derived in docs/mathematics.md.
 """
 
@@ -25,7 +23,6 @@ from jaxtyping import Float64
 
 from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.additive.question_types import Operator, split
-from coreg_core.agreement.float32 import UNIT as SINGLE_UNIT
 from coreg_core.numerics.arrays import Arr
 
 SLACK = (
@@ -48,8 +45,6 @@ def linear_fault(
     answers: Float64[Arr, "m k"],
     most: Float64[Arr, " k"],
     n_sites: int,
-    *,
-    singles: bool = False,
 ) -> str | None:
     """Why these are no answers, or no sum of answers, of so many honest sites to linear questions; None where they may be.
 
@@ -63,16 +58,13 @@ def linear_fault(
         x/(1 + x) of each column, or its sum over the sites.
     n_sites
         how many answers were added.
-    singles
-        what they differ from t by came in float32.
     """
-    slack = SLACK + (SINGLE_UNIT if singles else 0.0)
     size, along, length = products(targets, targets), products(targets, answers), np.sqrt(products(answers, answers))
-    if (along < -slack * n_sites * size).any():
+    if (along < -SLACK * n_sites * size).any():
         return "points away from the direction that was asked, and a site's response never does"
-    if (along > (most + slack * n_sites) * size).any():
+    if (along > (most + SLACK * n_sites) * size).any():
         return "goes farther along the direction that was asked than the stated bound b_v allows"
-    if (length > n_sites * (1.0 + slack) * np.sqrt(size)).any():
+    if (length > n_sites * (1.0 + SLACK) * np.sqrt(size)).any():
         return "is longer than the direction that was asked, and a site's response never is"
     return None
 
@@ -136,7 +128,7 @@ def part_fault(
     """
     sizes, length = np.sqrt(products(points, points)), np.sqrt(products(answers, answers))
     if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
-        return "is longer than the plan's largest_gain lets any be"
+        return "is longer than the plan's operator_norm_bound lets any be"
     if gain == 0.0:
         return None  # nothing that could answer, and nothing was answered
     for operator in dict.fromkeys(operators):
@@ -159,7 +151,7 @@ def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, ste
         return "takes two directions for one another differently, and a site's part never does"
     given_off = crossed - straight - centre - (y.T @ y) / gain
     if np.linalg.eigvalsh(0.5 * (given_off + given_off.T))[0] < -len(slack) * slack.max():
-        return "takes in what a site's part only ever gives off, at the plan's largest_gain"
+        return "takes in what a site's part only ever gives off, at the plan's operator_norm_bound"
     return None
 
 

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from coreg_core.agreement.schedules.schedule import FinalTargets
 from coreg_core.agreement.views import Part
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Countersigned, PlanAccepted, Vector
+from coreg_core.protocol.messages import Countersigned, PlanAccepted
 from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.vectors import Vector
 
 Sites: TypeAlias = tuple[str, ...]
 

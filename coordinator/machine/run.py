@@ -1,7 +1,7 @@
-"""A run's state as one frozen value: what it remembers (`Recorded`) and what is going on in this process (`Live`).
+"""A run's state as one frozen value: what it remembers (`RunState`) and what is going on in this process (`Volatile`).
 
-`Live` is what a kill may lose: open sessions, answers to the open question, the timer. Sites join again and repeat
-their last answer, so nothing that decides is lost with it. `Reaction` is the work of one event on such a value: the
+`Volatile` is what a kill may lose: open sessions, answers to the open question, the timer. Sites join again and repeat
+their last answer, so nothing that decides is lost with it. `RunUpdate` is the work of one event on such a value: the
 state so far, and the actions so far.
 """
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from coordinator.machine.events import Action, Finish, Notify, Persist, Send, SetDeadline
 from coordinator.machine.notices import Notice
-from coordinator.machine.phases import Clocks, Phase, Turn, next_phase
+from coordinator.machine.phases import Phase, Timeouts, Transition, next_phase
 from coordinator.machine.records import Record, StepTaken
-from coordinator.machine.state import Recorded, after
+from coordinator.machine.state import RunState, after
 from coordinator.machine.sums import Answer
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, ToSite
@@ -22,7 +22,7 @@ from coreg_core.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
-class Live:
+class Volatile:
     """What is going on: lost with the process, and found again."""
 
     phase: Phase
@@ -49,9 +49,9 @@ class Live:
 class Run:
     """One run: see the module's docstring."""
 
-    recorded: Recorded
-    live: Live
-    clocks: Clocks
+    recorded: RunState
+    live: Volatile
+    timeouts: Timeouts
 
     @property
     def plan(self) -> Plan:
@@ -90,16 +90,16 @@ class Run:
     @property
     def patience(self) -> float:
         """For how many seconds who is waited for in this phase is waited for, from its beginning."""
-        clocks = self.clocks
+        timeouts = self.timeouts
         match self.live.phase:
             case Phase.ENROLLING | Phase.RETURNING:
-                return clocks.join
+                return timeouts.join
             case Phase.PLANNING:
-                return clocks.plan
+                return timeouts.plan
             case Phase.ASKING | Phase.DELIVERING:
-                return clocks.round
+                return timeouts.round
             case Phase.STALLED:
-                return clocks.stall
+                return timeouts.stall
             case Phase.DONE:
                 return 0.0
 
@@ -109,19 +109,19 @@ class Run:
         return len(self.live.answers) == len(self.live.asked)
 
 
-class Reaction:
+class RunUpdate:
     """What one event makes of a run. Handlers change it through these methods; `run` and `actions` are the result."""
 
     def __init__(self, run: Run):
         self.run, self.actions = run, list[Action]()
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RunState:
         """What the run remembers by now."""
         return self.run.recorded
 
     @property
-    def live(self) -> Live:
+    def live(self) -> Volatile:
         """What is going on by now."""
         return self.run.live
 
@@ -138,7 +138,7 @@ class Reaction:
         progress: Progress | None = self.recorded.progress if isinstance(record, StepTaken) else None
         self.actions.append(Persist(self.run.name, record, progress))
 
-    def take(self, turn: Turn) -> None:
+    def take(self, turn: Transition) -> None:
         self.change(phase=next_phase(self.live.phase, turn))
 
     def send(self, site: str, message: ToSite) -> None:
@@ -151,7 +151,7 @@ class Reaction:
         self.change(token=self.live.token + 1)
         self.actions.append(SetDeadline(self.run.name, self.live.token, seconds))
 
-    def finish(self, turn: Turn, outcome: Outcome, reason: str) -> None:
+    def finish(self, turn: Transition, outcome: Outcome, reason: str) -> None:
         self.take(turn)
         self.actions.append(Finish(self.run.name, outcome, reason))
 

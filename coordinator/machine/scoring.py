@@ -19,9 +19,10 @@ from coreg_core.agreement.schedules.schedule import FinalTargets, Progress
 from coreg_core.masking.fixed_point import exponent_for
 from coreg_core.masking.sums import Layout
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Share, Vector
+from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, Share
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.vectors import Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class ScoringComputation:
     n_sites: int
 
     snapshots = False
-    tries_out = False
+    probes_newcomers = False
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class ScoringComputation:
         """What each site's part of every instance is."""
         return Inquiry.of(self.plan.run, question, attempt, Question(Kind.TOGETHER, NOTHING), self.exponents), None
 
-    def asked_once(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
+    def reusable(self, ask: Ask | Inquiry) -> bool:  # noqa: ARG002
         return False
 
     def fault(self, state: ScoringState, ask: Ask | Inquiry, answer: Answer) -> str | None:  # noqa: ARG002

@@ -24,13 +24,14 @@ from coordinator.machine.records import (
     StepTaken,
 )
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress
-from coreg_core.protocol.messages import PlanAccepted, Vector
+from coreg_core.protocol.messages import PlanAccepted
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RunState:
     """Everything of a run that survives its process. ``computation`` and ``state`` are None before the first membership."""
 
     plan: Plan
@@ -65,7 +66,7 @@ class Recorded:
         return None if self.computation is None or self.state is None else self.computation.outcome(self.state)
 
 
-def after(recorded: Recorded, record: Record) -> Recorded:
+def after(recorded: RunState, record: Record) -> RunState:
     """What a run remembers once this record is written."""
     match record:
         case SiteExcluded(site=site):
@@ -105,6 +106,6 @@ def after(recorded: Recorded, record: Record) -> Recorded:
             assert_never(record)
 
 
-def resume(plan: Plan, records: Iterable[Record]) -> Recorded:
+def resume(plan: Plan, records: Iterable[Record]) -> RunState:
     """What a run of this plan remembers after these records, from the first on."""
-    return reduce(after, records, Recorded(plan))
+    return reduce(after, records, RunState(plan))

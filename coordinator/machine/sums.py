@@ -12,8 +12,8 @@ import numpy as np
 from coreg_core.additive.question_types import NOTHING
 from coreg_core.masking.fixed_point import WORD, fits
 from coreg_core.masking.sums import Layout, Words, add_summand, add_words, opened
-from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Masked, Prediction, Share, Vector
+from coreg_core.protocol.messages import Masked, Prediction, Share
+from coreg_core.protocol.vectors import Vector
 
 Answer: TypeAlias = Prediction | Share | Masked
 
@@ -32,17 +32,9 @@ def masked_fault(layout: Layout, answer: Answer) -> str | None:
     return None
 
 
-def response(targets: Vector, answer: Prediction) -> Arr:
-    """respond(t, μ), whichever way it was told: in float32 it came as what it differs from t by."""
-    values = answer.values.values
-    return targets.values - values if answer.values.single else values
-
-
-def clear_fault(
-    answer: Prediction | Share, exponents: Sequence[int], n_sites: int, targets: Vector | None = None
-) -> str | None:
-    """Why an answer in the clear, of the right shape, cannot be summed; ``targets`` those that a prediction is to."""
-    if answer.values is None or fits(_numbers(answer, targets), exponents, n_sites):
+def clear_fault(answer: Prediction | Share, exponents: Sequence[int], n_sites: int) -> str | None:
+    """Why an answer in the clear, of the right shape, cannot be summed."""
+    if answer.values is None or fits(answer.values.values, exponents, n_sites):
         return None
     return (
         f"its answer to question {answer.question} is larger than any that fits what it stated when it accepted the plan. "
@@ -50,17 +42,10 @@ def clear_fault(
     )
 
 
-def _numbers(answer: Prediction | Share, targets: Vector | None) -> Arr:
-    if isinstance(answer, Share):
-        return NOTHING if answer.values is None else answer.values.values
-    assert targets is not None, "a prediction is one to targets"
-    return response(targets, answer)
-
-
 def summed(
-    layout: Layout, answers: Sequence[Answer], exponents: Sequence[int], targets: Vector | None = None
+    layout: Layout, answers: Sequence[Answer], exponents: Sequence[int]
 ) -> tuple[Vector | None, tuple[float, ...]]:
-    """The sums of vectors and of scalars; ``targets`` those of an `Ask`, to which answers are predictions.
+    """The sums of vectors and of scalars.
 
     Raises
     ------
@@ -69,18 +54,16 @@ def summed(
     """
     words = np.zeros(layout.size, dtype=WORD)
     for answer in answers:  # one at a time, and each onto the same words: there may be a thousand
-        _add(layout, words, answer, exponents, len(answers), targets)
+        _add(layout, words, answer, exponents, len(answers))
     values, scalars = opened(layout, words, exponents)
     return (Vector(values) if values.size else None), scalars
 
 
-def _add(
-    layout: Layout, words: Words, answer: Answer, exponents: Sequence[int], n_sites: int, targets: Vector | None
-) -> None:
+def _add(layout: Layout, words: Words, answer: Answer, exponents: Sequence[int], n_sites: int) -> None:
     match answer:
         case Masked(words=masked):
             add_words(layout, words, masked.values)
-        case Prediction():
-            add_summand(layout, words, _numbers(answer, targets), (), exponents, n_sites)
-        case Share(scalars=scalars):
-            add_summand(layout, words, _numbers(answer, targets), scalars, exponents, n_sites)
+        case Prediction(values=values):
+            add_summand(layout, words, values.values, (), exponents, n_sites)
+        case Share(scalars=scalars, values=shared):
+            add_summand(layout, words, NOTHING if shared is None else shared.values, scalars, exponents, n_sites)

@@ -8,10 +8,10 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from coordinator.driver import Lap
+from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.observers.awaited import Awaited
 from coordinator.observers.rows import HEADINGS, cells, row
+from coordinator.observers.waiting import Waiting
 
 
 class Follow:
@@ -19,16 +19,16 @@ class Follow:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True) if console is None else console
-        self._runs: dict[str, tuple[dict[str, Any] | None, Awaited]] = {}
+        self._runs: dict[str, tuple[dict[str, Any] | None, Waiting]] = {}
 
-    def notice(self, notice: n.Notice, measured: Lap) -> None:
+    def notice(self, notice: n.Notice, measured: Timing) -> None:
         run = getattr(notice, "run", None)
         if run is None:
             return
         if isinstance(notice, n.RunEnded):
             self._runs.pop(run, None)
             return
-        values, awaited = self._runs.get(run, (None, Awaited()))
+        values, awaited = self._runs.get(run, (None, Waiting()))
         awaited.notice(notice)
         if isinstance(notice, n.QuestionAnswered):
             values = row(notice, measured)

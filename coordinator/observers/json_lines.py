@@ -7,10 +7,10 @@ from enum import Enum
 from math import isinf
 from typing import Any
 
-from coordinator.driver import Lap
+from coordinator.driver import Timing
 from coordinator.machine.events import Finish
 from coordinator.machine.notices import Notice, QuestionAnswered
-from coordinator.machine.wording import worded
+from coordinator.machine.wording import message_for
 from coordinator.observers.rows import Phases, row
 from coreg_wire.terminal.output import print_json
 from coreg_wire.transport.fields import snake
@@ -24,7 +24,7 @@ class JsonLines:
         self._last: dict[str, Any] | None = None
         self._phases = Phases()
 
-    def notice(self, notice: Notice, measured: Lap) -> None:
+    def notice(self, notice: Notice, measured: Timing) -> None:
         """{"event": "round"} for an answered question; for any other notice its name, its fields and "text"."""
         if isinstance(notice, QuestionAnswered):
             values = row(notice, measured)
@@ -34,13 +34,7 @@ class JsonLines:
             print_json({"event": "round", "run": notice.run, **values})
             return
         told = {f.name: plain(getattr(notice, f.name)) for f in fields(notice)}
-        print_json({"event": snake(type(notice).__name__), **told, "text": worded(notice)})
-
-    def warning(self, text: str) -> None:
-        print_json({"event": "warning", "text": text})
-
-    def listening(self, host: str, port: int) -> None:
-        print_json({"event": "listening", "host": host, "port": port})
+        print_json({"event": snake(type(notice).__name__), **told, "text": message_for(notice)})
 
     def finished(self, end: Finish, show: str) -> None:
         print_json(

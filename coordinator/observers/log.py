@@ -3,9 +3,9 @@
 from dataclasses import fields
 from typing import Any
 
-from coordinator.driver import Lap
+from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.wording import is_grave, worded
+from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.json_lines import plain
 from coordinator.observers.rows import row
 from coreg_wire.terminal.logs import Log
@@ -18,15 +18,15 @@ class LogLines:
     def __init__(self, log: Log, *, follow: bool):
         self._log, self._follow = log, follow
 
-    def notice(self, notice: n.Notice, measured: Lap) -> None:
+    def notice(self, notice: n.Notice, measured: Timing) -> None:
         """The notice's name, its fields, and the sentence that a person would read."""
         if isinstance(notice, n.QuestionAnswered):
             if self._follow:
                 self._log.info("round", run=notice.run, **row(notice, measured))
             return
         told: dict[str, Any] = {f.name: _flat(plain(getattr(notice, f.name))) for f in fields(notice)}
-        say = self._log.warning if is_grave(notice) else self._log.info
-        say(snake(type(notice).__name__), **told, text=worded(notice))
+        say = self._log.warning if is_warning(notice) else self._log.info
+        say(snake(type(notice).__name__), **told, text=message_for(notice))
 
 
 def _flat(value: Any) -> Any:

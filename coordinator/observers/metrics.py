@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from coordinator.driver import Lap, Memory
+from coordinator.driver import RecordSink, Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import Record
 from coreg_core.agreement.schedules.schedule import Progress
@@ -68,7 +68,7 @@ class Metrics:
     def listen(self, address: str) -> Callable[[], None]:
         return listen(address, self.registry)
 
-    def timed(self, memory: Memory) -> Memory:
+    def timed(self, memory: RecordSink) -> RecordSink:
         """The same memory, whose writing is measured."""
         return _Timed(memory, self._written.time)
 
@@ -89,10 +89,6 @@ class Metrics:
         self._begun.labels(study).inc()
         self._stalled.labels(study)  # it is there before it happens, or its first increase is none
 
-    def ended(self, run: str, stop: str) -> None:
-        self._round.pop(run, None)
-        self._over.labels(self._study.pop(run, ""), stop).inc()
-
     def stock(self, waiting: int, active: int, store: Path) -> None:
         """What can be counted at any time."""
         self._waiting.set(waiting)
@@ -100,7 +96,7 @@ class Metrics:
         beside = (store, store.with_name(store.name + "-wal"))
         self._store.set(sum(path.stat().st_size for path in beside if path.exists()))
 
-    def notice(self, notice: n.Notice, measured: Lap) -> None:
+    def notice(self, notice: n.Notice, measured: Timing) -> None:
         match notice:
             case n.QuestionAnswered(run=run, progress=progress, phase=phase):
                 study = self._study.get(run, "")
@@ -115,6 +111,9 @@ class Metrics:
                     self._residual.labels(study).set(progress.residual.max())
                     if progress.verified:
                         self._gap.labels(study).set(progress.gap.max())
+            case n.RunEnded(run=run, outcome=outcome):
+                self._round.pop(run, None)
+                self._over.labels(self._study.pop(run, ""), outcome.name).inc()
             case n.Stalled(run=run):
                 self._stalled.labels(self._study.get(run, "")).inc()
             case n.SessionOpened(site=site, until=until):
@@ -124,7 +123,7 @@ class Metrics:
             case n.SessionEnded(site=site):
                 self._connected.labels(site).set(0)
                 self._lost.labels(site).inc()
-            case n.SessionTurnedAway():
+            case n.AccessDenied():
                 self._refused.labels("certificate").inc()
             case n.SessionRejected():
                 self._refused.labels("session").inc()
@@ -133,9 +132,9 @@ class Metrics:
 
 
 class _Timed:
-    def __init__(self, memory: Memory, time: Callable[[], AbstractContextManager[object]]):
+    def __init__(self, memory: RecordSink, time: Callable[[], AbstractContextManager[object]]):
         self._memory, self._time = memory, time
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Lap, at: str) -> None:
+    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None:
         with self._time():
             self._memory.write(run, record, progress, measured, at)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from coordinator.driver import Lap
+from coordinator.driver import Timing
 from coordinator.machine.notices import QuestionAnswered
 from coreg_wire.terminal.output import human_bytes
 
@@ -12,7 +12,7 @@ HEADINGS = ("question", "round", "sites", "residual", "certified gap", "predicti
 PLAIN = "{:>8} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
 
 
-def row(answered: QuestionAnswered, lap: Lap) -> dict[str, Any]:
+def row(answered: QuestionAnswered, lap: Timing) -> dict[str, Any]:
     """Plain values; the worst column speaks for all, and a column without coupling has nothing to agree on."""
     p = answered.progress
     return {

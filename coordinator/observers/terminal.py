@@ -8,15 +8,25 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.driver import Lap
+from coordinator.driver import Timing
 from coordinator.machine.events import Finish
-from coordinator.machine.notices import Notice, QuestionAnswered, RunEnded
-from coordinator.machine.wording import worded
-from coordinator.observers.awaited import Awaited
+from coordinator.machine.notices import (
+    Notice,
+    QuestionAnswered,
+    RunEnded,
+    RunStarted,
+    SessionEnded,
+    SessionOpened,
+    Stopped,
+)
+from coordinator.machine.wording import message_for
 from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells, row
+from coordinator.observers.waiting import Waiting
 from coreg_core.protocol.outcomes import told
 
 SHOWN = 15  # rows of the live table; all of them are in the store
+# The end is shown with its certificate; the others repeat what a notice of the run says.
+_UNSHOWN = (RunEnded, RunStarted, SessionOpened, SessionEnded, Stopped)
 
 
 class Plain:
@@ -32,7 +42,7 @@ class Plain:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def notice(self, notice: Notice, measured: Lap) -> None:
+    def notice(self, notice: Notice, measured: Timing) -> None:
         """A row of the table for an answered question, headed once; a line for anything else."""
         if isinstance(notice, QuestionAnswered):
             values = row(notice, measured)
@@ -42,8 +52,8 @@ class Plain:
                 self._heading(phase)
             self._phases.add(values)
             self._row(values)
-        elif not isinstance(notice, RunEnded):  # said at the end, with the certificate
-            self._print(worded(notice))
+        elif not isinstance(notice, _UNSHOWN):
+            self._print(message_for(notice))
 
     def _row(self, values: dict[str, Any]) -> None:
         if not self._headed:
@@ -54,12 +64,6 @@ class Plain:
     def _heading(self, phase: str) -> None:
         self._print(f"{phase}:")
 
-    def warning(self, text: str) -> None:
-        self._print(f"warning: {text}")
-
-    def listening(self, host: str, port: int) -> None:
-        self._print(f"listening on {host}:{port}")
-
     def finished(self, end: Finish, show: str) -> None:
         """The outcome, what it means, and the next step."""
         self._print(told(end.outcome, end.reason))
@@ -67,7 +71,7 @@ class Plain:
             self._print(self._certified(self._last))
         for line in self._phases.lines():
             self._print(line)
-        self._print(f"`{show}` tells this run again")
+        self._print(f"show this run again: {show}")
 
     def _certified(self, last: dict[str, Any]) -> str:
         certified = "certified: " if last["verified"] else "estimated: "
@@ -96,9 +100,9 @@ class LiveTable(Plain):
         self._console = Console()
         self._rows: list[tuple[str, ...]] = []
         self._live: Live | None = None
-        self._awaited = Awaited()
+        self._awaited = Waiting()
 
-    def notice(self, notice: Notice, measured: Lap) -> None:
+    def notice(self, notice: Notice, measured: Timing) -> None:
         """As in a pipe, and beneath it for whom the run waits, and for how long."""
         self._awaited.notice(notice)
         super().notice(notice, measured)

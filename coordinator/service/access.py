@@ -1,56 +1,85 @@
-"""The one door of a coordinator: its certificate, who may come in, and the key that sites' heads are countersigned
-with.
-"""
+"""Who may connect, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
-from coordinator.authority.authorised import Authorised
+from coordinator.authority.authorised import ALLOW_LIST, Authorised
 from coordinator.authority.notary import Notary
-from coordinator.authority.pki import load_server
+from coordinator.authority.pki import expiry_warnings, load_server
 from coordinator.config.federation_toml import TimeoutSection
 from coordinator.machine.records import HeadSigned
 from coordinator.transports.grpc_mtls import GrpcServer
+from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched
-from coreg_wire.identity.credentials import server_credentials
+from coreg_wire.identity.credentials import RenewableServer
+
+DAY = 86_400.0
 
 
-@dataclass(frozen=True)
-class Door:
-    """Who is let in, and what sites' heads are countersigned with; nobody is asked under --insecure."""
+class AccessControl:
+    """The authority's folder while a coordinator runs; without TLS every name is accepted, on loopback alone.
 
-    credentials: grpc.ServerCredentials | None
-    authorise: Callable[[str, bytes], None]
-    attest: Callable[[str, bytes, Fetched], HeadSigned] | None
+    Raises
+    ------
+    CoregError
+        a file that the server needs is missing or wrong; see `load_server`.
+    """
 
-    @classmethod
-    def of(cls, identity: Path, *, insecure: bool) -> "Door":
-        """Of the authority's directory.
+    def __init__(self, identity: Path, *, insecure: bool):
+        self.warnings: list[str] = []
+        self._identity, self._insecure = identity, insecure
+        self._looked: float | None = None
+        self._allow_list = self._stamp()
+        if not insecure:
+            files = load_server(identity)
+            self._secret = files.secret
+            self._server = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem)
+            self._notary = Notary(files)
+
+    def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
+        """The listener."""
+        limits = {"keepalive": timeouts.keepalive, "min_bandwidth": timeouts.min_bandwidth}
+        if self._insecure:
+            return GrpcServer(listen, None, lambda _name, _certificate: None, **limits)
+        return GrpcServer(listen, self._server.credentials, Authorised(self._identity).check, **limits)
+
+    def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
+        """See `Notary.countersign`."""
+        return self._notary.countersign(site, certificate_pem, fetched)
+
+    def reload(self) -> None:
+        """Read the certificates again, for the connections from now on.
 
         Raises
         ------
         CoregError
-            see `load_server`.
+            they have a fault; everything stays as it was.
         """
-        if insecure:
-            return cls(None, _anybody, None)
-        files = load_server(identity)
-        credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
-        return cls(credentials, Authorised(identity).check, Notary(files).attest)
+        if self._insecure:
+            return
+        files = load_server(self._identity, passphrase=lambda _what: self._secret or b"")
+        self._server.renew(files.key_pem, files.certificate_pem, files.ca_pem)
+        self._notary = Notary(files)
+        self._looked = None
 
-    def transport(self, listen: str, timeouts: TimeoutSection) -> GrpcServer:
-        return GrpcServer(
-            listen,
-            self.credentials,
-            self.authorise,
-            keepalive=timeouts.keepalive,
-            least_bandwidth=timeouts.least_bandwidth,
-            attest=self.attest,
-        )
+    def expiring(self, now: float) -> list[str]:
+        """Once a day, a sentence for each certificate that expires within a month; ``now`` in seconds."""
+        if self._insecure or (self._looked is not None and now - self._looked < DAY):
+            return []
+        self._looked = now
+        try:
+            self.warnings = expiry_warnings(self._identity)
+        except CoregError as error:
+            self.warnings = [str(error)]
+        return self.warnings
 
+    def list_changed(self) -> bool:
+        """Whether the allow-list was changed since this was asked last."""
+        before, self._allow_list = self._allow_list, self._stamp()
+        return self._allow_list != before
 
-def _anybody(_name: str, _certificate_pem: bytes) -> None:
-    """--insecure: on loopback, every name is believed."""
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            found = (self._identity / ALLOW_LIST).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns

@@ -1,34 +1,30 @@
-"""What happened and what each site disclosed, for whoever looks later: two small tables of the run store, and who fills
-them.
+"""What happened, and what each site disclosed: two small tables of the run store, and the recorder that fills them.
 
-Counted is every message that arrived, used or not, with its numbers as the sites' own ledgers count them. What a killed
-coordinator heard in its last moment may be missing here; the sites' ledgers, written before anything leaves, miss
-nothing.
+Every message of a known run is counted, used or not, with its numbers as the sites' own ledgers count them. The last
+moment of a killed coordinator may be missing here; the sites' ledgers, written before anything leaves, miss nothing.
 """
 
+import json
 import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from coordinator.driver import Lap, utc_now
-from coordinator.machine import notices as n
 from coordinator.machine.events import Event, Received, SiteJoined
-from coordinator.machine.wording import is_grave, worded
-from coordinator.store.schema import Tables, transaction
+from coordinator.machine.federation import Federation
+from coordinator.machine.notices import Notice, QuestionAnswered, from_fields, to_fields
+from coordinator.store.schema import Tables
 from coreg_core.protocol.messages import FromSite, Masked, PlanAccepted, Prediction, Share
 
-KEPT = 5000  # notices; the oldest go
-ALIKE = 20  # so many of the latest are looked through for the same words, which are counted and not repeated
+MAX_NOTICES = 5000  # the oldest go
+RECENT = 20  # a notice equal to one of the latest is counted and not repeated
 
 
 @dataclass(frozen=True)
-class Told:
-    """A notice as it was worded; ``at`` is when it was told last, of so many times."""
+class NoticeRow:
+    """A notice, when it last happened (``at``), and how many times."""
 
-    run: str
     at: str
-    grave: bool
-    text: str
+    notice: Notice
     times: int
 
 
@@ -57,46 +53,50 @@ def numbers_in(message: FromSite) -> int:
             return 0
 
 
-class Chronicle(Tables):
+Key = tuple[str, str, str]  # run, site, kind
+
+
+class History(Tables):
     """The tables."""
 
-    def write(
-        self, told: list[Told], disclosed: Counter[tuple[str, str, str]], numbers: Counter[tuple[str, str, str]]
-    ) -> None:
-        """Add what was told, and messages and numbers by (run, site, kind)."""
-        with transaction(self._db, self.path, marked=False):
-            for line in told:
+    def write(self, notices: list[tuple[str, Notice]], messages: Counter[Key], numbers: Counter[Key]) -> None:
+        """Add notices with their times, and messages and numbers by (run, site, kind)."""
+        with self.transaction(durable=False):
+            for at, notice in notices:
+                row = (getattr(notice, "run", ""), type(notice).__name__, json.dumps(to_fields(notice)))
                 again = self._db.execute(
-                    "update notices set times = times + 1, at = ? where text = ? and run = ? and number in "
+                    "update notices set times = times + 1, at = ? where run = ? and kind = ? and fields = ? and number in "
                     "(select number from notices order by number desc limit ?)",
-                    (line.at, line.text, line.run, ALIKE),
+                    (at, *row, RECENT),
                 )
                 if not again.rowcount:
                     self._db.execute(
-                        "insert into notices (run, at, grave, text, times) values (?, ?, ?, ?, 1)",
-                        (line.run, line.at, int(line.grave), line.text),
+                        "insert into notices (at, run, kind, fields, times) values (?, ?, ?, ?, 1)", (at, *row)
                     )
-            self._db.execute("delete from notices where number <= (select max(number) from notices) - ?", (KEPT,))
-            for key, messages in disclosed.items():
+            self._db.execute(
+                "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
+            )
+            for key, count in messages.items():
                 self._db.execute(
                     "insert into disclosed values (?, ?, ?, ?, ?) on conflict (run, site, kind) do update set "
                     "messages = messages + excluded.messages, numbers = numbers + excluded.numbers",
-                    (*key, messages, numbers[key]),
+                    (*key, count, numbers[key]),
                 )
 
-    def told(self, run: str | None = None, most: int = 50) -> list[Told]:
+    def notices(self, run: str | None = None, limit: int = 50) -> list[NoticeRow]:
         """The latest notices, of one run or of all, the last first."""
-        with self._reading():
+        with self.reading():
             rows = self._db.execute(
-                "select run, at, grave, text, times from notices where ?1 is null or run = ?1 "
+                "select at, kind, fields, times from notices where ?1 is null or run = ?1 "
                 "order by at desc, number desc limit ?2",
-                (run, most),
+                (run, limit),
             ).fetchall()
-            return [Told(r["run"], r["at"], bool(r["grave"]), r["text"], r["times"]) for r in rows]
+            found = [(r["at"], from_fields(r["kind"], json.loads(r["fields"])), r["times"]) for r in rows]
+            return [NoticeRow(at, notice, times) for at, notice, times in found if notice is not None]
 
     def disclosed(self, run: str | None = None) -> list[Disclosed]:
         """What each site sent, by kind, in one run or in all, in site order."""
-        with self._reading():
+        with self.reading():
             rows = self._db.execute(
                 "select site, kind, sum(messages) as messages, sum(numbers) as numbers from disclosed "
                 "where ?1 is null or run = ?1 group by site, kind order by site, kind",
@@ -105,38 +105,43 @@ class Chronicle(Tables):
             return [Disclosed(r["site"], r["kind"], r["messages"], r["numbers"]) for r in rows]
 
 
-class Chronicler:
-    """Hears notices and events on the loop, and writes them down when asked to, in whichever thread that is."""
+class HistoryRecorder:
+    """Takes notices and events on the loop; `flush` writes them in a thread."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._told: list[Told] = []
-        self._messages: Counter[tuple[str, str, str]] = Counter()
-        self._numbers: Counter[tuple[str, str, str]] = Counter()
+        self._lock = threading.Lock()
+        self._notices: list[tuple[str, Notice]] = []
+        self._messages: Counter[Key] = Counter()
+        self._numbers: Counter[Key] = Counter()
 
-    def notice(self, notice: n.Notice, _measured: Lap) -> None:
-        """Remember its words, where a table does not show it better."""
-        if text := worded(notice):
-            told = Told(getattr(notice, "run", ""), utc_now(), is_grave(notice), text, 1)
-            with self._turn:
-                self._told.append(told)
+    def add(self, notice: Notice, at: str) -> None:
+        """Record a notice; the table of rounds shows answered questions."""
+        if not isinstance(notice, QuestionAnswered):
+            with self._lock:
+                self._notices.append((at, notice))
 
-    def heard(self, event: Event) -> None:
+    def heard(self, federation: Federation, event: Event) -> bool:
+        """Count what a site sent, if it belongs to a run of this site; whether there is something to write."""
         match event:
             case SiteJoined(hello=message):
-                site = message.site
+                site, run = message.site, ""
             case Received(site=site, message=message):
-                pass
+                run = getattr(message, "run", "")
+                known = federation.runs.get(run)
+                if run and (known is None or site not in known.plan.sites):
+                    return False  # the name is the site's invention
             case _:
-                return
-        key = (getattr(message, "run", ""), site, type(message).__name__)
-        with self._turn:
+                return False
+        key = (run, site, type(message).__name__)
+        with self._lock:
             self._messages[key] += 1
             self._numbers[key] += numbers_in(message)
+        return True
 
-    def flush(self, chronicle: Chronicle) -> None:
-        with self._turn:
-            told, messages, numbers = self._told, self._messages, self._numbers
-            self._told, self._messages, self._numbers = [], Counter(), Counter()
-        if told or messages:
-            chronicle.write(told, messages, numbers)
+    def flush(self, history: History) -> None:
+        """Write what is new."""
+        with self._lock:
+            notices, messages, numbers = self._notices, self._messages, self._numbers
+            self._notices, self._messages, self._numbers = [], Counter(), Counter()
+        if notices or messages:
+            history.write(notices, messages, numbers)

@@ -1,40 +1,45 @@
-"""The run store as a file to keep: copied while it is written, read through to the last checksum, pruned."""
+"""The run store as a file: copied while it is written, verified to the last checksum, pruned."""
 
 import datetime as dt
 import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.store.checksums import Damaged, row_seal, unseal, unseal_json
-from coordinator.store.schema import open_database, transaction
+from coordinator.store.checksums import Damaged, row_checksum, verify_checksum, verify_json_checksum
+from coordinator.store.runs import ROUND_COLUMNS
+from coordinator.store.schema import Tables, open_database
 from coreg_core.errors import StorageError
 
 _BLOBS = (("states", "state"), ("sums", "total"), ("models", "models"))
-_TEXTS = (("memberships", "membership"), ("queue", "plan"), ("heads", "head"))
+_TEXTS = (("memberships", "membership"), ("queue", "plan"), ("checkpoints", "checkpoint"))
+# Every table with a column `run`; `prune` removes a run's rows from those that are history.
+_HISTORY = ("rounds", "notices", "disclosed", "cancellations", "sums", "states")
+_RESULTS = ("models", "deliveries", "memberships", "exclusions")  # what a site that comes late needs
+PAGES_AT_ONCE = 256  # given back in one transaction: a serving coordinator waits for no more
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was read, or given back: runs, checksums that fit, bytes."""
+class StoreCheck:
+    """What was read, or given back: runs, checksums that match, bytes."""
 
     runs: int
     values: int
     bytes: int
 
 
-def verify(path: Path) -> Found:
+def verify(path: Path) -> StoreCheck:
     """Read everything.
 
     Raises
     ------
     StorageError
-        something is not what was written; says which value of which run.
+        a value differs from what was written; the message names it and its run.
     """
     with closing(open_database(path)) as db, _damage(path):
         problems = [row[0] for row in db.execute("pragma integrity_check(3)")]
@@ -46,66 +51,52 @@ def verify(path: Path) -> Found:
         (pages,) = db.execute("pragma page_count").fetchone()
         (size,) = db.execute("pragma page_size").fetchone()
         db.execute("rollback")
-    return Found(runs, values, pages * size)
+    return StoreCheck(runs, values, pages * size)
 
 
 def _verify_values(db: sqlite3.Connection) -> int:
     values = 0
-    for table, column in _BLOBS:
-        for row in db.execute(f"select run, {column} as value from {table}"):  # noqa: S608 - our names
-            _named(f"{table} of run {row['run']}", unseal, row["value"])
-            values += 1
-    for table, column in _TEXTS:
-        for row in db.execute(f"select run, {column} as value from {table}"):  # noqa: S608 - our names
-            _named(f"{table} of run {row['run']}", unseal_json, row["value"])
+    checks: list[tuple[str, str, Callable[[Any], object]]] = [(t, c, verify_checksum) for t, c in _BLOBS]
+    checks += [(t, c, verify_json_checksum) for t, c in _TEXTS]
+    for table, column, check in checks:
+        for row in db.execute(f"select run, {column} as value from {table}"):  # noqa: S608 - the names above
+            _checked(f"{table} of run {row['run']}", check, row["value"])
             values += 1
     for row in db.execute("select * from rounds"):
-        if row["seal"] is not None:
-            kept = dict(row)
-            said = kept.pop("seal")
-            names = _ORDER
-            if row_seal(kept[name] for name in names) != said:
-                raise Damaged(f"question {row['question']} of run {row['run']}: a checksum does not fit")
-            values += 1
-    for row in db.execute("select run, plan, plan_digest, format from runs"):
-        if row["format"] >= 2:
-            _named(f"the plan of run {row['run']}", _check_plan, (row["plan"], row["plan_digest"]))
-            values += 1
+        if row_checksum(row[name] for name in ROUND_COLUMNS) != row["checksum"]:
+            raise Damaged(f"question {row['question']} of run {row['run']}: a checksum does not match")
+        values += 1
+    for row in db.execute("select run, plan, plan_digest from runs"):
+        _checked(f"the plan of run {row['run']}", _check_plan, (row["plan"], row["plan_digest"]))
+        values += 1
     return values
 
 
-# As `RunStore` writes them, and seals them.
-_ORDER = (
-    "run", "question", "attempt", "round", "answered", "verified", "residual", "gap", "prediction_bound", "phase", "seconds",
-    "bytes_sent", "bytes_received", "at",
-)  # fmt: skip
+def _check_plan(stored: tuple[str, str]) -> None:
+    plan = {name: value for name, value in json.loads(stored[0]).items() if name != "run"}
+    if hashlib.sha256(json.dumps(plan, sort_keys=True, separators=(",", ":")).encode()).hexdigest() != stored[1]:
+        raise Damaged("its digest does not match")
 
 
-def _check_plan(said: tuple[str, str]) -> None:
-    plan = {name: value for name, value in json.loads(said[0]).items() if name != "run"}
-    if hashlib.sha256(json.dumps(plan, sort_keys=True, separators=(",", ":")).encode()).hexdigest() != said[1]:
-        raise Damaged("its digest does not fit")
-
-
-def _named(what: str, check: Any, value: Any) -> None:
+def _checked(what: str, check: Callable[[Any], object], value: Any) -> None:
     try:
         check(value)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(f"{what}: {error}") from None
 
 
-def back_up(path: Path, destination: Path) -> Found:
-    """Copy it as it is at one instant, and verify the copy.
+def back_up(path: Path, destination: Path) -> StoreCheck:
+    """Copy the store as it is at one instant, and verify the copy.
 
     Raises
     ------
     StorageError
-        something stands there, it cannot be written, or the store is damaged (the copy is removed then).
+        the destination exists or cannot be written, or the store is damaged (the copy is removed then).
     """
     try:
         os.close(os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise StorageError(f"{destination}: is there already; a backup replaces nothing. Give another name.") from None
+        raise StorageError(f"{destination}: exists already; a backup replaces nothing. Give another name.") from None
     except OSError as error:
         raise StorageError(f"{destination}: cannot be written ({error.strerror}).") from None
     try:
@@ -123,28 +114,40 @@ def back_up(path: Path, destination: Path) -> Found:
     return found
 
 
-def prune(path: Path, days: float, *, models: bool) -> Found:
-    """Forget the rounds of runs that were closed longer ago, and what their sites fetch where ``models`` says so.
+def prune(path: Path, days: float, *, models: bool) -> StoreCheck:
+    """Remove the history of runs that were closed longer ago, and their models if ``models``. A coordinator may be serving.
+
+    Plans, outcomes and final figures stay. The file shrinks a few pages at a time, so that no writer waits for long.
 
     Raises
     ------
     StorageError
         it cannot be written.
     """
-    before = path.stat().st_size
-    until = (dt.datetime.now(dt.UTC) - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
-    with closing(open_database(path)) as db:
-        with transaction(db, path):
-            old = [
-                row["run"]
-                for row in db.execute("select run from runs where closed is not null and closed <= ?", (until,))
-            ]
-            for table in ("rounds", "memberships", *(("models",) if models else ())):
-                db.executemany(f"delete from {table} where run = ?", [(run,) for run in old])  # noqa: S608 - our names
-        with _damage(path):
-            db.execute("vacuum")
-            db.execute("pragma wal_checkpoint(truncate)")
-    return Found(len(old), 0, max(0, before - path.stat().st_size))
+    store = _Pruned(path)
+    with closing(store), _damage(path):
+        return store.prune(days, models=models)
+
+
+class _Pruned(Tables):
+    def prune(self, days: float, *, models: bool) -> StoreCheck:
+        before = self.path.stat().st_size
+        now = dt.datetime.now(dt.UTC)
+        until = (now - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
+        at = now.isoformat(timespec="milliseconds")
+        with self.reading():
+            query = "select run from runs where closed is not null and closed <= ?"
+            old = [row["run"] for row in self._db.execute(query, (until,))]
+        for run in old:
+            with self.transaction():
+                for table in (*_HISTORY, *(_RESULTS if models else ())):
+                    self._db.execute(f"delete from {table} where run = ?", (run,))  # noqa: S608 - the names above
+                self._db.execute("update runs set pruned = coalesce(pruned, ?) where run = ?", (at, run))
+        while self._db.execute("pragma freelist_count").fetchone()[0]:
+            with self.transaction(durable=False):
+                self._db.execute(f"pragma incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+        self._db.execute("pragma wal_checkpoint(truncate)")
+        return StoreCheck(len(old), 0, max(0, before - self.path.stat().st_size))
 
 
 @contextmanager

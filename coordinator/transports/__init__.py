@@ -7,12 +7,16 @@ were sent, emits `SiteJoined` before anything else of a site, and never emits an
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from coordinator.machine.events import Event, Flow
 from coreg_core.protocol.messages import ToSite
 
-Emit: TypeAlias = Callable[[Event], None]
+
+class Emit(Protocol):
+    """Takes an event; ``handled`` is called once the coordinator has handled it."""
+
+    def __call__(self, event: Event, handled: Callable[[], None] | None = None) -> None: ...
 
 
 @dataclass
@@ -54,6 +58,10 @@ class Transport(Protocol):
 
     def flows(self, run: str) -> Mapping[str, Flow]:
         """The latest vector of that run on each link, as far as it has come; only of sites that are here."""
+        ...
+
+    def certificate(self, site: str) -> bytes:
+        """The certificate (PEM) of the site's last session; empty without TLS."""
         ...
 
     async def close(self) -> None:

@@ -22,9 +22,8 @@ from coreg_core.protocol.messages import (
     Rejected,
     Share,
     ToSite,
-    Vector,
-    Words,
 )
+from coreg_core.protocol.vectors import Vector, Words
 
 
 class SiteFunction(Protocol):
@@ -104,6 +103,9 @@ class InProcess:
     def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
         """Nothing is ever on its way."""
         return {}
+
+    def certificate(self, site: str) -> bytes:  # noqa: ARG002
+        return b""
 
     async def close(self) -> None:
         self._sites.clear()

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coreg_wire.terminal import svg
+
 WIDTH, HEIGHT, MARGIN = 720, 260, 44
 
 
@@ -37,7 +39,7 @@ def convergence(rounds: list[dict[str, Any]]) -> Chart:
         for what in ("residual", "gap", "prediction_bound"):
             for column, value in enumerate(row[what] or []):
                 if _shows(value):
-                    series.setdefault((what, column, kind), []).append((row["question"], math.log10(value)))
+                    series.setdefault((what, column, kind), []).append((row["question"], value))
     several = len({column for _, column, _ in series}) > 1
     named = {
         (f"{what.replace('_', ' ')}{f' {column + 1}' if several else ''}, {kind}", f"{what} {kind}"): points
@@ -54,7 +56,7 @@ def side_by_side(runs: Iterable[tuple[str, list[dict[str, Any]]]]) -> Chart:
         for row in rounds:
             known = [value for value in row["gap"] or [] if _shows(value)]
             if row["verified"] and known:
-                points.append((row["round"], math.log10(max(known))))
+                points.append((row["round"], max(known)))
         if points:
             named[run, f"run-{number}"] = points
     return _drawn(named)
@@ -68,19 +70,11 @@ def _drawn(named: Mapping[tuple[str, str], list[tuple[int, float]]]) -> Chart:
     values = [y for points in named.values() for _, y in points]
     if not values:
         return Chart((), ())
-    low, high = math.floor(min(values)), max(math.ceil(max(values)), math.floor(min(values)) + 1)
     last = max(1, max(x for points in named.values() for x, _ in points))
-
-    def x_at(number: int) -> float:
-        return MARGIN + (WIDTH - 2 * MARGIN) * number / last
-
-    def y_at(power: float) -> float:
-        return MARGIN / 2 + (HEIGHT - MARGIN) * (high - power) / (high - low)
-
+    x_at = svg.scale(0, last, MARGIN, WIDTH - MARGIN)
+    y_at, ticks = svg.axis(min(values), max(values), HEIGHT - MARGIN / 2, MARGIN / 2, log=True, most=6)
     lines = tuple(
-        Line(name, kind, " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in points), f"{10 ** points[-1][1]:.1e}")
+        Line(name, kind, svg.points((x_at(x), y_at(y)) for x, y in points), f"{points[-1][1]:.1e}")
         for (name, kind), points in named.items()
     )
-    step = max(1, (high - low) // 6)
-    ticks = tuple((y_at(power), f"1e{power}") for power in range(low, high + 1, step))
-    return Chart(lines, ticks)
+    return Chart(lines, tuple((y_at(tick), f"1e{round(math.log10(tick))}") for tick in ticks))

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.store.history import Chronicle, Disclosed
-from coordinator.store.queue import Attendance, Queue
-from coordinator.store.runs import RunStore, RunSummary
-from coordinator.store.schema import is_held
+from coordinator.machine.wording import is_warning, message_for
+from coordinator.store.history import Disclosed, History, NoticeRow
+from coordinator.store.queue import Queue
+from coordinator.store.runs import RunStore
+from coordinator.store.status import SiteStatus, Status
+from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web.charts import Chart, convergence, side_by_side
+from coreg_wire.files.locks import is_held
 
 LATEST = 40  # rounds in a run's table, and runs in the overview
 NOTICES = 25
@@ -46,30 +49,28 @@ def overview(path: Path) -> dict[str, Any]:
     """The federation, its sites, its queue, its latest runs, and what was told of it."""
     with (
         closing(Queue(path, read_only=True)) as queue,
-        closing(RunStore(path, read_only=True)) as store,
-        closing(Chronicle(path, read_only=True)) as chronicle,
+        closing(Status(path, read_only=True)) as status,
+        closing(Summaries(path, read_only=True)) as store,
+        closing(History(path, read_only=True)) as history,
     ):
-        said, waiting = queue.said(), queue.waiting()
-        known = {a.site: a for a in queue.attendance()}
+        service, waiting = status.service(), queue.waiting()
+        known = {site.site: site for site in status.sites()}
         runs = store.runs()
-        sent = {s.site: s for s in sent_by(chronicle.disclosed())}
-        notices = chronicle.told(most=NOTICES)
+        sent = {s.site: s for s in sent_by(history.disclosed())}
+        notices = shown(history.notices(limit=NOTICES))
     up = is_held(path)
-    listed = said.get("sites", ())
-    sites = [
-        (site, known.get(site) or Attendance(site, None, None, "", "", None, None))
-        for site in sorted({*listed, *known})
-    ]
+    listed = service.get("sites", ())
+    sites = [(site, known.get(site) or SiteStatus(site)) for site in sorted({*listed, *known})]
     now = dt.datetime.now(dt.UTC)
     return {
-        "said": said,
+        "service": service,
         "up": up,
         "sites": [
             {
                 "name": name,
                 "here": a.connected and up,
                 "seen": a,
-                "last": a.seen(said.get("told")),
+                "last": a.seen(service.get("updated_at")),
                 "listed": name in listed,
                 "days": _days_left(a.until, now),
                 "sent": sent.get(name, Sent(name, 0, 0, 0)),
@@ -80,7 +81,7 @@ def overview(path: Path) -> dict[str, Any]:
         "waiting": [{"run": plan.run, "study": plan.study, "submitted": at} for plan, at in waiting],
         "runs": runs[:LATEST],
         "more": max(0, len(runs) - LATEST),
-        "awaited": said.get("awaited", {}) if up else {},
+        "awaited": service.get("awaited", {}) if up else {},
         "notices": notices,
     }
 
@@ -94,15 +95,16 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         there is none of that name.
     """
     with (
-        closing(Queue(path, read_only=True)) as queue,
-        closing(RunStore(path, read_only=True)) as store,
-        closing(Chronicle(path, read_only=True)) as chronicle,
+        closing(Status(path, read_only=True)) as status,
+        closing(Summaries(path, read_only=True)) as store,
+        closing(History(path, read_only=True)) as history,
     ):
         summary, rounds = store.show(name)
-        said = queue.said()
-        notices, sent = chronicle.told(summary.run, NOTICES), sent_by(chronicle.disclosed(summary.run))
+        service = status.service()
+        notices = shown(history.notices(summary.run, NOTICES))
+        sent = sent_by(history.disclosed(summary.run))
         gain = gained(store, summary)
-    awaited = said.get("awaited", {}).get(summary.run) if is_held(path) and summary.closed is None else None
+    awaited = service.get("awaited", {}).get(summary.run) if is_held(path) and summary.closed is None else None
     return {
         "summary": summary,
         "plan": plan_rows(summary),
@@ -136,13 +138,23 @@ class Compared:
 def compared(path: Path, names: list[str]) -> tuple[list[Compared], Chart]:
     """Runs side by side, in the order asked for, and their gaps over their rounds."""
     found, drawn = [], []
-    with closing(RunStore(path, read_only=True)) as store, closing(Chronicle(path, read_only=True)) as chronicle:
+    with closing(Summaries(path, read_only=True)) as store, closing(History(path, read_only=True)) as history:
         for name in names[:COMPARED]:
             summary, rounds = store.show(name)
-            sent = tuple(sent_by(chronicle.disclosed(summary.run)))
+            sent = tuple(sent_by(history.disclosed(summary.run)))
             found.append(Compared(summary, **_spent(rounds), sent=sent, gained=gained(store, summary)))
             drawn.append((summary.run, rounds))
     return found, side_by_side(drawn)
+
+
+def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
+    """Notices in words; those that only a log needs are left out."""
+    worded = [(row, message_for(row.notice)) for row in rows]
+    return [
+        {"at": row.at, "warning": is_warning(row.notice), "text": text, "times": row.times}
+        for row, text in worded
+        if text
+    ]
 
 
 def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:

@@ -7,7 +7,7 @@ from math import inf, isinf
 from coordinator.machine import notices as n
 
 
-class Awaited:
+class Waiting:
     """Sites that are still to come, or to accept the plan; empty once questions are answered."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):

@@ -1,0 +1,157 @@
+"""plan, submit, cancel, runs, show: studies and their runs. They work through the run store, with or without a coordinator."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coordinator.cli.options import (
+    FederationArgument,
+    JsonOption,
+    OtherStoreOption,
+    StoreOption,
+    StudyOption,
+    existing,
+    planned,
+)
+from coreg_core.errors import UsageError
+from coreg_wire.terminal import output
+
+
+def plan(federation: FederationArgument, study: StudyOption = None, store: OtherStoreOption = None) -> None:
+    """Print the plan that the sites would be asked to accept, as JSON: for `coreg-agent check --plan` at each of them."""
+    from coordinator.config.federation_toml import with_service
+
+    output.print_json(planned(with_service(federation, None, store, None), study).to_dict())
+
+
+def submit(
+    study: Annotated[Path, typer.Argument(help="study.toml.")],
+    federation: Annotated[
+        Path, typer.Option("--federation", envvar="COREG_FEDERATION", help="Whose study it is [federation.toml].")
+    ] = Path("federation.toml"),
+    store: OtherStoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a run of a study into the queue of a coordinator that serves, or will."""
+    from coordinator.config.federation_toml import with_service
+    from coordinator.driver import utc_now
+    from coordinator.store.queue import Queue
+
+    configuration = with_service(federation, None, store, None)
+    path = configuration.service.store
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
+    plan = planned(configuration, study)
+    queue = Queue(path)
+    before = queue.submit(plan, utc_now())
+    queue.close()
+    up = _ring(path)
+    if as_json:
+        output.print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
+        return
+    typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
+    if not up:
+        typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
+
+
+def cancel(
+    run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
+    store: StoreOption = Path("runs.sqlite"),
+    reason: Annotated[str, typer.Option("--reason", help="What its sites are told.")] = "cancelled by the operator",
+) -> None:
+    """End a run, queued or under way. A cancelled run is not resumed."""
+    from coordinator.driver import utc_now
+    from coordinator.store.queue import Queue
+
+    queue = Queue(existing(store))
+    whole, begun = queue.cancel(run, reason, utc_now())
+    queue.close()
+    when = "now" if _ring(store) else "when a coordinator serves again"
+    typer.echo(f"run {whole} {'ends ' + when if begun else 'will not begin'}")
+
+
+def _ring(store: Path) -> bool:
+    """Tell a coordinator that its store was changed; whether one is up."""
+    from coordinator.service.daemon import BELL
+    from coreg_wire.files.locks import is_held
+    from coreg_wire.files.wake_up import ring
+
+    ring(store.parent / BELL)
+    return is_held(store)
+
+
+def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
+    """List every run in the store, the latest first; before them the queue, in its order."""
+    from coordinator.cli.format import queued_line, run_line
+    from coordinator.store.queue import Queue
+    from coordinator.store.summaries import Summaries
+
+    summaries, queue = Summaries(existing(store)), Queue(store)
+    for plan, submitted in reversed(queue.waiting()):
+        if as_json:
+            output.print_json(
+                {"run": plan.run, "federation": plan.federation, "submitted": submitted, "plan": plan.to_dict()}
+            )
+        else:
+            typer.echo(queued_line(plan, submitted))
+    queue.close()
+    for summary in summaries.runs():
+        if as_json:
+            output.print_json(dataclasses.asdict(summary))
+        else:
+            typer.echo(run_line(summary))
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
+    store: StoreOption = Path("runs.sqlite"),
+    as_json: JsonOption = False,
+) -> None:
+    """Show a run: its plan, its rounds, its certificates, its end."""
+    from coordinator.cli.format import checkpoint_line
+    from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
+    from coordinator.store.summaries import Summaries
+
+    opened = Summaries(existing(store))
+    summary, rounds = opened.show(run)
+    checkpoints = opened.checkpoints(run=summary.run)
+    if as_json:
+        output.print_json({**dataclasses.asdict(summary), "rounds": rounds, "checkpoints": checkpoints})
+        return
+    typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
+    for name, value in summary.plan.items():
+        if isinstance(value, dict):
+            typer.echo(f"  [{name}]")
+            for term, chosen in value.items():
+                typer.echo(f"    {term} = {chosen}")
+        elif name not in ("run", "federation") and value:
+            typer.echo(f"  {name} = {value}")
+    if summary.pruned is not None:
+        typer.echo(f"{summary.rounds} rounds; their history was pruned on {summary.pruned[:10]}")
+    else:
+        typer.echo(PLAIN.format(*HEADINGS))
+    phases = Phases()
+    for values in map(_worst, rounds):
+        phases.add(values)
+        typer.echo(PLAIN.format(*cells(values)))
+    for line in phases.lines():
+        typer.echo(line)
+    for checkpoint in checkpoints:
+        typer.echo(checkpoint_line(checkpoint))
+    if summary.stop is not None:
+        typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
+
+
+def _worst(values: dict[str, Any]) -> dict[str, Any]:
+    """The stored lists (one number per column) as `cells` wants them: the worst column."""
+    shown = dict(values, bytes=values["bytes_sent"] + values["bytes_received"])
+    for name in ("residual", "gap", "prediction_bound"):
+        numbers = [x for x in values[name] or [] if x is not None]
+        shown[name] = max(numbers) if numbers else None
+    return shown
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (plan, submit, cancel, runs, show)

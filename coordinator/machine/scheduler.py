@@ -1,0 +1,164 @@
+"""Which run may start, when, and which is parked, cancelled or delivered: a pure function of the queue and the sessions.
+
+Runs overlap up to a limit, if all of them compute with the same number of threads: another number changes the bits of
+sums. A run that a previous process left is resumed before the queue. A run that stalled is parked, and resumes once its
+sites are back.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from coordinator.machine.events import BeginRun, CloseRun, LoadRun
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+
+PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
+REST_SECONDS = 5.0  # at least, before a parked run is resumed: its sites may come and go
+
+Start: TypeAlias = BeginRun | LoadRun
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """A run that has ended, and the sites that have not fetched its end."""
+
+    plan: Plan
+    sites: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Runs that are not under way.
+
+    Parameters
+    ----------
+    max_concurrent_runs
+        runs that compute at once.
+    exit_when_idle
+        whether the process ends once there is nothing to start; nothing is parked then.
+    unfinished
+        runs that an earlier process left, in order.
+    waiting
+        the queue, in order.
+    parked
+        stalled runs, and whether each has rested.
+    undelivered
+        runs that have ended and that not all sites have fetched, by name.
+    starting
+        runs that the store was asked for.
+    draining
+        whether no run starts any more.
+    """
+
+    max_concurrent_runs: int
+    exit_when_idle: bool = False
+    unfinished: tuple[Plan, ...] = ()
+    waiting: tuple[Plan, ...] = ()
+    parked: Mapping[str, tuple[Plan, bool]] = field(default_factory=dict)
+    undelivered: Mapping[str, Undelivered] = field(default_factory=dict)
+    starting: Mapping[str, Plan] = field(default_factory=dict)
+    draining: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to start."""
+        return not (self.unfinished or self.waiting or self.starting)
+
+
+Change: TypeAlias = Callable[[Scheduler], Scheduler]
+
+
+def with_queue(scheduler: Scheduler, waiting: Iterable[Plan], under_way: Collection[str]) -> Scheduler:
+    """The queue was read; runs that have started meanwhile no longer wait."""
+    known = {*under_way, *scheduler.starting}
+    return replace(scheduler, waiting=tuple(plan for plan in waiting if plan.run not in known))
+
+
+def start(
+    scheduler: Scheduler, computing: Collection[Plan], connected: Collection[str]
+) -> tuple[Scheduler, list[Start]]:
+    """The runs that start now, in order; ``computing`` are those under way, ``connected`` the sites with a session."""
+    starts = list[Start]()
+    if scheduler.draining or not (scheduler.unfinished or scheduler.waiting or scheduler.parked):
+        return scheduler, starts
+    active = [*computing, *scheduler.starting.values()]
+    fits = True
+
+    def take(plan: Plan, action: Start) -> bool:
+        threads = {other.iteration.threads for other in active}
+        if len(active) >= scheduler.max_concurrent_runs or not threads <= {plan.iteration.threads}:
+            return False
+        active.append(plan)
+        starts.append(action)
+        return True
+
+    unfinished = list(scheduler.unfinished)
+    while fits and unfinished and (fits := take(unfinished[0], LoadRun(unfinished[0]))):
+        unfinished.pop(0)
+    parked = dict(scheduler.parked)
+    for run, (plan, rested) in scheduler.parked.items():
+        if fits and rested and _enough(plan, connected) and take(plan, LoadRun(plan)):
+            del parked[run]
+    waiting = list(scheduler.waiting)
+    while fits and waiting and (fits := take(waiting[0], BeginRun(waiting[0]))):
+        waiting.pop(0)
+    starting = {**scheduler.starting, **{each.plan.run: each.plan for each in starts}}
+    changed = replace(scheduler, unfinished=tuple(unfinished), parked=parked, waiting=tuple(waiting), starting=starting)
+    return changed, starts
+
+
+def _enough(plan: Plan, connected: Collection[str]) -> bool:
+    here = set(plan.sites) & set(connected)
+    terms = plan.membership
+    return len(here) == len(plan.sites) or (terms.on_dropout == "continue" and len(here) >= terms.min_sites)
+
+
+def started(scheduler: Scheduler, run: str) -> Scheduler:
+    """The store answered: the run is under way, or cannot be."""
+    return replace(scheduler, starting={name: plan for name, plan in scheduler.starting.items() if name != run})
+
+
+def finished(
+    scheduler: Scheduler, plan: Plan, outcome: Outcome, unfetched: Collection[str], *, on_record: bool
+) -> Scheduler:
+    """A run is over: park it if its sites may come back, and remember the sites that have not fetched its end.
+
+    ``on_record``: its end is written down, so that there is nothing to resume.
+    """
+    if outcome in PARKED and not (on_record or scheduler.draining or scheduler.exit_when_idle):
+        return replace(scheduler, parked={**scheduler.parked, plan.run: (plan, False)})
+    others = {run: kept for run, kept in scheduler.undelivered.items() if run != plan.run}
+    if unfetched:
+        others[plan.run] = Undelivered(plan, frozenset(unfetched))
+    return replace(scheduler, undelivered=others)
+
+
+def rested(scheduler: Scheduler, run: str) -> Scheduler:
+    """A parked run may be resumed from now on."""
+    if run not in scheduler.parked:
+        return scheduler
+    return replace(scheduler, parked={**scheduler.parked, run: (scheduler.parked[run][0], True)})
+
+
+def cancel(scheduler: Scheduler, reasons: Mapping[str, str]) -> tuple[Scheduler, list[CloseRun]]:
+    """Close the runs to cancel that are not under way."""
+    plans = [*scheduler.unfinished, *scheduler.waiting, *(plan for plan, _ in scheduler.parked.values())]
+    closed = [CloseRun(plan, Outcome.CANCELLED, reasons[plan.run]) for plan in plans if plan.run in reasons]
+    changed = replace(
+        scheduler,
+        unfinished=tuple(p for p in scheduler.unfinished if p.run not in reasons),
+        waiting=tuple(p for p in scheduler.waiting if p.run not in reasons),
+        parked={run: kept for run, kept in scheduler.parked.items() if run not in reasons},
+    )
+    return changed, closed
+
+
+def to_deliver(scheduler: Scheduler, site: str, under_way: Collection[str]) -> list[LoadRun]:
+    """The ended runs to load, because this site connected and has not fetched them."""
+    busy = {*under_way, *scheduler.starting}
+    return [
+        LoadRun(kept.plan, on_demand=True)
+        for run, kept in scheduler.undelivered.items()
+        if site in kept.sites and run not in busy
+    ]

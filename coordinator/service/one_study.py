@@ -1,0 +1,131 @@
+"""`run`: the service with one study in its queue, which exits when the queue is empty."""
+
+import dataclasses
+from pathlib import Path
+
+from coordinator.config.federation_toml import Configuration
+from coordinator.config.study_toml import Trained
+from coordinator.driver import Observer, utc_now
+from coordinator.machine.events import Finish
+from coordinator.machine.records import Ended, MembershipChanged
+from coordinator.service.daemon import ServiceOptions, serve
+from coordinator.store.lock import store_of
+from coordinator.store.queue import Queue
+from coordinator.store.summaries import RunSummary, Summaries
+from coreg_core.errors import UsageError
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan, plan_from_dict
+
+ABANDONED = "abandoned: a new run was asked for (--new)"
+
+
+def run(
+    path: Path,
+    configuration: Configuration,
+    plan: Plan,
+    options: ServiceOptions,
+    observer: Observer,
+    *,
+    new: bool,
+) -> Finish:
+    """Carry out one plan: resume its unfinished run, or start a new one; return its end.
+
+    Parameters
+    ----------
+    path
+        federation.toml.
+    plan
+        of a new run; an unfinished run of the same plan goes before it.
+    new
+        abandon unfinished runs, and start a new one.
+
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
+    """
+    store = configuration.service.store
+    with store_of(store):
+        summaries, queue = Summaries(store), Queue(store)
+        try:
+            chosen = choose_run(summaries, queue, plan, new=new)
+        finally:
+            summaries.close()
+            queue.close()
+        finish = serve(path, configuration, options, [observer], only=chosen)
+        return finish or _on_record(store, chosen.run)
+
+
+def _on_record(store: Path, run: str) -> Finish:
+    """The end of a run that was closed without being under way (damaged, or cancelled), or that was interrupted."""
+    summaries = Summaries(store, read_only=True)
+    try:
+        summary = summaries.find(run)
+    except UsageError:
+        return Finish(run, Outcome.INTERRUPTED, "")
+    finally:
+        summaries.close()
+    outcome = Outcome.INTERRUPTED if summary.stop is None else Outcome[summary.stop]
+    return Finish(run, outcome, summary.reason or "")
+
+
+def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan:
+    """The unfinished run of this plan, the queued one, or a new one, which is put into the queue.
+
+    Raises
+    ------
+    UsageError
+        a run of another plan is unfinished, and ``new`` was not given.
+    """
+    if not new:
+        if (summary := store.latest(plan.digest)) is not None and summary.plan:
+            return dataclasses.replace(plan, run=summary.run)
+        if queued := [waiting for waiting, _ in queue.waiting() if waiting.digest == plan.digest]:
+            return queued[0]
+    for summary in store.runs():
+        if summary.closed is None and summary.plan:  # a damaged one is closed when the service starts
+            # A run without a question has nothing to lose and nothing to resume.
+            if not new and store.has_begun(summary.run):
+                raise UsageError(_unfinished(store, summary))
+            store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, utc_now())
+    queue.submit(plan, utc_now())
+    return plan
+
+
+def _unfinished(store: Summaries, summary: RunSummary) -> str:
+    if summary.ended is not None:
+        return (
+            f"run {summary.run} in {store.path} has another plan and has ended ({summary.stop}), but not all of its sites "
+            "have fetched its result. Run it with its own configuration to deliver it, or give --new: sites still receive "
+            "it when they connect."
+        )
+    return (
+        f"run {summary.run} in {store.path} is unfinished and has another plan. Run it with its own configuration, or give "
+        "--new to abandon it."
+    )
+
+
+def trained_run(store: Path, run: str) -> Trained:
+    """The run whose models score together: the latest with models, unless one is named by a prefix.
+
+    Raises
+    ------
+    UsageError
+        there is none.
+    """
+    if not store.exists():
+        raise UsageError(f"{store}: no such run store; train first, or give --store.")
+    summaries = Summaries(store)
+    try:
+        candidates = [summaries.find(run)] if run else summaries.runs()
+        for summary in candidates:
+            if summary.ended is None or not summary.plan or summary.plan["objective"]["name"] == "scoring":
+                continue
+            records = summaries.records(summary.run)
+            sites = [record.participants for record in records if isinstance(record, MembershipChanged)]
+            if sites and any(isinstance(record, Ended) and record.models is not None for record in records):
+                return Trained(summary.run, summary.plan["objective"]["name"], sites[-1])
+    finally:
+        summaries.close()
+    found = f"run {candidates[0].run} has no models" if run else "no run has models"
+    raise UsageError(f"{store}: {found}. Train first (`coreg-coordinator run`).")

@@ -1,0 +1,80 @@
+"""The status of the service and of its sites, for other processes: written by the coordinator, read by commands and pages."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.store.schema import Tables
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """Of a site: its open session or its last one, the end of its certificate, and why it was last rejected."""
+
+    site: str
+    since: str | None = None
+    ended: str | None = None
+    release: str = ""
+    until: str = ""
+    refusal: str | None = None
+    refused: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether its session was open when the coordinator last wrote."""
+        return self.since is not None and self.ended is None
+
+    def seen(self, updated_at: str | None) -> str | None:
+        """When it was last connected, if no coordinator is up; None for a site that never was.
+
+        A killed coordinator could not write that its sessions ended: then it is when it last wrote (``updated_at``).
+        """
+        closed = self.since is None or self.ended is not None
+        return self.ended if closed else max(self.since or "", updated_at or "")
+
+
+class Status(Tables):
+    """See the module's docstring. Every method may raise `StorageError`."""
+
+    def opened(self, site: str, release: str, until: str, at: str) -> None:
+        """A session opened."""
+        self._upsert("since = :at, ended = null, release = :release, until = :until", site, at, release, until)
+
+    def ended(self, site: str, at: str) -> None:
+        """A session ended."""
+        self._upsert("ended = :at", site, at)
+
+    def rejected(self, site: str, reason: str, at: str) -> None:
+        """A site was not let in, or its session was closed."""
+        self._upsert("refusal = :reason, refused = :at", site, at, reason=reason)
+
+    def all_ended(self, at: str) -> None:
+        """The coordinator starts or ends: no site is connected."""
+        with self.transaction(durable=False):
+            self._db.execute("update sites set ended = max(coalesce(since, ''), ?) where ended is null", (at,))
+
+    def _upsert(self, changes: str, site: str, at: str, release: str = "", until: str = "", reason: str = "") -> None:
+        with self.transaction(durable=False):
+            self._db.execute("insert or ignore into sites (site, release, until) values (?, '', '')", (site,))
+            self._db.execute(
+                f"update sites set {changes} where site = :site",  # noqa: S608 - the three texts above
+                {"site": site, "at": at, "release": release, "until": until, "reason": reason},
+            )
+
+    def sites(self) -> list[SiteStatus]:
+        """Every site that was ever connected or rejected, in site order."""
+        with self.reading():
+            rows = self._db.execute("select * from sites order by site").fetchall()
+            return [SiteStatus(**dict(row)) for row in rows]
+
+    def set_service(self, values: Mapping[str, Any], at: str) -> None:
+        """The coordinator's own state: where it listens, since when, what it does."""
+        with self.transaction(durable=False):
+            for name, value in {**values, "updated_at": at}.items():
+                self._db.execute("insert or replace into service values (?, ?)", (name, json.dumps(value)))
+
+    def service(self) -> dict[str, Any]:
+        """The inverse of `set_service`."""
+        with self.reading():
+            return {row["name"]: json.loads(row["value"]) for row in self._db.execute("select * from service")}

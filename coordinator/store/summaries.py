@@ -1,0 +1,107 @@
+"""Runs as people look at them: one line each, their rounds, the checkpoints of the sites' ledgers."""
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.store.checksums import UNREADABLE, verify_json_checksum
+from coordinator.store.runs import ROUND_COLUMNS, RunStore
+from coreg_core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A line of `runs`.
+
+    ``plan`` is empty if it cannot be read. ``closed`` is when its sites were no longer awaited, ``rounds`` counts
+    complete ones (sweeps included), ``gap`` and ``bound`` are certified by the last verified round for the worst
+    column, ``pruned`` is when its rounds were removed.
+    """
+
+    run: str
+    federation: str
+    started: str
+    ended: str | None
+    closed: str | None
+    stop: str | None
+    reason: str | None
+    questions: int
+    rounds: int
+    plan: dict[str, Any]
+    gap: float | None = None
+    bound: float | None = None
+    pruned: str | None = None
+
+
+class Summaries(RunStore):
+    """Reads the runs of a store for people and programs."""
+
+    def runs(self) -> list[RunSummary]:
+        """Every run, the latest first."""
+        with self.reading():
+            rows = self._db.execute("select * from runs order by started desc, rowid desc").fetchall()
+            return [_summary(row) for row in rows]
+
+    def latest(self, plan_digest: str) -> RunSummary | None:
+        """The latest run of this plan that is not closed."""
+        with self.reading():
+            row = self._db.execute(
+                "select * from runs where plan_digest = ? and closed is null order by started desc, rowid desc",
+                (plan_digest,),
+            ).fetchone()
+            return None if row is None else _summary(row)
+
+    def find(self, run: str) -> RunSummary:
+        """One run; a unique prefix of its name is enough.
+
+        Raises
+        ------
+        UsageError
+            no run, or several, begin so.
+        """
+        with self.reading():
+            exact = self._rows("select * from runs where run = ?", run)
+            rows = exact or self._rows("select * from runs where substr(run, 1, length(?1)) = ?1 limit 100", run)
+        if len(rows) != 1:
+            raise UsageError(f"{len(rows)} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
+        return _summary(rows[0])
+
+    def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
+        """One run and its answered questions; a unique prefix of its name is enough.
+
+        Raises
+        ------
+        UsageError
+            no run, or several, begin so.
+        """
+        found = self.find(run)
+        with self.reading():
+            shown = []
+            for row in self._rows("select * from rounds where run = ? order by question, attempt", found.run):
+                plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
+                for name in ("residual", "gap", "prediction_bound"):
+                    plain[name] = None if plain[name] is None else json.loads(plain[name])
+                plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
+                shown.append(plain)
+        return found, shown
+
+    def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[dict[str, Any]]:
+        """The heads of sites' ledgers at the ends of runs, signed by both sides, in the order in which they came."""
+        with self.reading():
+            rows = self._db.execute(
+                "select checkpoint from checkpoints where (?1 is null or run = ?1) and (?2 is null or site = ?2) "
+                "order by rowid",
+                (run, site),
+            )
+            return [verify_json_checksum(row["checkpoint"]) for row in rows.fetchall()]
+
+
+def _summary(row: sqlite3.Row) -> RunSummary:
+    try:
+        plan = json.loads(row["plan"])
+        federation, _, _ = plan["federation"], plan["objective"]["name"], plan["membership"]["sites"]
+    except UNREADABLE:  # one damaged plan does not hide the other runs
+        plan, federation = {}, ""
+    plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest")}  # noqa: SIM118 - a Row iterates values
+    return RunSummary(federation=federation, plan=plan, **plain)

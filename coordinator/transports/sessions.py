@@ -1,0 +1,390 @@
+"""Sessions over frame streams, whatever carries the frames: one session per site, named by its certificate.
+
+A session is authenticated by its certificate, then by the allow-list, which is asked at every join. The codec checks
+everything that a peer sends; a peer that breaks the protocol is told why and loses its session. At most
+`MAX_UNHANDLED` messages of a session wait for the coordinator: beyond that its stream is not read.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coordinator.machine.events import AccessRefused, Breached, Flow, Received, Revoked, SiteJoined, SiteLost
+from coordinator.transports import Emit, Traffic
+from coreg_core.errors import CoregError, Refused
+from coreg_core.protocol.messages import (
+    Ask,
+    Countersigned,
+    Dismissed,
+    Finished,
+    Hello,
+    Inquiry,
+    Leaving,
+    PlanAccepted,
+    Rejected,
+    Roster,
+    ToSite,
+)
+from coreg_core.protocol.plan import Plan
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.transport.chunk_size import Pace
+from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
+from coreg_wire.transport.fields import ProtocolError
+
+# The largest m that a site may announce: 1.6 GB for a vector of one column. All sites must announce the same m.
+MAX_UNLABELLED = 200_000_000
+MAX_UNHANDLED = 8  # messages of one session
+MAX_UNSENT = 1000  # messages for one session; a site that does not read them is disconnected
+# A stream that is closed while its peer still writes is reset, and the peer loses what it has not read. After the last
+# message the peer ends the stream, and this is the time that it has.
+LAST_MESSAGES = Finished | Countersigned | Dismissed | Rejected
+CLOSE_GRACE = 5.0
+REPLACED = (
+    "{site}: another agent has joined under this name, from {where}, and replaced this one. End one of the two: a site "
+    "has one agent."
+)
+
+
+class FrameStream(Protocol):
+    """One stream of a peer: frames in, frames out. A broken stream raises `ConnectionError`."""
+
+    address: str
+
+    def frames(self) -> AsyncIterator[bytes]: ...
+
+    async def write(self, frame: bytes) -> None: ...
+
+    def peer(self) -> tuple[str, bytes] | None:
+        """Name and certificate (PEM) of the peer; None without TLS.
+
+        Raises
+        ------
+        Refused
+            the certificate does not name a site.
+        """
+        ...
+
+
+@dataclass
+class _Outgoing:
+    """A vector to a site: bytes sent, bytes in all, and since when; of a complete one, since its last byte."""
+
+    message: ToSite | None  # None once it is complete
+    moved: int
+    of: int
+    since: float
+
+
+@dataclass(eq=False)
+class _Session:
+    """One open stream. The writer takes messages from the outbox; None ends it."""
+
+    site: str
+    assembler: Assembler
+    certificate_pem: bytes = b""
+    outbox: "asyncio.Queue[tuple[ToSite, asyncio.Future[None] | None] | None]" = field(default_factory=asyncio.Queue)
+    unhandled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UNHANDLED))
+    closed_by_us: bool = False
+    spoke: bool = False  # since the last message to it: it has read that one
+    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest vector to it, by run
+    begun: dict[str, float] = field(default_factory=dict)  # since when a vector from it is under way, by run
+    pace: Pace = field(default_factory=Pace)
+    again: bool = False  # the site had a session before: messages meant for that one are not for this one
+    plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
+
+    def is_for_an_earlier_one(self, message: ToSite) -> bool:
+        """A question, or its roster, of a run whose plan was not sent in this session: the site would refuse it."""
+        return self.again and isinstance(message, Ask | Inquiry | Roster) and message.run not in self.plans
+
+    def flow(self, run: str) -> Flow | None:
+        """Progress of the latest vector of that run, to the site or from it."""
+        now = asyncio.get_running_loop().time()
+        if (coming := self.assembler.progress(run)) is not None:
+            return Flow(False, *coming, now - self.begun.get(run, now))
+        out = self.outgoing.get(run)
+        return None if out is None else Flow(True, out.moved, out.of, now - out.since)
+
+    def put(self, message: ToSite, after: "asyncio.Future[None] | None" = None) -> bool:
+        """Whether there was room for it."""
+        if self.outbox.qsize() >= MAX_UNSENT:
+            return False
+        self.outbox.put_nowait((message, after))
+        return True
+
+    def close(self, last_message: ToSite | None = None) -> None:
+        self.closed_by_us = True
+        if last_message is not None:
+            self.outbox.put_nowait((last_message, None))
+        self.outbox.put_nowait(None)
+
+
+class Sessions:
+    """The sessions of a coordinator.
+
+    Parameters
+    ----------
+    authorise
+        raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
+    keepalive
+        seconds between pings of the carrier.
+    min_bandwidth
+        bytes per second that every link carries at least.
+    """
+
+    def __init__(self, authorise: Callable[[str, bytes], None], *, keepalive: float, min_bandwidth: float):
+        self.traffic = Traffic()
+        self._authorise, self._keepalive, self._min_bandwidth = authorise, keepalive, min_bandwidth
+        self._expected: dict[str, tuple[int, int]] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._certificates: dict[str, bytes] = {}  # of each site's last session
+        self._streams: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._encoded: tuple[ToSite, dict[int, list[bytes]]] | None = None  # by piece size
+        self.emit: Emit = lambda _event, _handled=None: None
+
+    # --- as a transport -------------------------------------------------------------------------------------------
+
+    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+        """Put it into the session's outbox, unless it was meant for an earlier session."""
+        session = self._sessions.get(site)
+        if session is not None and not session.is_for_an_earlier_one(message):
+            if isinstance(message, Plan):
+                session.plans.add(message.run)
+            if (carried := _vector(message)) is not None:
+                run, size = carried
+                session.outgoing[run] = _Outgoing(message, 0, size, _now())
+            if not session.put(message, after):
+                del self._sessions[site]
+                session.close()
+                self.emit(SiteLost(site, "it does not read what is sent to it"))
+
+    async def reject(self, site: str, reason: str) -> None:
+        """`Rejected`, then the end of the stream."""
+        if (session := self._sessions.pop(site, None)) is not None:
+            session.close(Rejected(reason))
+
+    def expect(self, run: str, rows: int, columns: int) -> None:
+        self._expected[run] = (rows, columns)
+        for session in self._sessions.values():
+            session.assembler.expect(run, rows, columns)
+
+    def forget(self, run: str) -> None:
+        self._expected.pop(run, None)
+        for session in self._sessions.values():
+            session.assembler.forget(run)
+            session.outgoing.pop(run, None)
+            session.pace.forget(run)
+
+    def flows(self, run: str) -> Mapping[str, Flow]:
+        found = {site: session.flow(run) for site, session in self._sessions.items()}
+        return {site: flow for site, flow in found.items() if flow is not None}
+
+    def certificate(self, site: str) -> bytes:
+        return self._certificates.get(site, b"")
+
+    def check_again(self) -> None:
+        """Ask the allow-list about every open session: the session of a revoked certificate ends."""
+        for session in list(self._sessions.values()):
+            if not session.certificate_pem:
+                continue
+            try:
+                self._authorise(session.site, session.certificate_pem)
+            except Refused as error:
+                self.emit(Revoked(session.site, str(error)))
+
+    async def close(self) -> None:
+        """End every stream after what is queued for it; a site that dials again meanwhile is not let in."""
+        self._closing = True
+        for session in list(self._sessions.values()):
+            session.close()
+        if self._streams:
+            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)  # to write the last message and see it read
+
+    # --- one stream -----------------------------------------------------------------------------------------------
+
+    async def serve(self, stream: FrameStream) -> None:
+        """Carry one session until its stream ends."""
+        if self._closing:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+        frames, assembler = stream.frames(), Assembler()
+        hello: Hello | None = None
+        pem = b""
+        try:
+            hello = await self._hello(frames, assembler)  # first: a peer that still writes would not read the reason
+            if (peer := stream.peer()) is not None:
+                name, pem = peer
+                self._authorise(name, pem)
+                if hello.site != name:
+                    raise Refused(
+                        f"says it is {hello.site!r}, but its certificate is {name!r}'s. Use --identity of that site."
+                    )
+        except CoregError as error:
+            self.emit(AccessRefused("" if hello is None else hello.site, str(error)))
+            with contextlib.suppress(ConnectionError):
+                await self._write(stream, Rejected(str(error)))
+            await _ends(asyncio.create_task(_drain(frames)))
+            return
+        for run, room in self._expected.items():
+            assembler.expect(run, *room)
+        session = _Session(hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates)
+        self._certificates[hello.site] = pem
+        if (earlier := self._sessions.get(hello.site)) is not None:  # a site that rejoins replaces its old session
+            earlier.close(Rejected(REPLACED.format(site=hello.site, where=stream.address), final=True))
+        self._sessions[hello.site] = session
+        self.emit(SiteJoined(hello, valid_until(pem)))
+        await self._converse(stream, frames, session)
+
+    async def _converse(self, stream: FrameStream, frames: AsyncIterator[bytes], session: _Session) -> None:
+        reader = asyncio.create_task(self._read(frames, session.assembler, session))
+        message: ToSite | None = None
+        try:
+            while (following := await session.outbox.get()) is not None:
+                (message, after), session.spoke = following, False
+                await self._write(stream, message, session, after)
+            if isinstance(message, LAST_MESSAGES) and not session.spoke:
+                await _ends(reader)
+        except ConnectionError:
+            pass  # below, the loss of the session is an event
+        finally:
+            reader.cancel()
+            if self._sessions.get(session.site) is session:
+                del self._sessions[session.site]
+                if not session.closed_by_us:
+                    self.emit(SiteLost(session.site, f"its stream ended{self._under_way(session)}"))
+
+    async def _hello(self, frames: AsyncIterator[bytes], assembler: Assembler) -> Hello:
+        try:
+            first = await asyncio.wait_for(anext(frames), timeout=4 * self._keepalive)
+            message = assembler.feed_site(self._counted(first))
+        except (TimeoutError, StopAsyncIteration, ConnectionError):
+            raise ProtocolError("a session has to open with Hello; nothing came.") from None
+        if not isinstance(message, Hello):
+            raise ProtocolError("a session has to open with Hello.")
+        return message
+
+    async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
+        try:
+            async for data in frames:
+                message = assembler.feed_site(self._counted(data))
+                session.spoke = True
+                begun, now = session.begun, _now()
+                session.begun = {run: begun.get(run, now) for run in assembler.under_way}
+                session.pace.answered(assembler.run, now)
+                if message is None or self._sessions.get(session.site) is not session:
+                    continue
+                if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
+                    raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
+                await session.unhandled.acquire()
+                if self._sessions.get(session.site) is not session:
+                    continue  # it was replaced while it waited
+                self.emit(Received(session.site, message), session.unhandled.release)
+                if isinstance(message, Leaving):
+                    session.close()
+                    break
+        except ProtocolError as error:
+            if self._sessions.get(session.site) is session:  # what a replaced session sends is no event
+                self.emit(Breached(session.site, str(error)))
+            session.close(Rejected(f"{session.site}: {error}"))
+            await _drain(frames)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the stream is gone; below, its writer is told
+        session.outbox.put_nowait(None)
+
+    def _counted(self, data: bytes) -> bytes:
+        self.traffic.received += len(data)
+        return data
+
+    def _under_way(self, session: _Session) -> str:
+        """The vector that was under way when the stream ended, if for so long that the link may be the reason."""
+        for run in self._expected:
+            flow = session.flow(run)
+            if flow is not None and not flow.whole and flow.seconds > self._keepalive:
+                progress = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were through after {flow.seconds:.0f} s"
+                if session.pace.piece > SMALLEST_PIECE:
+                    return f" when {progress}: its link is far slower than before; the next session uses small pieces"
+                least = f"{self._min_bandwidth / 1e3:g} kB/s"
+                return f" when {progress}: if its link is slower than {least}, lower min_bandwidth on both sides"
+        return ""
+
+    async def _write(
+        self,
+        stream: FrameStream,
+        message: ToSite,
+        session: _Session | None = None,
+        after: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        outgoing, pace = None, Pace()
+        if session is not None:
+            outgoing = next((each for each in session.outgoing.values() if each.message is message), None)
+            pace = session.pace
+        if (carried := _vector(message)) is not None:
+            pace.goes(*carried, _now())
+        *most, last = self._frames(message, pace.piece)
+        for data in most:
+            self.traffic.sent += len(data)
+            await stream.write(data)
+            if outgoing is not None:  # headers count too: it is complete once its last frame is written
+                outgoing.moved = min(outgoing.moved + len(data), outgoing.of - 1)
+        if after is not None:
+            if not after.done():
+                await asyncio.wait({after})
+            if after.cancelled() or after.exception() is not None:
+                # The question follows from a record that could not be written: there is no such question, and the
+                # stream ends in the middle of it.
+                if session is not None:
+                    session.close()
+                return
+        self.traffic.sent += len(last)
+        if carried is not None:
+            pace.whole(carried[0])
+        await stream.write(last)
+        if outgoing is not None:
+            outgoing.message, outgoing.moved, outgoing.since = None, outgoing.of, _now()
+
+    def _frames(self, message: ToSite, piece: int) -> list[bytes]:
+        """The same question goes to every site: it is encoded once per piece size."""
+        if self._encoded is None or self._encoded[0] is not message:
+            self._encoded = (message, {})
+        by_piece = self._encoded[1]
+        if piece not in by_piece:
+            by_piece[piece] = list(coordinator_message_to_frames(message, piece))
+        return by_piece[piece]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _vector(message: ToSite) -> tuple[str, int] | None:
+    """The run and the bytes of a message that carries a vector."""
+    match message:
+        case Ask(run=run, targets=targets) | Inquiry(run=run, targets=targets) | Finished(run=run, targets=targets):
+            return None if targets is None else (run, targets.wire_bytes)
+        case _:
+            return None
+
+
+async def _drain(frames: AsyncIterator[bytes]) -> None:
+    """Read on and discard, until the peer ends the stream."""
+    with contextlib.suppress(ConnectionError):
+        async for _ in frames:
+            pass
+
+
+async def _ends(reader: asyncio.Task[None]) -> None:
+    """Wait until the peer has ended its half of the stream, which it does after the last message."""
+    await asyncio.wait({reader}, timeout=CLOSE_GRACE)
+    reader.cancel()
+
+
+def valid_until(certificate_pem: bytes) -> str:
+    """The end of a certificate in ISO 8601; empty without one."""
+    if not certificate_pem:
+        return ""
+    return load_certificates(certificate_pem, "The peer's certificate")[0].not_valid_after_utc.isoformat()
