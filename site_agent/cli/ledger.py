@@ -21,9 +21,11 @@ def ledger(
     verify: Annotated[
         bool, typer.Option("--verify", help="Hold it to the signatures under it. Exit code 8 where one does not fit.")
     ] = False,
-    heads: Annotated[
+    checkpoints: Annotated[
         Path | None,
-        typer.Option("--heads", help="With --verify: what `coreg-coordinator heads --site NAME --json` wrote."),
+        typer.Option(
+            "--checkpoints", help="With --verify: what `coreg-coordinator ledger-checkpoints --site NAME --json` wrote."
+        ),
     ] = None,
     authority: Annotated[
         list[Path] | None,
@@ -37,10 +39,10 @@ def ledger(
 
     A line that was changed, removed or put in is found by the one after it. That the last line was changed, that lines were
     cut off at the end, or that the whole chain was made anew does not show: --verify finds that, up to the last line that the
-    site signed and the coordinator countersigned, as both do at each run's end; with --heads lines that were cut off too.
+    site signed and the coordinator countersigned, as both do at each run's end; with --checkpoints lines that were cut off too.
     """
     if verify:
-        _verify(path, heads, authority or [], as_json=as_json)
+        _verify(path, checkpoints, authority or [], as_json=as_json)
     else:
         _show(path, as_json=as_json)
 
@@ -77,18 +79,18 @@ def _beside(path: Path) -> list[Path]:
     return [found[0], *(file for file in found[1:] if file.exists())]
 
 
-def _verify(path: Path, heads: Path | None, authority: list[Path], *, as_json: bool) -> None:
+def _verify(path: Path, checkpoints: Path | None, authority: list[Path], *, as_json: bool) -> None:
     from site_agent.ledger.audit import audit, plain, read_record
 
     authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
     own = path.parent / "site.pem"
     site = _name(own) if own.exists() else None
-    record = [] if heads is None else read_record(heads, site)
+    record = [] if checkpoints is None else read_record(checkpoints, site)
     found = audit(path, authorities, site or (record[0].site if record else None), record)
     if as_json:
         print_json({"ledger": str(path), **plain(found)})
     else:
-        for text in sentences(path, found, compared=heads is not None):
+        for text in sentences(path, found, compared=checkpoints is not None):
             typer.echo(text)
 
 
@@ -122,13 +124,13 @@ def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
     if found.own is not None and found.own is not found.both:
         said.append(
             f"signed by {found.own.site} alone up to line {found.own.head.lines} (run {found.own.run}); the coordinator may have "
-            "the other signature (`coreg-coordinator heads`), and the next run's end brings both"
+            "the other signature (`coreg-coordinator ledger-checkpoints`), and the next run's end brings both"
         )
     if found.after:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.after.items()))
         said.append(f"not yet signed: the last {sum(found.after.values())} lines ({kinds})")
     if compared:
-        said.append(f"{found.compared} heads of the coordinator's record fit")
+        said.append(f"{found.compared} checkpoints of the coordinator's record fit")
     return said
 
 

@@ -7,11 +7,14 @@ import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coreg_wire.terminal.output import print_json
+
+if TYPE_CHECKING:
+    from site_agent.models.store import ModelStore
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 
@@ -146,6 +149,44 @@ def report(
         typer.echo(line)
     if plot is not None:
         typer.echo(f"picture: {plot}")
+
+
+app = typer.Typer(help="The models that a serving agent keeps.", no_args_is_help=True)
+FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml.")]
+
+
+def _store(config: Path) -> "ModelStore":
+    from site_agent.config.settings import read_settings
+    from site_agent.models.store import ModelStore
+
+    settings = read_settings(config, {})
+    return ModelStore("", settings.models, settings.keep_models)
+
+
+@app.command("list")
+def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
+    """List the models that this agent keeps, by study; a star marks the one in use (models/STUDY/current)."""
+    for manifest in _store(config).manifests():
+        if as_json:
+            print_json(manifest)
+            continue
+        mark = "*" if manifest["current"] else " "
+        typer.echo(
+            f"{mark} {manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}"
+        )
+        for model in manifest["models"]:
+            typer.echo(f"    {Path(manifest['folder']) / model['file']}")
+
+
+@app.command()
+def prune(
+    study: Annotated[str, typer.Argument(help="A study, as `coreg-agent models list` names it.")],
+    config: FileOption = Path("agent.toml"),
+    keep: Annotated[int, typer.Option("--keep", min=0, help="Keep this many of its latest runs.")] = 0,
+) -> None:
+    """Remove the models of a study from this machine. The ledger keeps what left it."""
+    gone = _store(config).prune(study, keep)
+    typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else ""))
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict, evaluate, report)

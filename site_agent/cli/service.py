@@ -1,23 +1,27 @@
-"""serve, pending, approve, refuse, models, runs, status, forget: an agent that stays, and what its operator says to it.
+"""serve, pending, approve, refuse, runs, status: a serving agent, and its operator's commands.
 
-All but `serve` speak through the agent's folders; they work whether or not it is up.
+All but `serve` work through the agent's folders, whether or not it runs.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coreg_core.errors import Unreachable
 from coreg_wire.terminal.output import print_json
 
+if TYPE_CHECKING:
+    from site_agent.service.state_dir import StateDir
+
 FileOption = Annotated[
     Path,
     typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml, with a section [data.NAME] for each data set."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-RunArgument = Annotated[str, typer.Argument(help="A run that waits, or the beginning of its name.")]
+RunArgument = Annotated[str, typer.Argument(help="A run that waits, or a prefix of its name.")]
 FILE = Path("agent.toml")
 
 
@@ -31,9 +35,9 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The log's lines as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Stay connected, and take part in the runs that come, on the data sets that they name. The log is on standard error.
+    """Stay connected, and take part in the runs that come, on the data sets that they name. Logs go to stderr.
 
     Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again when its file has changed. SIGTERM
     ends the agent; SIGHUP reads agent.toml and the policy again.
@@ -41,36 +45,29 @@ def serve(
     from coreg_wire.terminal.logs import make_log
     from site_agent.service.app import Given
     from site_agent.service.app import serve as stay
+    from site_agent.service.console import ServiceLog
 
-    raise typer.Exit(stay(Given(config, coordinator, insecure, name, metrics), make_log(as_json=as_json)))
-
-
-def _desk(config: Path) -> Any:
-    from site_agent.config.agent_toml import read_service_settings
-    from site_agent.service.state_dir import Desk
-
-    return Desk(read_service_settings(config).state_path)
+    stay(Given(config, coordinator, insecure, name, metrics), ServiceLog(make_log(as_json=as_json)))
 
 
-def _archive(config: Path) -> Any:
-    from site_agent.config.agent_toml import read_service_settings
-    from site_agent.models.store import Archive
+def state_of(config: Path) -> "StateDir":
+    from site_agent.config.settings import read_settings
+    from site_agent.service.state_dir import StateDir
 
-    settings = read_service_settings(config)
-    return Archive("", settings.models, settings.keep)
+    return StateDir(read_settings(config, {}).state_path)
 
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """The plans that wait for this operator's consent (approval = "ask")."""
-    from site_agent.session.wording import IN_THE_CLEAR
+    """List the plans that wait for this operator's approval (approval = "ask")."""
+    from site_agent.machine.notices import IN_THE_CLEAR
 
-    for entry in _desk(config).pending():
+    for entry in state_of(config).pending():
         if as_json:
             print_json(entry)
             continue
         plan = entry["plan"]
-        typer.echo(f"{plan['run']}  {plan.get('study', '')}  asked {entry['asked']}")
-        if plan.get("privacy", {}).get("answers") == "clear":
+        typer.echo(f"{plan['run']}  {plan['study']}  asked {entry['asked']}")
+        if plan["privacy"]["aggregation"] == "plaintext":
             typer.echo(f"  the coordinator gets each site's answers IN THE CLEAR: {IN_THE_CLEAR}")
         for name, value in plan.items():
             if name not in ("run", "study"):
@@ -78,10 +75,10 @@ def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def approve(run: RunArgument, config: FileOption = FILE) -> None:
-    """Take part in a run that waits. The policy holds all the same."""
+    """Take part in a run that waits. The policy still applies."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {_desk(config).decide(run, Decision(True, ''))}: approved")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''))}: approved")
 
 
 def refuse(
@@ -92,26 +89,12 @@ def refuse(
     """Do not take part in a run that waits."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {_desk(config).decide(run, Decision(False, reason))}: refused")
-
-
-def models(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """The models that this agent keeps, by study; a star marks the one in use (models/STUDY/current)."""
-    for manifest in _archive(config).manifests():
-        if as_json:
-            print_json(manifest)
-            continue
-        mark = "*" if manifest["current"] else " "
-        typer.echo(
-            f"{mark} {manifest['study'] or 'unnamed'}  {manifest['run']}  {manifest['at']}  {manifest['stop'].lower()}"
-        )
-        for model in manifest["models"]:
-            typer.echo(f"    {Path(manifest['folder']) / model['file']}")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}: refused")
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """The runs that ended at this site, the latest first."""
-    for entry in reversed(list(_desk(config).history())):
+    """List the runs that ended at this site, the latest first."""
+    for entry in reversed(list(state_of(config).history())):
         if as_json:
             print_json(entry)
         else:
@@ -122,45 +105,33 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """What the agent is doing. Exit code 7 where it does not run, or is not connected: for health checks."""
-    from site_agent.config.agent_toml import read_service_settings
-    from site_agent.ledger import is_written
+    """Show what the agent does. Exit code 7 if it does not run, or is not connected: for health checks."""
+    from coreg_wire.files.locks import is_held
+    from site_agent.config.settings import read_settings
 
-    said = _desk(config).status() or {}
-    up = is_written(read_service_settings(config).ledger_path)
-    connected = up and said.get("connected_since") is not None
+    found = state_of(config).status() or {}
+    up = is_held(read_settings(config, {}).ledger_path)
+    connected = up and found.get("connected_since") is not None
     if as_json:
-        print_json({**said, "up": up, "connected": connected})
-    elif not said:
+        print_json({**found, "up": up, "connected": connected})
+    elif not found:
         typer.echo("this agent has not served yet")
     else:
-        since = said["connected_since"]
-        doing = f"connected since {since}; waiting {said['waiting']}" if connected else said["waiting"]
-        typer.echo(f"{said['site']}: {doing if up else 'not running'}")
-        if (until := said.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
-            typer.echo(f"  the certificate runs out in {left} days: `coreg-agent enroll --renew`")
-        for run, told in said["runs"].items() if up else ():
+        since = found["connected_since"]
+        doing = f"connected since {since}; waiting {found['waiting']}" if connected else found["waiting"]
+        typer.echo(f"{found['site']}: {doing if up else 'not running'}")
+        if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
+            typer.echo(f"  the certificate expires in {left} days: `coreg-agent enroll --renew`")
+        for run, told in found["runs"].items() if up else ():
             typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}")
-        for data, trouble in said["troubles"].items():
+        for data, trouble in found["troubles"].items():
             typer.echo(f"  data set {data} cannot be used: {trouble}")
     if not connected:
         raise typer.Exit(Unreachable.exit_code)
 
 
 def _days_until(moment: str) -> int:
-    from datetime import UTC, datetime
-
     return (datetime.fromisoformat(moment) - datetime.now(UTC)).days
 
 
-def forget(
-    study: Annotated[str, typer.Argument(help="A study, as `coreg-agent models` names it.")],
-    config: FileOption = FILE,
-    keep: Annotated[int, typer.Option("--keep", min=0, help="So many of its latest runs stay.")] = 0,
-) -> None:
-    """Remove the models of a study from this machine. The ledger keeps what left it."""
-    gone = _archive(config).forget(study, keep)
-    typer.echo(f"{study}: {len(gone)} runs forgotten" + (f" ({', '.join(gone)})" if gone else ""))
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, models, runs, status, forget)
+COMMANDS: tuple[Callable[..., None], ...] = (serve, pending, approve, refuse, runs, status)

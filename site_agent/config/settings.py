@@ -1,174 +1,182 @@
-"""What an operator says, as one value: every option once, with its type, its limits, its default and its help.
+"""The settings of an agent: agent.toml, the environment (COREG_*) and the command line are made from two classes.
 
-The command line's options, the environment's names (COREG_*) and the keys of agent.toml are all made from `Settings`;
-they go before one another in that order.
+`AgentSettings` holds the agent's own settings and `Inputs` those of one table. A command line goes before the environment, that
+before agent.toml, that before the defaults. One table may be given flat (`data = "local.csv"` beside `target` and `id`,
+or `--data`); several have a section [data.NAME] each. Paths in the file are relative to it.
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coreg_core.errors import UsageError
-from coreg_wire.files import toml_file
-from coreg_wire.identity.names import check_site_name
-from coreg_wire.transport.service import LEAST_BANDWIDTH
-from site_agent.data.sources import Query, Source, source_of
+from coreg_wire.files.toml_file import file_faults, read_toml
+from coreg_wire.identity.names import check_site_name, check_study_name
+from coreg_wire.transport.service import MIN_BANDWIDTH
+from site_agent.data.inputs import Inputs, Text
 
-Words = tuple[Annotated[str, Field(min_length=1)], ...]
-Text = Annotated[str, Field(min_length=1)]
-NOT_IN_FILE = frozenset({"insecure", "name"})  # for trying things out on a command line, never by a file that stays
-WITHOUT_ENVIRONMENT = frozenset(
-    {"alone", "categorical", "dates", "drop", "labels", "scale", "patience", "least_bandwidth", "insecure", "name"}
-)
+PathField = Annotated[Path, Field(strict=False)]
+CONNECT_TIMEOUT = 600.0  # of an agent that takes part in one run
+ONLY = ""  # the name of a table that was given flat
 
 
-def a_source(value: object) -> Source | None:
-    """A file or a query, from its text where it is not one already."""
-    if value is None or isinstance(value, Path | Query):
-        return value
-    if not isinstance(value, str) or not value:
-        raise ValueError("a path or a query, in quotes")
-    return source_of(value)
-
-
-class Settings(BaseModel):
-    """See the module's docstring."""
+class AgentSettings(BaseModel):
+    """See the module's docstring. ``approval`` "ask" waits for `coreg-agent approve` before each run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    data: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
-        None,
-        description="The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows whose target is empty are the shared "
-        "unlabelled set, unless --unlabelled names it.",
-    )
-    target: Text | None = Field(None, description="The column to predict.")
-    id: Text | None = Field(None, description="The column that names the instances.")
-    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
-        None, description="A table of the shared unlabelled set."
-    )
     coordinator: Text | None = Field(None, description="HOST:PORT.")
-    identity: Annotated[Path, Field(strict=False)] = Field(
-        Path("identity"), description="Folder of key, certificate and ledger [identity]."
+    identity: PathField = Field(Path("identity"), description="Folder of key, certificate and ledger [identity].")
+    output: PathField = Field(
+        Path("model.coreg"), description="The model file [model.coreg]. It holds labelled rows: keep it private."
     )
-    output: Annotated[Path, Field(strict=False)] = Field(
-        Path("model.coreg"),
-        description="The model file [model.coreg]. It holds labelled rows: keep it private.",
+    local_model: PathField | None = Field(
+        None, description="Where the model goes that this site trains alone [beside --output, with -local in its name]."
     )
-    alone: Annotated[Path | None, Field(strict=False)] = Field(
-        None, description="Where the model goes that this site trains alone [beside --output, with -alone in its name]."
+    policy: PathField | None = Field(None, description="policy.toml: what this site agrees to.")
+    ledger: PathField | None = Field(None, description="What left this machine [IDENTITY/ledger.jsonl].")
+    connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = Field(
+        None, description="Seconds to go on dialling [600; `serve`: unlimited]."
     )
-    categorical: Annotated[Words, Field(strict=False)] = Field(
-        (), description="A column to one-hot encode although it looks numeric; repeatable."
-    )
-    dates: Annotated[Words, Field(strict=False)] = Field(
-        (),
-        description="A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
-        "repeatable.",
-    )
-    drop: Annotated[Words, Field(strict=False)] = Field((), description="A column to leave out; repeatable.")
-    scale: bool = Field(True, description="Features as they are, not standardised.")
-    labels: bool = Field(
-        True, description="This site has no labelled rows: every row of --data is shared (additive objective only)."
-    )
-    policy: Annotated[Path | None, Field(strict=False)] = Field(
-        None, description="policy.toml: what this site agrees to."
-    )
-    ledger: Annotated[Path | None, Field(strict=False)] = Field(
-        None, description="What left this machine [IDENTITY/ledger.jsonl]."
-    )
-    patience: Annotated[float, Field(ge=1)] = Field(600.0, description="Seconds to go on dialling [600].")
-    least_bandwidth: Annotated[float, Field(ge=1000)] = Field(
-        LEAST_BANDWIDTH, description="Bytes a second that the link to the coordinator carries at least [10000]."
+    min_bandwidth: Annotated[float, Field(ge=1000, strict=False)] = Field(
+        MIN_BANDWIDTH, description="Bytes per second that the link to the coordinator carries at least [10000]."
     )
     insecure: bool = Field(False, description="No TLS; on a loopback address only.")
     name: Text | None = Field(None, description="The site's name, with --insecure.")
+    # Of an agent that serves; they have no option.
+    models: PathField = Path("models")
+    state: PathField | None = None
+    ledger_max_bytes: Annotated[int, Field(ge=4096)] = 1 << 26
+    approval: Literal["policy", "ask"] = "policy"
+    keep_models: Annotated[int, Field(ge=1)] | None = None
+    data: dict[str, Inputs] = Field(default_factory=dict)
+
+    @field_validator("data")
+    @classmethod
+    def _names(cls, data: dict[str, Inputs]) -> dict[str, Inputs]:
+        for name in data:
+            if name != ONLY:
+                check_study_name(name, "data set")
+        return data
 
     @property
     def ledger_path(self) -> Path:
         return self.ledger or self.identity / "ledger.jsonl"
 
     @property
+    def state_path(self) -> Path:
+        """Where the agent and its operator's commands exchange files."""
+        return self.state or self.identity / "service"
+
+    @property
     def own_name(self) -> str | None:
         """The name that was given, checked."""
         return None if self.name is None else check_site_name(self.name)
 
+    def timeout(self, default: float) -> float:
+        """`connect_timeout` in seconds."""
+        if self.connect_timeout is None:
+            return default
+        return math.inf if self.connect_timeout == "unlimited" else float(self.connect_timeout)
 
-_WITHOUT: dict[str, Any] = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
+
+TABLE = {"data": "table", **{name: name for name in Inputs.model_fields if name != "table"}}
+NOT_IN_FILE = frozenset({"insecure", "name"})  # to try things out on a command line, never in a file that stays
+OWN = (
+    "coordinator", "identity", "output", "local_model", "policy", "ledger", "connect_timeout", "min_bandwidth", "insecure",
+    "name",
+)  # fmt: skip
+WITH_ENVIRONMENT = frozenset(
+    {"data", "target", "id", "unlabelled", "coordinator", "identity", "output", "policy", "ledger"}
+)
 
 
-def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...]) -> Settings:
-    """Command line and environment first, then agent.toml, then defaults; paths in the file are relative to it.
+def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str, ...] = ()) -> AgentSettings:
+    """Command line and environment, then agent.toml, then defaults.
+
+    Parameters
+    ----------
+    config
+        agent.toml.
+    given
+        the options, by the names of their settings; None, empty lists and empty tuples were not given.
+    needed
+        options that have to be given somewhere; of a table, unless the file has sections.
 
     Raises
     ------
     UsageError
-        an unknown key, a value that does not fit, or one that is needed and nowhere said.
+        an unknown key, a value that does not fit, or a setting that is needed and missing.
     """
-    said = {key: value for key, value in given.items() if value not in (None, [], ())}
-    settings = Settings(**{**_from_file(config), **said})
-    if missing := [name for name in needed if getattr(settings, name) is None]:
+    options = {key: value for key, value in given.items() if value not in (None, [], ())}
+    file = {} if config is None else read_toml(config)
+    sections = file.get("data") if isinstance(file.get("data"), dict) else None
+    if config is not None and (wrong := sorted(NOT_IN_FILE & file.keys())):
+        raise UsageError(f"{config}: {', '.join(wrong)}: only for a command line, as --{wrong[0]}.")
+    if sections is not None and (wrong := sorted(options.keys() & TABLE.keys())):
+        raise UsageError(f"--{', --'.join(wrong)}: {config} has sections [data.NAME], which say it.")
+    table = {TABLE[key]: value for key, value in {**file, **options}.items() if key in TABLE and sections is None}
+    plain = {key: value for key, value in {**file, **options}.items() if key not in TABLE}
+    missing = [name for name in needed if name not in {**file, **options} and not (sections and name in TABLE)]
+    if missing:
+        _validated(config, plain)  # a misspelt key is named first
         raise UsageError(
-            f"needs {', '.join('--' + name for name in missing)} (or in agent.toml, or COREG_{missing[0].upper()})."
+            f"needs {', '.join('--' + name for name in missing)} (or the same names in agent.toml, or "
+            f"{', '.join('COREG_' + name.upper() for name in missing)})."
         )
-    return settings
+    data = sections if sections is not None else {ONLY: table} if "table" in table else {}
+    settings = _validated(config, {**plain, "data": data})
+    return settings if config is None else _relative_to(config.parent, settings, options)
 
 
-def _from_file(config: Path | None) -> dict[str, Any]:
-    if config is None:
-        return {}
-    found: dict[str, Any] = {}
-    for key, value in toml_file.read_toml(config).items():
-        field = Settings.model_fields.get(key)
-        if field is None or key in NOT_IN_FILE:
-            keys = sorted(Settings.model_fields.keys() - NOT_IN_FILE)
-            raise UsageError(f"{config}: {key!r} is no setting; choose from {', '.join(keys)}.")
-        if _is_path(key):
-            if not isinstance(value, str) or not value:
-                raise UsageError(f"{config}: {key} = {value!r} is not a path in quotes.")
-            found[key] = source_of(value, config.parent) if _is_source(key) else config.parent / value
-            continue
-        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-        try:
-            found[key] = TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
-        except ValidationError as error:
-            told = "; ".join(dict.fromkeys(e["msg"] for e in error.errors()))
-            raise UsageError(f"{config}: {key} = {value!r}: {told}.") from None
-    return found
+def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
+    try:
+        return AgentSettings.model_validate(values)
+    except ValidationError as error:
+        known = {*AgentSettings.model_fields, *TABLE}
+        raise file_faults(config or Path("the command line"), error, known) from None
 
 
-def _is_path(key: str) -> bool:
-    return "Path" in str(Settings.model_fields[key].annotation)
-
-
-def _is_source(key: str) -> bool:
-    return "Query" in str(Settings.model_fields[key].annotation)
+def _relative_to(base: Path, settings: AgentSettings, options: dict[str, Any]) -> AgentSettings:
+    """Paths of the file are relative to it; those of the command line are not."""
+    paths = ("identity", "output", "local_model", "policy", "ledger", "models", "state")
+    found = {name: getattr(settings, name) for name in paths if name not in options}
+    moved: dict[str, Any] = {name: base / path for name, path in found.items() if path is not None}
+    given = [TABLE[name] for name in ("data", "unlabelled") if name in options]
+    moved["data"] = {
+        name: inputs.at(base).model_copy(update={key: getattr(inputs, key) for key in given})
+        for name, inputs in settings.data.items()
+    }
+    return settings.model_copy(update=moved)
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
 
 F = TypeVar("F", bound=Callable[..., None])
+_OFF = {"scale": "no_scale", "labels": "no_labels"}  # an option that switches off
 
 
 def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
-    """A command that takes every setting as an option: ``command(..., given, config)`` gets what was said of them."""
+    """A command that takes every setting as an option: ``command(..., given, config)`` receives the options."""
 
     def decorated(command: F) -> F:
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
-        names = {_WITHOUT.get(key, key): key for key in Settings.model_fields if key not in without}
+        names = {_OFF.get(key, key): key for key in (*TABLE, *OWN) if key not in without}
         options = [inspect.Parameter(p, inspect.Parameter.KEYWORD_ONLY, **_option(key)) for p, key in names.items()]
         own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         first = [p for p in own if p.annotation is typer.Context]
-        rest = [p for p in own if p.annotation is not typer.Context]
-        parameters = [*first, *options, *rest]
+        parameters = [*first, *options, *(p for p in own if p.annotation is not typer.Context)]
 
         def called(**values: Any) -> None:
             given = {key: values.pop(parameter) for parameter, key in names.items()}
-            for key in _WITHOUT:
+            for key in _OFF:
                 given[key] = False if given.get(key) else None
+            given["insecure"] = given.get("insecure") or None
             command(**values, given=given)
 
         called.__name__, called.__doc__, called.__module__ = command.__name__, command.__doc__, command.__module__
@@ -180,23 +188,18 @@ def with_settings(*, without: frozenset[str] = frozenset()) -> Callable[[F], F]:
 
 
 def _option(key: str) -> dict[str, Any]:
-    field = Settings.model_fields[key]
-    switches_off = key in _WITHOUT
-    kind: Any
-    if switches_off or field.annotation is bool:
+    field = Inputs.model_fields[TABLE[key]] if key in TABLE else AgentSettings.model_fields[key]
+    shape = str(field.annotation)
+    kind: Any = str | None
+    if key in _OFF or field.annotation is bool:
         kind = bool
-    elif _is_source(key):
-        kind = str | None
-    elif _is_path(key):
+    elif "Query" not in shape and "Path" in shape:
         kind = Path | None
-    elif "tuple" in str(field.annotation):
+    elif "tuple" in shape:
         kind = list[str] | None
-    elif field.annotation is float:
+    elif key == "min_bandwidth":
         kind = float | None
-    else:
-        kind = str | None
-    flag = f"--{_WITHOUT.get(key, key)}".replace("_", "-")
-    environment = None if key in WITHOUT_ENVIRONMENT else f"COREG_{key.upper()}"
-    least = next((limit.ge for limit in field.metadata if hasattr(limit, "ge")), None)
-    info = typer.Option(flag, envvar=environment, help=field.description, min=least)
+    flag = f"--{_OFF.get(key, key)}".replace("_", "-")
+    environment = f"COREG_{key.upper()}" if key in WITH_ENVIRONMENT else None
+    info = typer.Option(flag, envvar=environment, help=field.description, min=1000 if key == "min_bandwidth" else None)
     return {"annotation": Annotated[kind, info], "default": False if kind is bool else None}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from coreg_core.errors import BadData, UsageError
-from site_agent.data.prepare import Inputs, Prepared, prepare
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import Prepared, prepare
 from site_agent.data.sources import files_of
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -25,7 +26,7 @@ class DataSets:
     """
 
     def __init__(self, inputs: Mapping[str, Inputs], salt: bytes, read: Callable[[Inputs, bytes], Prepared] = prepare):
-        self._inputs, self._salt, self._prepare = dict(inputs), salt, read
+        self._inputs, self.salt, self._prepare = dict(inputs), salt, read
         self._known: dict[str, tuple[Inputs, Stamp, Prepared]] = {}
 
     def relist(self, inputs: Mapping[str, Inputs]) -> None:
@@ -43,7 +44,7 @@ class DataSets:
         """
         if name in self._inputs:
             return name
-        if not name and len(self._inputs) == 1:
+        if "" in self._inputs or (not name and len(self._inputs) == 1):  # a table without a name serves every plan
             return next(iter(self._inputs))
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
@@ -66,10 +67,10 @@ class DataSets:
         known = self._known.get(name)
         if known is not None and known[:2] == (inputs, stamp):
             return known[2], False
-        prepared = self._prepare(inputs, self._salt)
+        prepared = self._prepare(inputs, self.salt)
         if _stamp(inputs) != stamp:
             raise BadData(
-                f"{inputs.data}: changed while it was read. Replace a table at one instant: write beside it, then move."
+                f"{inputs.table}: changed while it was read. Replace a table at one instant: write beside it, then move."
             )
         self._known[name] = (inputs, stamp, prepared)
         return prepared, True
@@ -77,7 +78,7 @@ class DataSets:
 
 def _stamp(inputs: Inputs) -> Stamp:
     return tuple(
-        _of(path) for source in (inputs.data, inputs.unlabelled) if source is not None for path in files_of(source)
+        _of(path) for source in (inputs.table, inputs.unlabelled) if source is not None for path in files_of(source)
     )
 
 

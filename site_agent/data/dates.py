@@ -7,7 +7,6 @@ they told when the model was made is kept in it. A time of day is not used.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Literal, TypeAlias, get_args
 
 import polars as pl
@@ -20,14 +19,16 @@ from site_agent.data.tables import Table
 Part: TypeAlias = Literal["days", "year", "month", "weekday"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Order: TypeAlias = Literal["", "dmy", "mdy"]
-EPOCH = date(1970, 1, 1).toordinal()
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-
-_TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?"
-_ISO = re.compile(rf"(\d{{4}})-(\d{{1,2}})-(\d{{1,2}}){_TIME}")
-_DOTS = re.compile(rf"(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_TIME}")
+_TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?$"
 _SLASHES = re.compile(rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}){_TIME}")
+_FORMATS: tuple[
+    tuple[Order | None, str, str], ...
+] = (  # of which order of the column, or of any; as it looks; for polars
+    (None, r"^\d{4}-\d{1,2}-\d{1,2}", "%Y-%m-%d"),
+    (None, r"^\d{1,2}\.\d{1,2}\.\d{4}", "%d.%m.%Y"),
+    ("dmy", r"^\d{1,2}/\d{1,2}/\d{4}", "%d/%m/%Y"),
+    ("mdy", r"^\d{1,2}/\d{1,2}/\d{4}", "%m/%d/%Y"),
+)
 
 
 @dataclass(frozen=True)
@@ -126,15 +127,11 @@ def _made(column: DateColumn, table: Table) -> list[pl.Series]:
     if clash := [column.called(part) for part in column.parts if column.called(part) in table.columns]:
         what = f"is there, and is what comes of the dates in {column.name!r}."
         raise BadTable(Fault(table.source, what, "Rename one of the two.", "header", clash[0]))
-    cells = table.frame[column.name].to_list()
-    known = {cell: _date(cell, column.order) for cell in set(cells) if cell is not None}
-    if bad := [row for row, cell in enumerate(cells) if cell is not None and known[cell] is None]:
+    cells = table.frame[column.name]
+    days = _dates(cells, column.order)
+    if bad := (days.is_null() & cells.is_not_null()).arg_true().to_list():
         raise BadTable(_no_date(column, table, bad))
-    days = [None if cell is None else known[cell] for cell in cells]
-    return [
-        pl.Series(column.called(part), [None if day is None else _part(day, part) for day in days], dtype=pl.String)
-        for part in column.parts
-    ]
+    return [_part(days, part).alias(column.called(part)) for part in column.parts]
 
 
 def _no_date(column: DateColumn, table: Table, bad: Sequence[int]) -> Fault:
@@ -151,32 +148,28 @@ def _no_date(column: DateColumn, table: Table, bad: Sequence[int]) -> Fault:
     )
 
 
-def _date(cell: str, order: Order) -> date | None:
-    if found := _ISO.fullmatch(cell):
-        year, month, day = found.groups()
-    elif found := _DOTS.fullmatch(cell):
-        day, month, year = found.groups()
-    elif order and (found := _SLASHES.fullmatch(cell)):
-        day, month, year = found.groups() if order == "dmy" else (found[2], found[1], found[3])
-    else:
-        return None
-    try:
-        return date(int(year), int(month), int(day))
-    except ValueError:  # the 30th of February
-        return None
+def _dates(cells: pl.Series, order: Order) -> pl.Series:
+    """The day of each cell; null for what is no date, the 30th of February among it."""
+    found = pl.Series([None] * len(cells), dtype=pl.Date)
+    for of, pattern, layout in _FORMATS:
+        if of in (None, order):
+            fits = cells.str.contains(pattern + _TIME).fill_null(False)
+            day = cells.str.replace(r"[T ].*$", "").set(~fits, None).str.to_date(layout, strict=False)
+            found = found.set(fits, None).zip_with(~fits, day)
+    return found
 
 
-def _part(day: date, part: Part) -> str:
+def _part(days: pl.Series, part: Part) -> pl.Series:
     """As text, like any cell; a month and a day of the week are words, and become a column each."""
     match part:
         case "days":
-            return str(day.toordinal() - EPOCH)
+            return days.dt.epoch("d").cast(pl.String)
         case "year":
-            return str(day.year)
+            return days.dt.year().cast(pl.String)
         case "month":
-            return MONTHS[day.month - 1]
+            return days.dt.strftime("%b").str.to_lowercase()
         case "weekday":
-            return WEEKDAYS[day.weekday()]
+            return days.dt.strftime("%a").str.to_lowercase()
 
 
 def holds_dates(cells: pl.Series) -> bool:

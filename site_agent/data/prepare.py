@@ -7,27 +7,12 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from coreg_core.errors import StorageError
+from coreg_core.errors import StorageError, UsageError
 from site_agent.data.errors import Faults
+from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import SiteTable, ids_digest, load_site_tables, names_of
-from site_agent.data.sources import Source
 from site_agent.machine.site_data import PrivateData, row_keys
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the operator named."""
-
-    data: Source
-    target: str
-    id_column: str
-    unlabelled: Source | None = None
-    categorical: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    scale: bool = True
-    labels: bool = True
-    dates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,14 +30,18 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
 
     Raises
     ------
+    UsageError
+        the inputs name no target: they are a table to score.
     BadTable
         everything that cannot be used, with file, line and column.
     """
+    if inputs.target is None:
+        raise UsageError(f"{inputs.table}: training needs the column to predict (target).")
     found = Faults()
     table = load_site_tables(
-        inputs.data,
+        inputs.table,
         inputs.target,
-        inputs.id_column,
+        inputs.id,
         unlabelled=inputs.unlabelled,
         drop=inputs.drop,
         labels=inputs.labels,

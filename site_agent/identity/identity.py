@@ -75,7 +75,7 @@ class Identity:
         days = self.days_left(now=now)
         if days >= within_days:
             return None
-        return f"{self.directory / CERTIFICATE} runs out in {days:.0f} days. {_SIGN_AGAIN}"
+        return f"{self.directory / CERTIFICATE} expires in {days:.0f} days. {_SIGN_AGAIN}"
 
 
 def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> EnrolResult:

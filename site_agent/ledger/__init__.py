@@ -11,15 +11,14 @@ from site_agent.ledger.entries import Disclosed
 from site_agent.ledger.files import GENESIS, read_ledger
 from site_agent.ledger.replay import recall, summed_with
 from site_agent.ledger.signing import HeadSigner
-from site_agent.ledger.writer import Ledger, day_of_files, is_written
+from site_agent.ledger.writer import Ledger, quota_of
 
 __all__ = [
     "GENESIS",
     "Disclosed",
     "HeadSigner",
     "Ledger",
-    "day_of_files",
-    "is_written",
+    "quota_of",
     "read_ledger",
     "recall",
     "summed_with",

@@ -20,7 +20,7 @@ from coreg_core.protocol.messages import Countersigned, Head
 from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import from_hex
-from site_agent.ledger.files import CONTINUED, Line, read_lines
+from site_agent.ledger.files import CONTINUED, Line, read_lines, readable
 from site_agent.ledger.replay import Memory
 
 
@@ -135,7 +135,8 @@ class _Reading:
         elif kind == "Countersigned":
             self._countersigned(line)
         if not line.torn:
-            self._memory.add(line.entry)
+            with readable(line.path, line.number):
+                self._memory.add(line.entry)
         self._lines, self._last = line.since, line.sha256
         self._files.add(line.path)
         self._kinds.append(kind)
@@ -170,10 +171,11 @@ class _Reading:
     def _head_of(self, line: Line) -> SignedHead:
         entry = line.entry
         try:
-            head, run, signature = Head(**entry["head"]), str(entry["run"]), str(entry["signature"])
+            head = Head(int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"]))
+            run, signature = str(entry["run"]), str(entry["signature"])
             certificate = str(entry["certificate"])
             self._site = self._site or certificate_name(from_hex(certificate, "what stands beside the head"))
-        except (KeyError, TypeError, BadData) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, BadData) as error:
             raise self._damaged(f"a head that cannot be read ({error})", line) from None
         return SignedHead(self._site, run, head, signature, certificate)
 
@@ -209,8 +211,8 @@ class _Reading:
         if self._unsigned and not self._heads:
             raise self._damaged(
                 f"{self._unsigned} runs were fetched by it and not one line is signed, so that the chain alone shows "
-                "nothing to anybody who doubts the one who keeps it (an agent with --insecure has no key, and one of release "
-                "0.1 signed nothing; otherwise signatures were taken out)"
+                "nothing to anybody who doubts the one who keeps it (an agent with --insecure has no key to sign with; otherwise "
+                "signatures were taken out)"
             )
         heads = [
             SignedHead(s.site, s.run, s.head, s.signature, s.certificate, self._receipts.get((s.run, s.head.lines)))
@@ -228,7 +230,8 @@ class _Reading:
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Heads from a file: `coreg-coordinator heads --json`, `show --json`, or what `ledger --verify --json` said once.
+    """Checkpoints from a file: `coreg-coordinator ledger-checkpoints --json`, `show --json`, or what `ledger --verify
+    --json` said once.
 
     Raises
     ------
@@ -243,16 +246,22 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
         raise StorageError(f"{path}: cannot be read ({error}).") from None
     try:
         plain = [json.loads(line) for line in text.splitlines() if line.strip()]
-        told = [one for each in plain for one in each.get("heads", [each])]
+        told = [one for each in plain for one in each.get("checkpoints", each.get("heads", [each]))]
         heads = [_from_plain(one) for one in told]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadData(f"{path}: not heads as `coreg-coordinator heads --json` writes them.") from None
+        raise BadData(
+            f"{path}: not checkpoints as `coreg-coordinator ledger-checkpoints --json` writes them."
+        ) from None
     mine = [head for head in heads if site is None or head.site == site]
     if not mine:
         of = "" if site is None else f" of {site}"
-        raise BadData(f"{path}: no head{of} in it. Write it with `coreg-coordinator heads --site NAME --json`.")
+        raise BadData(
+            f"{path}: no checkpoint{of} in it. Write it with `coreg-coordinator ledger-checkpoints --site NAME --json`."
+        )
     if len({head.site for head in mine}) > 1:
-        raise BadData(f"{path}: heads of several sites. Write it with `coreg-coordinator heads --site NAME --json`.")
+        raise BadData(
+            f"{path}: checkpoints of several sites. Write it with `coreg-coordinator ledger-checkpoints --site NAME --json`."
+        )
     return mine
 
 

@@ -79,9 +79,6 @@ def _describe(message: FromSite, ask: Ask | Inquiry | None) -> dict[str, Any]:
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Prediction():
             sent = {"numbers": message.values.values.size, "sha256": message.values.digest, "sent": "in clear"}
-            if message.values.single:
-                single = {"wire": "float32", "bytes": message.values.wire_bytes}
-                sent |= single | {"what": "by how much the answer falls short of the target"}
             return {"kind": kind, **_where(message), **sent, **(_question(ask) if isinstance(ask, Ask) else {})}
         case Share():
             values, scalars = message.values, len(message.scalars)
@@ -110,7 +107,7 @@ def _where(message: Prediction | Share | Masked | Fault) -> dict[str, Any]:
 
 def _question(ask: Ask) -> dict[str, Any]:
     columns = [[column.coupling, column.weight] for column in ask.columns]
-    return {"part": ask.part, "target": ask.targets.digest, "columns": columns, "verifies": ask.verifies}
+    return {"part": ask.part, "target": ask.targets.digest, "columns": columns, "is_candidate": ask.is_candidate}
 
 
 def _inquiry(ask: Inquiry) -> dict[str, Any]:

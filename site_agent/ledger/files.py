@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +32,25 @@ class Line:
     entry: dict[str, Any]
     torn: bool = False
     whole: bool = True  # its end is there
+
+
+@contextmanager
+def readable(path: Path, number: int | None = None) -> Iterator[None]:
+    """Use an entry of that file: one that no agent of this release wrote raises many kinds of error.
+
+    Raises
+    ------
+    StorageError
+        instead of each of them.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        where = path if number is None else f"{path}, line {number}"
+        raise StorageError(
+            f"{where}: not an entry that an agent of this release writes ({error!r}). Restore the ledger from a backup. "
+            "Without it this site would not remember what it has sent."
+        ) from None
 
 
 def archive_of(path: Path, number: int) -> Path:
@@ -80,11 +99,17 @@ def entry_of(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Every line of every file, in order, the chain checked on the way.
+def read_lines(path: Path, *, only_last: bool = False) -> Iterator[Line]:
+    """Every line of every file, in order, the chain verified on the way.
 
-    The entry of a torn line has the kind "torn". Where older files are not here, the first line that is says from which
-    number on.
+    The entry of a torn line has the kind "torn". If older files are not here, the first line says at which number it begins.
+
+    Parameters
+    ----------
+    path
+        of the file that is written; older ones are found beside it.
+    only_last
+        read that file alone; it has to continue the file before it, if that one is here.
 
     Raises
     ------
@@ -94,7 +119,13 @@ def read_lines(path: Path) -> Iterator[Line]:
     try:
         with ExitStack() as ends:
             previous, since, line = GENESIS, 0, None
-            for first, (name, file) in enumerate(opened(path, ends)):
+            files = opened(path, ends)
+            if only_last and len(files) > 1:
+                *_, (before, _), (name, file) = files
+                if (_continued(file) or {}).get("previous") != _last_hash(before):
+                    raise StorageError(f"{name}: does not continue {before.name}; one of the two was changed.")
+                files = files[-1:]
+            for first, (name, file) in enumerate(files):
                 beginning = _continued(file)
                 if first == 0 and beginning is not None:
                     previous, since = str(beginning["previous"]), int(beginning["lines"])
@@ -150,38 +181,19 @@ def read_ledger(path: Path) -> Iterator[dict[str, Any]]:
         yield line.entry
 
 
-def last_line(path: Path) -> bytes | None:
-    """The last line, without its end; None of an empty file."""
-    if path.stat().st_size == 0:
-        return None
+def _last_hash(path: Path) -> str:
+    """The hash of the last line of a file."""
     with path.open("rb") as file:
         size, reach = file.seek(0, os.SEEK_END), 65536
         while True:  # a refusal's text is as long as it is
             file.seek(max(0, size - reach))
             _, newline, last = file.read().rstrip(b"\n").rpartition(b"\n")
             if newline or reach >= size:
-                return last
+                return hashlib.sha256(last).hexdigest()
             reach *= 8
-
-
-def ends_whole(path: Path) -> bool:
-    """Whether its last line was ended."""
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def carried_bytes(path: Path) -> int:
     """How long the first line is, where it carries what earlier files said."""
     with path.open("rb") as file:
         return 0 if _continued(file) is None else len(file.readline())
-
-
-def lines_since(path: Path) -> int:
-    """How many lines there are since the ledger was begun, up to the end of this file; a torn one counts."""
-    with path.open("rb") as file:
-        beginning, count, byte = _continued(file), 0, b"\n"
-        while block := file.read(1 << 20):
-            count, byte = count + block.count(b"\n"), block[-1:]
-    before = 0 if beginning is None else int(beginning["lines"])
-    return before + count + (byte != b"\n")

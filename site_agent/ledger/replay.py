@@ -8,8 +8,8 @@ these are looked up where they stand.
 """
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from coreg_core.additive.site_state import SiteMemory
 from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
 from coreg_core.protocol.plan import Additive, Plan
-from site_agent.ledger.files import CONTINUED, archives, entry_of, opened
+from site_agent.ledger.files import CONTINUED, entry_of, opened, read_lines, readable
 from site_agent.ledger.quota import ANSWERS
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.memory import Number, Remembered, Verified
@@ -46,7 +46,7 @@ class _Run:
             self.kept = entry.get("kept")
         elif "columns" in entry:
             columns = tuple(Column(*column) for column in entry["columns"])
-            verified = Verified(entry["target"], columns) if entry["verifies"] else None
+            verified = Verified(entry["target"], columns) if entry["is_candidate"] else None
             digest = digest_of(entry["part"], entry["target"], columns)
         else:
             return  # of what was asked nothing is known
@@ -190,31 +190,41 @@ def _shorten(latest: dict[Any, Any], most: int) -> None:
 # --- from files ---------------------------------------------------------------------------------------------------
 
 
-def remember(path: Path) -> Memory:
-    """What the ledger at that path says: of its older files, by what the last one carries of them.
+def carried_memory(path: Path) -> Memory | None:
+    """The memory that the first line of the ledger's last file carries; None if it carries none of this release's.
 
     Raises
     ------
     StorageError
-        a file cannot be read.
+        it carries something else.
     """
-    memory, begun = Memory(), False
-    for entry in _entries(path, last_alone=True):
-        if not begun:
-            begun = True
-            goes_on = entry.get("kind") == CONTINUED
-            carried = Memory.from_json(entry["carried"]) if goes_on else None
-            if carried is None and (goes_on or archives(path)):  # another release's, or damaged
-                return _remember_all(path)
-            memory = carried or memory
-        memory.add(entry)
-    return memory
+    with path.open("rb") as file:
+        entry = entry_of(file.readline())
+    if entry is None or entry.get("kind") != CONTINUED:
+        return None
+    try:
+        return Memory.from_json(entry["carried"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{path}, line 1: what it carries of earlier files cannot be read ({error!r}).") from None
 
 
-def _remember_all(path: Path) -> Memory:
+def remember(path: Path) -> Memory:
+    """The memory of the ledger at that path; of one that does not exist, nothing.
+
+    Raises
+    ------
+    StorageError
+        a file cannot be read, or was changed.
+    """
     memory = Memory()
-    for entry in _entries(path):
-        memory.add(entry)
+    if path.exists():
+        carried = carried_memory(path)
+        for number, line in enumerate(read_lines(path, only_last=carried is not None)):
+            if number == 0 and carried is not None:
+                memory = carried
+            elif not line.torn:
+                with readable(line.path, line.number):
+                    memory.add(line.entry)
     return memory
 
 
@@ -226,25 +236,17 @@ def look_up(path: Path, plan: Plan, known_as: KnownAs) -> Remembered:
     StorageError
         a file cannot be read.
     """
-    memory = Memory()
-    for entry in _entries(path, naming=json.dumps(plan.run).encode()):
-        if entry.get("run") == plan.run:
-            memory.add(entry)
-    return memory.recall(plan, known_as)
-
-
-def _entries(path: Path, *, last_alone: bool = False, naming: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Every line that is an entry, and has these bytes in it; one that was torn by a crash was never followed by its message."""
+    memory, naming = Memory(), json.dumps(plan.run).encode()
     try:
         with ExitStack() as ends:
-            for _, file in opened(path, ends)[-1 if last_alone else 0 :]:
+            for _, file in opened(path, ends):
                 for line in file:
-                    if naming in line and (entry := entry_of(line)) is not None:
-                        yield entry
-    except FileNotFoundError:
-        return
+                    entry = entry_of(line) if naming in line else None
+                    if entry is not None and entry.get("run") == plan.run:
+                        memory.add(entry)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
+    return memory.recall(plan, known_as)
 
 
 def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
@@ -259,14 +261,17 @@ def recall(path: Path, plan: Plan, ids_digest: str) -> Remembered:
 
 
 def recalled(memory: Memory, path: Path, plan: Plan, known_as: KnownAs) -> Remembered:
-    """The same, by what is remembered already; the files are read where that does not have every question of the run."""
-    found = memory.recall(plan, known_as)
-    if memory.has_whole(plan, known_as):
-        return found
-    run = look_up(path, plan, known_as)
-    return Remembered(
-        found.answered, run.asked, run.verified, run.kept, found.groups, found.residuals, participants=run.participants
-    )
+    """The same, by what is remembered already; the files are read where that does not have every question of the run.
+
+    Raises
+    ------
+    StorageError
+        a file cannot be read, or keeps something that no agent wrote.
+    """
+    with readable(path):
+        found = memory.recall(plan, known_as)
+        run = found if memory.has_whole(plan, known_as) else look_up(path, plan, known_as)
+    return replace(run, answered=found.answered, groups=found.groups)
 
 
 def summed_with(path: Path, ids_digest: str) -> frozenset[SummedWith]:

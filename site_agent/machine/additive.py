@@ -21,9 +21,10 @@ from coreg_core.additive.site_state import SiteMemory
 from coreg_core.errors import BadData, CoregError
 from coreg_core.evaluation.recommendation import Choice, judge
 from coreg_core.protocol.messages import Ask as AgreementAsk
-from coreg_core.protocol.messages import Fault, Finished, Inquiry, Masked, PlanAccepted, Share, Vector
+from coreg_core.protocol.messages import Fault, Finished, Inquiry, Masked, PlanAccepted, Share
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 from site_agent.machine.factoring import data_digest
 from site_agent.machine.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, scale_fault
 from site_agent.machine.memory import Judged, Remembered, SiteResult, Verified
@@ -92,9 +93,10 @@ class AdditiveTraining:
         BadData
             this site's operator is not within the plan's bound: before anything is answered through it.
         """
-        if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.largest_gain:
+        if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.operator_norm_bound:
             raise BadData(
-                f"this site's part answers more strongly than largest_gain={self.terms.largest_gain:g} of the plan allows: the "
+                f"this site's part answers more strongly than "
+                f"operator_norm_bound={self.terms.operator_norm_bound:g} of the plan allows: the "
                 "federation's operator may raise it, at the cost of digits of the sums."
             )
         answer = self.engine.answer(question)
@@ -120,7 +122,8 @@ class AdditiveTraining:
             rounded = in_the_clear(values, inquiry)
         except BadData:
             raise BadData(
-                f"this site's answer is larger than largest_gain={self.terms.largest_gain:g} of the plan allows, and is not "
+                f"this site's answer is larger than operator_norm_bound={self.terms.operator_norm_bound:g} of "
+                f"the plan allows, and is not "
                 "summed: the federation's operator may raise it."
             ) from None
         return replace(share, values=Vector(rounded) if rounded.size else None)
@@ -182,7 +185,7 @@ class AdditiveTraining:
             return (
                 f"more than {self.most} questions, the most that this agent answers to a plan of "
                 f"max_rounds={self.terms.max_rounds} on these instances, over all runs; its ledger counts them. "
-                "Its operator may allow more (most_questions in policy.toml)."
+                "Its operator may allow more (max_questions in policy.toml)."
             )
         return None
 
@@ -190,7 +193,7 @@ class AdditiveTraining:
     def _most_attempts(self) -> int:
         """Every site may be lost once, and taken back and lost again as often as the plan says."""
         terms = self.plan.membership
-        return len(terms.sites) * (1 + 2 * terms.most_returns)
+        return len(terms.sites) * (1 + 2 * terms.max_rejoins)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, on_the
 from coreg_core.masking.sums import Layout, summand
 from coreg_core.masking.sums import Words as Row
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Inquiry, Masked, Roster, Words
+from coreg_core.protocol.messages import Ask, Inquiry, Masked, Roster
 from coreg_core.protocol.plan import FEWEST_MASKED, Plan
+from coreg_core.protocol.vectors import Words
 
 
 @dataclass(frozen=True)

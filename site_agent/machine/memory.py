@@ -15,9 +15,9 @@ from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.evaluation.recommendation import Verdict
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Vector
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 
 Number: TypeAlias = tuple[int, int]  # question and attempt
 

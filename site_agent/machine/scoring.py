@@ -17,9 +17,10 @@ from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.additive.question_types import Question
 from coreg_core.errors import BadData, Refused
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Share, Vector
+from coreg_core.protocol.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Share
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.vectors import Vector
 from site_agent.machine.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
 from site_agent.machine.memory import Remembered, SiteResult
 
@@ -31,8 +32,8 @@ class Batch:
     Parameters
     ----------
     part
-        what the model says of each, without the federation's intercept; any number where the instance is ``lacking``.
-    lacking
+        what the model says of each, without the federation's intercept; any number where the instance is ``missing``.
+    missing
         of which instances the site has no record.
     mean
         what stands for the part there, where the plan says so: its mean over the instances that it was trained with.
@@ -45,7 +46,7 @@ class Batch:
     """
 
     part: Float64[Arr, " m"]
-    lacking: Bool[np.ndarray, " m"]
+    missing: Bool[np.ndarray, " m"]
     mean: float | None
     intercept: float
     of_run: str
@@ -63,7 +64,7 @@ class Batch:
     @property
     def digest_of_part(self) -> bytes:
         """What must not change while a run goes on."""
-        return np.ascontiguousarray(np.where(self.lacking, np.inf, self.part)).tobytes()
+        return np.ascontiguousarray(np.where(self.missing, np.inf, self.part)).tobytes()
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class ScoringJob:
         ):
             return reason
         if self.remembered.answered >= self.most:
-            return f"more than {self.most} questions about these instances (most_questions in policy.toml)."
+            return f"more than {self.most} questions about these instances (max_questions in policy.toml)."
         return None
 
     def finish(self, finished: Finished) -> tuple["ScoringJob", str | None]:
@@ -151,16 +152,16 @@ class ScoringJob:
 
     @property
     def _findings(self) -> tuple[str, ...]:
-        lacking = int(self.batch.lacking.sum())
+        missing = int(self.batch.missing.sum())
         return (
-            (f"of {lacking} of these instances this site has no record: its part stands at its mean",)
-            if lacking
+            (f"of {missing} of these instances this site has no record: its part stands at its mean",)
+            if missing
             else ()
         )
 
 
 def _told(batch: Batch) -> Float64[Arr, " m"]:
-    return batch.part if batch.mean is None else np.where(batch.lacking, batch.mean, batch.part)
+    return batch.part if batch.mean is None else np.where(batch.missing, batch.mean, batch.part)
 
 
 def begin(
@@ -196,10 +197,14 @@ def begin(
             "site tell its part of whatever instances both have. Score with every site of that run, or with [privacy] "
             "membership_changes = true, which every site's policy has to allow."
         )
-    lacking = int(batch.lacking.sum())
-    if lacking and (terms.lacking == "refuse" or batch.mean is None):
-        instead = "" if batch.mean is None else '; lacking = "mean" in [scoring] would put its part at its mean there'
-        raise BadData(f"{name} has no record of {lacking} of {len(batch.part)} instances{instead}.")
+    missing = int(batch.missing.sum())
+    if missing and (terms.missing_instances == "refuse" or batch.mean is None):
+        instead = (
+            ""
+            if batch.mean is None
+            else '; missing_instances = "mean" in [scoring] would put its part at its mean there'
+        )
+        raise BadData(f"{name} has no record of {missing} of {len(batch.part)} instances{instead}.")
     digest = hashlib.sha256(batch.salt + plan.run.encode() + batch.digest_of_part).hexdigest()
     threads = pin_threads(plan.iteration.threads)
     about = (plan.run, plan.digest, len(batch.part), batch.ids_digest, digest, 0.0, 0.0, threads)

@@ -53,13 +53,13 @@ MOST_FAULTS = 10  # questions that no plan allows, after which the coordinator i
 MOST_BEGUN = 10  # runs that were begun and not finished, one after another
 
 
-def most_questions(plan: Plan) -> int:
+def max_questions(plan: Plan) -> int:
     """How many questions of one run a site answers at most, whatever happens to the membership."""
     match plan.objective:
         case Agreement():
-            return agreement_questions.most_questions(plan.iteration.max_rounds)
+            return agreement_questions.max_questions(plan.iteration.max_rounds)
         case Additive():
-            return additive_questions.most_questions(plan.objective)
+            return additive_questions.max_questions(plan.objective)
         case Scoring():
             return MOST_SCORINGS
 
@@ -75,7 +75,7 @@ class Terms:
     ----------
     objection
         why this site will not take part in a plan, or None.
-    most_questions
+    max_questions
         how many answers to a plan, over all its runs on the same instances.
     pin_threads
         limits BLAS, and tells the number that holds.
@@ -102,7 +102,7 @@ class Terms:
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
-    most_questions: Callable[[Plan], int] = most_questions
+    max_questions: Callable[[Plan], int] = max_questions
     pin_threads: Callable[[int], int] = lambda threads: threads
     recall: Callable[[Plan, str], Remembered] = lambda plan, ids_digest: Remembered()  # noqa: ARG005
     residuals: ResidualPolicy = NOTHING_MORE
@@ -184,7 +184,7 @@ class Site:
         return begun.acceptance
 
     def _begin(self, plan: Plan, remembered: Remembered) -> Job:
-        pin_threads, most = self._terms.pin_threads, self._terms.most_questions(plan)
+        pin_threads, most = self._terms.pin_threads, self._terms.max_questions(plan)
         if self._terms.keys is not None:
             self._terms.keys.forget(plan.run)
         offer = self._terms.keys.offer(plan) if plan.masked and self._terms.keys is not None else NO_KEYS

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coreg_core.agreement.columns import Column
-from coreg_core.agreement.float32 import rounded
 from coreg_core.agreement.objective import stays, sweep_weight
 from coreg_core.agreement.question_rules import RelativeTo, question_fault, weight_of
 from coreg_core.agreement.schedules.schedule import column_norms
@@ -19,9 +18,10 @@ from coreg_core.agreement.views import Part, Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Fault, Finished, Inquiry, Masked, PlanAccepted, Prediction
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Plan
+from coreg_core.protocol.vectors import Vector
 from site_agent.machine.factoring import FACTOR_MEMORY, data_digest, factor, units
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.masks import NO_KEYS, Masks, Offer, in_the_clear, masked, reach_of, scale_fault
@@ -206,22 +206,14 @@ def answer(training: Training, ask: Ask) -> tuple[Training, Prediction | Masked 
             scalars = (*training.stated, *stays(training.stated[0], ask.weights.tolist()))
             told = masked(training.masks, ask, question_digest(ask), values, scalars)
         else:
-            told = Prediction(ask.run, *number, _in_the_clear(values, ask))
+            told = Prediction(ask.run, *number, Vector(in_the_clear(values, ask)))
     except BadData as error:
         return training, Fault(ask.run, *number, f"its own answer cannot be summed: {error}")
     return _counted(training, ask, told)
 
 
-def _in_the_clear(values: Arr, ask: Ask) -> Vector:
-    """The answer as it will be summed; to a question in float32 what it takes from the target, in float32 as well."""
-    values = in_the_clear(values, ask)
-    if not ask.targets.single:
-        return Vector(values)
-    return Vector(rounded(ask.targets.values - values), single=True)
-
-
 def _counted(training: Training, ask: Ask, told: Prediction | Masked) -> tuple[Training, Prediction | Masked]:
-    verified = Verified(ask.targets.digest, ask.columns) if ask.verifies else None
+    verified = Verified(ask.targets.digest, ask.columns) if ask.is_candidate else None
     participants = () if training.masks is None else training.masks.roster.sites
     number, may_change = (ask.question, ask.attempt), training.plan.privacy.membership_changes
     remembered = training.remembered.after(
@@ -249,10 +241,6 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return f"targets of shape {ask.targets.shape} with {len(ask.columns)} columns, expected {expected}."
     if not ask.targets.finite:
         return "targets that are not finite."
-    if ask.targets.single != plan.in_singles(ask.part, verifies=ask.verifies):
-        told = "float32" if ask.targets.single else "float64"
-        kind = "that may become the result" if ask.verifies else f"({ask.part}) that verifies nothing"
-        return f'a question {kind} in {told}, which wire = "{plan.iteration.wire}" of the plan does not have.'
     number = (ask.question, ask.attempt)
     asked = training.remembered.asked
     if number in asked:  # the same again: a coordinator whose power failed may ask its last questions anew
@@ -289,7 +277,7 @@ def _unanswerable(training: Training, ask: Ask) -> str | None:
         return (
             f"more than {training.most} questions, the most that this agent answers to a plan of "
             f"max_rounds={plan.iteration.max_rounds} on these instances, over all runs; its ledger counts them. "
-            "Its operator may allow more (most_questions in policy.toml)."
+            "Its operator may allow more (max_questions in policy.toml)."
         )
     return None
 
@@ -358,8 +346,6 @@ def _own_choice(training: Training, finished: Finished, solutions: tuple[Solutio
 
 def _not_by_the_plan(training: Training, finished: Finished) -> str | None:
     verified = training.remembered.verified
-    if finished.targets is not None and finished.targets.single:
-        return "a model to targets in float32, in which no question is asked that could become the result."
     if finished.targets is None:
         if finished.outcome is Outcome.CONVERGED and verified:
             return "a run that converged without a model for a site that answered its questions."

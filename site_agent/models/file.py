@@ -4,10 +4,8 @@ It holds the function, the preprocessing, the target's transformation and the pl
 points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The
 file is mode 0600, and says what it holds.
 
-Formats coreg-model/1 and /2 are one kernel expansion (the agreement), coreg-model/3 a sum of several in standard units,
-plus a constant (the additive objective), coreg-model/4 the same with what scoring together and intervals need beside it
-(`Joint`, `Intervals`); coreg-model/5 is either with columns of dates, which no release before it would read aright. All
-are read.
+The function is one kernel expansion (the agreement), or a sum of several in standard units plus a constant (the additive
+objective), the latter with what joint scoring and intervals need beside it (`Joint`, `Intervals`).
 """
 
 import hashlib
@@ -36,9 +34,7 @@ from site_agent.data.formulas import guarded
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.tables import Table
 
-FORMAT, READABLE = "coreg-model/2", ("coreg-model/1", "coreg-model/2")
-FORMAT_OF_SUMS, READABLE_SUMS = "coreg-model/4", ("coreg-model/3", "coreg-model/4")
-FORMAT_WITH_DATES = "coreg-model/5"
+FORMAT = "coreg-model/6"
 WARNING = (
     "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
     "that it came of: mode 0600, never on a shared volume."
@@ -116,7 +112,7 @@ class SiteModel:
         if self.intervals is None:
             raise BadData(
                 "this model keeps nothing to make intervals of: its run had no forecast = true (additive objective), the site "
-                "had too few labels for folds, or it is the model alone."
+                "had too few labels for folds, or it is the local model."
             )
         ratios = self.intervals.ratios
         q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
@@ -130,14 +126,13 @@ class SiteModel:
         Raises
         ------
         BadData
-            the table lacks a column; or the model is one alone, or of a release that kept no part.
+            the table lacks a column; or the model is the local one, which has no part.
         """
         if self.objective == "agreement":
             return self.predict(table)
         if self.joint is None:
             raise BadData(
-                "this model keeps no part for scoring together: it is the model alone, or older than coreg-model/4. Give the "
-                "joined model of a run with this release."
+                "this model keeps no part for joint scoring: it is the site's local model. Give the joined model of a run."
             )
         return self.joint.part.predict(self.preprocessing.transform(table)) * self.divisor
 
@@ -157,15 +152,13 @@ def save_model(path: Path, model: SiteModel) -> None:
     """
     functions = _functions(model.function)
     if isinstance(model.function, Expansion):
-        form, arrays, shape = FORMAT_OF_SUMS, _arrays_of(model.function), _shape_of(model.function)
+        arrays, shape = _arrays_of(model.function), _shape_of(model.function)
     else:
         function = model.function
         arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
         if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
             arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
-        form, shape = FORMAT, {"kernel": _kernel_to_json(function.kernel)}
-    if model.preprocessing.dates:
-        form = FORMAT_WITH_DATES
+        shape = {"kernel": _kernel_to_json(function.kernel)}
     records = any(contains_records(f) for f in functions)
     meta = {
         **shape,
@@ -201,7 +194,7 @@ def save_model(path: Path, model: SiteModel) -> None:
         meta["spread"] = {"kernel": _kernel_to_json(spread.kernel), "noise": spread.noise, "factor": spread.factor}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps(meta, sort_keys=True)
-    header = {"format": form, "model": text, "sha256": _checksum(arrays, text)}
+    header = {"format": FORMAT, "model": text, "sha256": _checksum(arrays, text)}
     if meta["contains_records"]:
         header["warning"] = LINEAR_WARNING if all(isinstance(f.kernel, Linear) for f in functions) else WARNING
     write_whole(path, safetensors.numpy.save(arrays, metadata=header), mode=0o600)
@@ -279,12 +272,10 @@ def load_model(path: Path) -> SiteModel:
         raise StorageError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
-    readable = (*READABLE, *READABLE_SUMS, FORMAT_WITH_DATES)
-    if header.get("format") not in readable:
-        raise BadData(f"{path}: format {header.get('format')!r}, this version reads {', '.join(readable)}.")
+    if header.get("format") != FORMAT:
+        raise BadData(f"{path}: format {header.get('format')!r}; this version reads {FORMAT}. Train the model again.")
     text = header.get("model", "")
-    alone = header["format"] in READABLE or (header["format"] == FORMAT_WITH_DATES and "points" in arrays)
-    if (alone and set(arrays) - {"coef_low"} != {"points", "coef"}) or header.get("sha256") != _checksum(arrays, text):
+    if header.get("sha256") != _checksum(arrays, text):
         raise BadData(
             f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
         )

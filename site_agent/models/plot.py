@@ -1,19 +1,16 @@
-"""One picture that the agent draws, by hand: errors with their intervals as SVG.
-
-matplotlib is 60 MB and no part of an agent's environment; a few lines and circles are.
-"""
+"""The errors of models with their intervals, as one SVG picture."""
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from coreg_wire.files.files import write_whole
+from coreg_wire.terminal import svg
 
 _LEFT, _WIDTH, _ROW = 190, 420, 34
 
 
 def draw_errors(rows: Sequence[tuple[str, float, float, float]], path: Path, title: str) -> None:
-    """(name, error, low, high) of each model, one below the other, from 0 on so that nothing is blown up.
+    """(name, error, low, high) of each model, one below the other. The axis begins at 0.
 
     Raises
     ------
@@ -22,22 +19,18 @@ def draw_errors(rows: Sequence[tuple[str, float, float, float]], path: Path, tit
     """
     longest = max((high for *_, high in rows), default=1.0) or 1.0
     height = 60 + _ROW * len(rows)
-
-    def at(value: float) -> float:
-        return _LEFT + _WIDTH * max(value, 0.0) / longest
-
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 90} {height}" font-family="sans-serif" '
-        'font-size="13">',
-        f'<text x="10" y="22" font-weight="bold">{escape(title)}</text>',
-        f'<line x1="{_LEFT}" y1="34" x2="{_LEFT}" y2="{height - 16}" stroke="#888"/>',
+    at = svg.scale(0.0, longest, _LEFT, _LEFT + _WIDTH)
+    colour = svg.COLOURS[0]
+    body = [
+        svg.text(10, 22, title, anchor="start", more=' font-weight="bold"'),
+        svg.line(_LEFT, 34, _LEFT, height - 16, "#888"),
     ]
     for j, (name, error, low, high) in enumerate(rows):
         y = 56 + _ROW * j
-        out += [
-            f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(name)}</text>',
-            f'<line x1="{at(low):.1f}" y1="{y}" x2="{at(high):.1f}" y2="{y}" stroke="#1f5fa8" stroke-width="3"/>',
-            f'<circle cx="{at(error):.1f}" cy="{y}" r="5" fill="#1f5fa8"/>',
-            f'<text x="{at(high) + 10:.1f}" y="{y + 4}">{error:.4g}</text>',
+        body += [
+            svg.text(_LEFT - 10, y + 4, name, anchor="end"),
+            svg.line(at(max(low, 0.0)), y, at(high), y, colour, ' stroke-width="3"'),
+            svg.circle(at(error), y, 5, colour),
+            svg.text(at(high) + 10, y + 4, f"{error:.4g}", anchor="start"),
         ]
-    write_whole(path, "\n".join([*out, "</svg>", ""]).encode(), mode=0o600)
+    write_whole(path, svg.document(_LEFT + _WIDTH + 90, height, body, font_size=13).encode(), mode=0o600)

@@ -14,7 +14,7 @@ def report(models: Sequence[Path]) -> Found:
     Raises
     ------
     BadData
-        no run of these kept what it found: of an older release, or without a path of λ and without a forecast.
+        no run of these kept what it found: without a path of λ and without a forecast.
     UsageError
         models of different sites.
     """

@@ -32,7 +32,7 @@ class Models:
     prepared: Prepared
     target: str
     output: Path
-    alone: Path | None
+    local_model: Path | None
 
     def check(self) -> None:
         """Said before the run, and not after hours of it, when the model would be lost.
@@ -42,13 +42,13 @@ class Models:
         UsageError
             a model cannot be written there, or a file that is no model stands there.
         """
-        for path in (self.output, self.alone):
+        for path in (self.output, self.local_model):
             check_output(path)
 
     @property
-    def alone_path(self) -> Path:
-        """Where the model goes that the site would have alone: beside the joined one, where nobody said otherwise."""
-        return self.alone or self.output.with_name(f"{self.output.stem}-alone{self.output.suffix}")
+    def local_path(self) -> Path:
+        """Where the model goes that this site trains alone: beside the joined one, unless a path was given."""
+        return self.local_model or self.output.with_name(f"{self.output.stem}-local{self.output.suffix}")
 
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
         """Every model of the run, on the disk when this returns.
@@ -79,7 +79,7 @@ class Models:
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
             paths.append(self._agreeing(path, result, solution, coupling, note))
         if result.alone is not None:
-            paths.append(self._agreeing(self.alone_path, result, result.alone, 0.0, note))
+            paths.append(self._agreeing(self.local_path, result, result.alone, 0.0, note))
         return tuple(paths)
 
     def _agreeing(
@@ -103,7 +103,7 @@ class Models:
             kept = replace(kept, found=found, intervals=_intervals(judged))
         paths = [self._save(self.output, result, models.own, None, note, kept)]
         if models.alone is not None:
-            paths.append(self._save(self.alone_path, result, models.alone, None, note, Kept()))
+            paths.append(self._save(self.local_path, result, models.alone, None, note, Kept()))
         return tuple(paths)
 
     def _save(

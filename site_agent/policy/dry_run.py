@@ -11,7 +11,7 @@ from pathlib import Path
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Agreement, Plan, Scoring
-from site_agent.ledger import day_of_files
+from site_agent.ledger import quota_of
 from site_agent.machine import training
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.memory import Remembered
@@ -39,7 +39,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     reasons = [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
     now = dt.datetime.now(dt.UTC)
-    if (rationed := day_of_files(ledger, now).run_objection(plan.run, policy.runs_a_day, now)) is not None:
+    if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)
     told: list[str] = []
     if not isinstance(plan.objective, Scoring):

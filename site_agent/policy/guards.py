@@ -19,7 +19,7 @@ def terms_of(
     rows = data if isinstance(data, PrivateData) else None
 
     def objection(plan: Plan) -> str | None:
-        against, rationed = policy.objection(plan, rows), ledger.objection(plan.run, policy.runs_a_day)
+        against, rationed = policy.objection(plan, rows), ledger.objection(plan.run, policy.max_runs_per_day)
         if rationed is None:
             return against
         return f"against this site's policy: {rationed}" if against is None else f"{against} And {rationed}"
@@ -36,6 +36,6 @@ def terms_of(
         ledger.summed_with,
         policy.membership_changes,
         policy.label_share_max,
-        lambda: ledger.objection(None, policy.questions_a_day),
+        lambda: ledger.objection(None, policy.max_questions_per_day),
         ledger.promises,
     )

@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Targets
 from coreg_core.agreement.schedules import ScheduleName
-from coreg_core.errors import UsageError
 from coreg_core.kernels.functions import KernelName
-from coreg_core.protocol.plan import FEWEST_MASKED, Additive, Agreement, Answers, Form, LabelUnits, Plan, Scoring
-from coreg_wire.files.toml_file import read_toml
+from coreg_core.protocol.plan import FEWEST_MASKED, Additive, Aggregation, Agreement, Form, LabelUnits, Plan, Scoring
+from coreg_wire.files.toml_file import file_faults, read_toml
 from site_agent.machine.factoring import FACTOR_MEMORY
-from site_agent.machine.site import most_questions
+from site_agent.machine.site import max_questions
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.units import kernel_of, scaled
 
@@ -41,12 +40,12 @@ class Policy(BaseModel):
     coupling_max: float = Field(default=100.0, ge=0)
     # Of couplings in units of Σn_v/(2M²m), to which the two above do not apply.
     relative_coupling_max: float = Field(default=100.0, ge=0)
-    most_couplings: int = Field(default=64, ge=1)
-    most_threads: int = Field(default=64, ge=1)
+    max_couplings: int = Field(default=64, ge=1)
+    max_threads: int = Field(default=64, ge=1)
     # GiB of Cholesky factors, one for each coupling of a path in the exact form; one factor is always granted.
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
-    # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
-    most_questions: int | None = Field(default=None, ge=1)
+    # Aggregation to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
+    max_questions: int | None = Field(default=None, ge=1)
     # What functions range over, and of which kernels. The polynomial one has to be named: no rule's ridge keeps up with its
     # diagonal, so that it passes through every label.
     forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1)
@@ -69,14 +68,15 @@ class Policy(BaseModel):
     # Of the variance of a sum at one shared instance, one label of this site (site_agent/machine/leverage.py); 1: as it comes.
     label_share_max: float = Field(default=0.95, gt=0, le=1)
     # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
-    runs_a_day: int = Field(default=100, ge=1)
-    questions_a_day: int = Field(default=100_000, ge=1)
+    max_runs_per_day: int = Field(default=100, ge=1)
+    max_questions_per_day: int = Field(default=100_000, ge=1)
     # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
     disclose_target_norm: bool = True
     # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
     disclose_bound: Literal["tight", "a-priori"] = "tight"
-    # What the coordinator may learn of this site's answers: "sums" of at least three pinned sites, or "clear": each one.
-    answers: Answers = "sums"
+    # What the coordinator may learn of this site's answers: "secure" sums of at least three pinned sites, or
+    # "plaintext": each one.
+    aggregation: Aggregation = "secure"
     # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
@@ -153,8 +153,8 @@ class Policy(BaseModel):
                 f"min_sites={plan.membership.min_sites} is below min_sites={self.min_sites}",
             ),
             (
-                plan.iteration.threads > self.most_threads,
-                f"threads={plan.iteration.threads} is above most_threads={self.most_threads}",
+                plan.iteration.threads > self.max_threads,
+                f"threads={plan.iteration.threads} is above max_threads={self.max_threads}",
             ),
         ]
 
@@ -162,9 +162,10 @@ class Policy(BaseModel):
         unknown = [site for site in plan.sites if site not in self.peers]
         return [
             (
-                not plan.masked and self.answers == "sums",
-                "answers='clear' would show the coordinator each of this site's answers, from which it can compute the labels of "
-                "rows that it knows (answers='sums')",
+                not plan.masked and self.aggregation == "secure",
+                "aggregation='plaintext' would show the coordinator each of this site's answers, from which it "
+                "can compute the labels of "
+                "rows that it knows (aggregation='secure')",
             ),
             (
                 plan.privacy.membership_changes and not self.membership_changes,
@@ -173,7 +174,7 @@ class Policy(BaseModel):
             ),
             (
                 plan.masked and len(plan.sites) - len(unknown) < FEWEST_MASKED,
-                f"answers='sums' needs {FEWEST_MASKED} sites of it among this site's [peers], itself included, and finds "
+                f"aggregation='secure' needs {FEWEST_MASKED} sites of it among this site's [peers], itself included, and finds "
                 f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
                 f"prints "
                 "there, and compare it by telephone",
@@ -285,8 +286,8 @@ class Policy(BaseModel):
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
             ),
             (
-                len(couplings) > self.most_couplings,
-                f"{len(couplings)} couplings are more than most_couplings={self.most_couplings}",
+                len(couplings) > self.max_couplings,
+                f"{len(couplings)} couplings are more than max_couplings={self.max_couplings}",
             ),
             (
                 not self.disclose_target_norm and not plan.masked and objective.label_units != "standardised",
@@ -301,7 +302,7 @@ class Policy(BaseModel):
 
     def questions(self, plan: Plan) -> int:
         """How many answers this site gives to a plan on one set of instances, over all its runs."""
-        return self.most_questions or most_questions(plan)
+        return self.max_questions or max_questions(plan)
 
 
 def read_policy(path: Path | None) -> Policy:
@@ -317,10 +318,7 @@ def read_policy(path: Path | None) -> Policy:
     try:
         return Policy.model_validate(read_toml(path))
     except ValidationError as error:
-        faults = "\n".join(
-            f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (it is {e['input']!r})" for e in error.errors()
-        )
-        raise UsageError(f"{path}: {error.error_count()} fault(s):\n{faults}") from None
+        raise file_faults(path, error, Policy.model_fields) from None
 
 
 def as_written(policy: Policy) -> list[str]:

@@ -1,41 +1,147 @@
-"""An agent that stays, from its file to its exit code: identity, policy, ledger, data sets, the session, signals."""
+"""From the operator's settings to a running agent: `serve` stays, `join` and `score` take part in one run."""
 
 import asyncio
-import math
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from coreg_core.errors import CoregError, Refused, Unreachable, UsageError
+from coreg_core.errors import CoregError, UsageError
+from coreg_core.protocol.outcomes import Outcome
+from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt
-from coreg_wire.terminal.logs import Log
-from site_agent.config.agent_toml import ServiceSettings, read_service_settings
+from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
 from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.identity.identity import Identity, check_identity
 from site_agent.identity.peers import run_keys
-from site_agent.ledger import HeadSigner, Ledger
-from site_agent.models.store import Archive
-from site_agent.policy.policy import Policy, read_policy
-from site_agent.service.daemon import Service
-from site_agent.service.join import host_and_port
-from site_agent.service.reload import Enrolled
-from site_agent.service.state_dir import Desk
-from site_agent.session.diagnose import probe_server
-from site_agent.session.dial import CLOSE_GRACE, Dial, keep_dialling
+from site_agent.ledger import Disclosed, HeadSigner, Ledger
+from site_agent.machine import agent as machine
+from site_agent.machine import notices
+from site_agent.machine.agent_events import Exit
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.notices import Notice
+from site_agent.models.file import check_predictions, load_model
+from site_agent.models.output import OneModel, OneScoring, Results
+from site_agent.models.store import ModelStore
+from site_agent.models.writer import check_output
+from site_agent.policy.policy import read_policy
+from site_agent.service.daemon import AgentDaemon
+from site_agent.service.reload import ReloadingIdentity
+from site_agent.service.state_dir import StateDir
+from site_agent.service.workers import RunWorkers
+from site_agent.session.dial import Dial
+from site_agent.session.grpc_mtls import GrpcDialler, is_patient
 
-INSIST = 2 * CLOSE_GRACE  # seconds after a signal to end, until it is seen to once more
-QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines that say the same of a coordinator that cannot be reached
+Observer = Callable[[Notice], None]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """How one run ended for this site."""
+
+    site: str
+    outcome: Outcome
+    result: SiteResult | None
+    written: tuple[Path, ...]
+    sent: dict[str, Disclosed]
+    label_bearing: Disclosed
+    ledger: Path
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """ "host:port" taken apart.
+
+    Raises
+    ------
+    UsageError
+        not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"--coordinator {address}: expected HOST:PORT, as in coordinator.example.org:7600.")
+    return host.strip("[]"), int(port)
+
+
+def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
+    """The site's name and its checked identity; with --insecure a given name, on loopback alone.
+
+    Raises
+    ------
+    UsageError, Refused
+        see `check_identity`.
+    """
+    if not settings.insecure:
+        identity = check_identity(settings.identity)
+        return identity.name, identity
+    address = settings.coordinator or ""
+    if not is_loopback(address):
+        raise UsageError(f"--insecure is for loopback addresses; {address} is not one.")
+    if settings.own_name is None:
+        raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
+    return check_site_name(settings.own_name), None
+
+
+def join(settings: AgentSettings, observer: Observer) -> Joined:
+    """Take part in one run, and write the model.
+
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
+    """
+    for path in (settings.output, settings.local_model):
+        check_output(path)
+    return _once(settings, observer, lambda name: OneModel(name, settings.output, settings.local_model))
+
+
+def score(settings: AgentSettings, model: Path, output: Path, observer: Observer) -> Joined:
+    """Take part in one scoring, and write the scores if this site may have them.
+
+    Raises
+    ------
+    CoregError
+        of every kind; see the operator's guide.
+    """
+    loaded = load_model(model)
+    for inputs in settings.data.values():
+        check_predictions(output, inputs.id)
+
+    def results(name: str) -> Results:
+        if loaded.site != name:
+            raise UsageError(f"{model}: a model of {loaded.site!r}, and this is {name!r}. Give this site's own.")
+        return OneScoring(loaded, output)
+
+    return _once(settings, observer, results)
+
+
+def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results]) -> Joined:
+    running = _Running(settings, observer, once=True, results=results)
+    try:
+        workers = running.daemon.workers
+        if isinstance(workers.results, OneModel) and ONLY in settings.data:
+            _announce(running, observer)  # a fault of the table is told before anybody is dialled
+        end = asyncio.run(running.live(CONNECT_TIMEOUT))
+        assert end.outcome is not None
+        sent, labels = running.ledger.sent, running.ledger.label_bearing
+        return Joined(workers.name, end.outcome, workers.last, workers.written, sent, labels, running.ledger.path)
+    finally:
+        running.ledger.close()
+
+
+def _announce(running: "_Running", observer: Observer) -> None:
+    prepared, _ = running.daemon.workers.data_sets.get(ONLY)
+    for text in prepared.notes:
+        observer(notices.finding(text))
+    d = prepared.data
+    observer(notices.data_read(running.daemon.workers.name, len(d.X), len(d.Z), d.X.shape[1]))
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line says."""
+    """What a command line says of an agent that serves."""
 
     config: Path
     coordinator: str | None = None
@@ -43,12 +149,18 @@ class Given:
     name: str | None = None
     metrics: str | None = None
 
-    def settings(self) -> ServiceSettings:
-        return read_service_settings(self.config, coordinator=self.coordinator)
+    def settings(self) -> AgentSettings:
+        """agent.toml, with it."""
+        if not isinstance(read_toml(self.config).get("data"), dict):
+            raise UsageError(
+                f"{self.config}: an agent that serves has a section [data.NAME] for each data set, with table, target and id."
+            )
+        options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
+        return read_settings(self.config, options, ("coordinator",))
 
 
-def serve(given: Given, log: Log) -> int:
-    """Stay connected, take part in what comes, until a signal ends it; the exit code.
+def serve(given: Given, observer: Observer) -> None:
+    """Stay connected and take part in the runs that come, until a signal ends it.
 
     Raises
     ------
@@ -56,163 +168,135 @@ def serve(given: Given, log: Log) -> int:
         of every kind; see the operator's guide.
     """
     settings = given.settings()
-    host_and_port(settings.coordinator)
-    name, identity = _who(given, settings)
-    policy = read_policy(settings.policy)
-    desk = Desk(settings.state_path)
-    desk.open()
-    signer = None if identity is None else HeadSigner(identity)
-    ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
+    running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)
     try:
-        return asyncio.run(_stay(given, settings, name, identity, log, desk, ledger, policy))
+        asyncio.run(running.live(float("inf")))
     finally:
-        ledger.close()
+        running.ledger.close()
+        observer(Notice("stopped"))
 
 
-async def _stay(
-    given: Given,
-    settings: ServiceSettings,
-    name: str,
-    identity: Identity | None,
-    log: Log,
-    desk: Desk,
-    ledger: Ledger,
-    policy: Policy,
-) -> int:
-    inputs = {key: data.inputs(given.config.parent) for key, data in settings.data.items()}
-    data_sets = DataSets(inputs, site_salt(settings.identity / "salt"))
-    archive = Archive(name, settings.models, settings.keep)
-    keys = None if identity is None else run_keys(identity, policy.peers)
-    service = Service(
-        name, policy, ledger, desk, archive, data_sets, log, ask_first=settings.approval == "ask", keys=keys
-    )
-    service.certificate_until = None if identity is None else identity.not_after.isoformat()
-    quiet = _Quiet(log, service)
-    service.tell()
-    log.info(
-        "starting",
-        site=name,
-        coordinator=settings.coordinator,
-        data=" ".join(sorted(inputs)),
-        approval=settings.approval,
-    )
-    stop_listening = _numbers(given.metrics, service, ledger, desk)
-    enrolled = None if identity is None else Enrolled(identity, log, partial(_sign_as, ledger))
-    work = asyncio.ensure_future(keep_dialling(service.converse, _dial(settings, enrolled), quiet.note))
-    warning = None if enrolled is None else asyncio.create_task(enrolled.warn_daily())
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if service.stopping.is_set() or service.connected_since is None:
-            work.cancel()
-        log.info("draining")
-        service.stopping.set()
-        loop.call_later(INSIST, insist)
-
-    def insist() -> None:
-        # A session that broke, or an attempt to connect that ended, in the very moment of the signal: it would dial for ever.
-        if not work.done():
-            if service.connected_since is None:
-                work.cancel()
-            loop.call_later(INSIST, insist)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(given, service, enrolled, log))
-    try:
-        await work
-    except asyncio.CancelledError:
-        if not service.stopping.is_set():
-            raise OperatorInterrupt("interrupted.") from None
-    finally:
-        if warning is not None:
-            warning.cancel()
-        stop_listening()
-        service.waiting = "stopped"
-        service.tell()
-        log.info("stopped")
-    return 0
+def _models_of(settings: AgentSettings, name: str) -> ModelStore:
+    return ModelStore(name, settings.models, settings.keep_models)
 
 
-def _numbers(address: str | None, service: Service, ledger: Ledger, desk: Desk) -> Callable[[], None]:
-    if address is None:
-        return lambda: None
-    from coreg_wire.terminal.metrics_server import listen  # an agent that nobody scrapes loads none of it
-    from site_agent.service.metrics import Numbers
+class _Running:
+    """An agent put together from its settings, and what a signal does to it."""
 
-    return listen(address, Numbers(service, ledger, desk).registry())
-
-
-def _sign_as(ledger: Ledger, identity: Identity) -> None:
-    """Heads are signed with the key of the certificate that the session has shown."""
-    ledger.signer = HeadSigner(identity)
-
-
-def _who(given: Given, settings: ServiceSettings) -> tuple[str, Identity | None]:
-    if not given.insecure:
-        identity = check_identity(settings.identity)
-        return identity.name, identity
-    if not is_loopback(settings.coordinator):
-        raise UsageError(f"--insecure is for loopback addresses; {settings.coordinator} is not one.")
-    if given.name is None:
-        raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
-    settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return check_site_name(given.name), None
-
-
-def _dial(settings: ServiceSettings, enrolled: Enrolled | None) -> Dial:
-    if enrolled is None:
-        return Dial(settings.coordinator, None, settings.seconds, least_bandwidth=settings.least_bandwidth)
-    host, port = host_and_port(settings.coordinator)
-
-    def diagnose() -> str:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        observer: Observer,
+        *,
+        once: bool,
+        results: Callable[[str], Results],
+        given: Given | None = None,
+    ):
+        assert settings.coordinator is not None
+        host_and_port(settings.coordinator)
+        name, identity = who_am_i(settings)
+        policy = read_policy(settings.policy)
+        self._settings, self._given = settings, given
+        state = None if once else StateDir(settings.state_path)
+        if state is not None:
+            settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # of --insecure
+            state.open()
+        signer = None if identity is None else HeadSigner(identity)
+        self.ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
         try:
-            return probe_server(host, port, enrolled.identity)
-        except Refused as error:
-            if math.isinf(settings.seconds):  # the other operator may mend it, and nobody has to type anything here
-                raise Unreachable(str(error)) from None
+            keys = None if identity is None else run_keys(identity, policy.peers)
+            data_sets = DataSets(settings.data, site_salt(settings.identity / "salt"))
+            workers = RunWorkers(name, policy, keys, results(name), data_sets, self.ledger, self._from_any_thread)
+            agent = machine.Agent(once=once, ask_first=settings.approval == "ask" and not once)
+            self.daemon = AgentDaemon(agent, workers, self.ledger, state, observer)
+        except BaseException:
+            self.ledger.close()
             raise
+        self._identity = None
+        if identity is not None:
+            self._identity = ReloadingIdentity(identity, self._from_any_thread, self._sign_as)
+            self.daemon.certificate_until = identity.not_after.isoformat()
+            if once and (warning := identity.expiry_warning()) is not None:
+                observer(Notice("certificate", f"warning: {warning}", warning=True))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._observer, self._once, self._stopped = observer, once, False
 
-    return Dial(
-        settings.coordinator,
-        enrolled.credentials,
-        settings.seconds,
-        least_bandwidth=settings.least_bandwidth,
-        diagnose=diagnose,
-    )
+    def _from_any_thread(self, notice: Notice) -> None:
+        if self._loop is None or self._loop.is_closed():
+            self._observer(notice)
+        else:
+            self._loop.call_soon_threadsafe(self.daemon.notify, notice)
 
+    def _sign_as(self, identity: Identity) -> None:
+        """Heads are signed with the key of the certificate that the session shows."""
+        self.ledger.signer = HeadSigner(identity)
 
-def _reload(given: Given, service: Service, enrolled: Enrolled | None, log: Log) -> None:
-    """Certificate, data sets, policy, consent and what is kept, from their files; runs under way keep what they began with."""
-    try:
-        settings = given.settings()
-        service.policy = read_policy(settings.policy)
-    except CoregError as error:
-        log.error("not_reloaded", text=str(error))
-        return
-    service.data_sets.relist({key: data.inputs(given.config.parent) for key, data in settings.data.items()})
-    if enrolled is not None:
-        enrolled.refresh()
-        service.keys = run_keys(enrolled.identity, service.policy.peers)
-        service.certificate_until = enrolled.identity.not_after.isoformat()
-    service.ask_first = settings.approval == "ask"
-    service.archive = Archive(service.name, settings.models, settings.keep)
-    log.info("reloaded", data=" ".join(sorted(settings.data)), approval=settings.approval)
+    async def live(self, default_timeout: float) -> Exit:
+        settings, identity = self._settings, self._identity
+        assert settings.coordinator is not None
+        self._loop = asyncio.get_running_loop()
+        timeout = settings.timeout(default_timeout)
+        dialler = GrpcDialler(
+            settings.coordinator,
+            None if identity is None else identity.credentials,
+            None if identity is None else lambda: identity.identity,
+            min_bandwidth=settings.min_bandwidth,
+            patient=is_patient(timeout),
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._stop)
+        if self._given is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if not self._once:
+            fields = {"site": self.daemon.workers.name, "coordinator": settings.coordinator}
+            self._observer(Notice("starting", fields={**fields, "data": " ".join(sorted(settings.data))}))
+        if self.ledger.new:
+            text = f"{self.ledger.path}: a new ledger. This agent remembers no answers of earlier runs."
+            self._observer(Notice("ledger_is_new", text))
+        stop_metrics = self._metrics()
+        warning = None if identity is None or self._once else asyncio.create_task(identity.warn_daily())
+        try:
+            end = await self.daemon.live(Dial(dialler, timeout))
+        finally:
+            if warning is not None:
+                warning.cancel()
+            stop_metrics()
+        if self._stopped and self._once:
+            raise OperatorInterrupt("interrupted; start the agent again to take part again.")
+        return end
 
+    def _metrics(self) -> Callable[[], None]:
+        if self._given is None or self._given.metrics is None:
+            return lambda: None
+        from coreg_wire.terminal.metrics_server import listen  # an agent without metrics loads none of it
+        from site_agent.service.metrics import AgentMetrics
 
-class _Quiet:
-    """Says that the coordinator cannot be reached, and says it again ever more seldom while nothing changes."""
+        return listen(
+            self._given.metrics, AgentMetrics(self.daemon, self.ledger, StateDir(self._settings.state_path)).registry()
+        )
 
-    def __init__(self, log: Log, service: Service):
-        self._log, self._service = log, service
-        self._why, self._next, self._pause = "", 0.0, QUIET
+    # --- signals --------------------------------------------------------------------------------------------------
 
-    def note(self, text: str) -> None:
-        self._service.waiting = text
-        self._service.tell()
-        why, time_now = text.partition(": ")[2], time.monotonic()
-        if why != self._why:
-            self._why, self._next, self._pause = why, 0.0, QUIET
-        if time_now >= self._next:
-            self._log.warning("not_connected", text=text)
-            self._next, self._pause = time_now + self._pause, min(2 * self._pause, LONGEST_QUIET)
+    def _stop(self) -> None:
+        self._stopped = True
+        self.daemon.stop()
+
+    def _reload(self) -> None:
+        """Read certificate, data sets, policy and approval again; runs under way keep what they began with."""
+        assert self._given is not None
+        workers = self.daemon.workers
+        try:
+            settings = self._given.settings()
+            workers.policy = read_policy(settings.policy)
+        except CoregError as error:
+            self.daemon.notify(Notice("not_reloaded", f"configuration not reloaded: {error}", warning=True))
+            return
+        workers.data_sets.relist(settings.data)
+        if self._identity is not None:
+            self._identity.refresh()
+            workers.keys = run_keys(self._identity.identity, workers.policy.peers)
+            self.daemon.certificate_until = self._identity.identity.not_after.isoformat()
+        workers.results = _models_of(settings, workers.name)
+        self.daemon.ask_first(settings.approval == "ask")
+        fields = {"data": " ".join(sorted(settings.data)), "approval": settings.approval}
+        self.daemon.notify(Notice("reloaded", fields=fields))

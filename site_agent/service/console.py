@@ -1,54 +1,78 @@
-"""What an agent tells whoever started it: sentences, and on a terminal what it is doing, in place."""
+"""Observers of an agent: a console for the operator who started it, a log for a service."""
+
+import math
+import time
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from coreg_core.protocol.messages import Ask, Inquiry, ToSite
-from coreg_core.protocol.plan import Plan
+from coreg_wire.terminal.logs import Log
 from coreg_wire.terminal.output import print_json
+from site_agent.machine.notices import Notice
+
+QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinator that cannot be reached
 
 
-class Watching:
-    """Notes on standard error, or as JSON; and what is under way, with its seconds, in place on a terminal."""
+class OperatorConsole:
+    """Sentences on standard error, or JSON on standard output; on a terminal the work under way, in place."""
 
     def __init__(self, *, as_json: bool, console: Console | None = None):
         self._as_json = as_json
         self._console = Console(stderr=True) if console is None else console
         self._progress: Progress | None = None
 
+    def __call__(self, notice: Notice) -> None:
+        if notice.text:
+            self.note(notice.text)
+        elif self._as_json and notice.name == "asked":
+            print_json({"event": "asked", **notice.fields})
+        if notice.work:
+            self._show(notice.work)
+
     def note(self, text: str) -> None:
+        """A sentence."""
         if self._as_json:
             print_json({"event": "note", "text": text})
         else:
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def message(self, message: ToSite) -> None:
-        """What the coordinator says: the question that is answered, or a line where it deserves one."""
-        from site_agent.session.progress import work_on
-        from site_agent.session.wording import describe
-
-        if isinstance(message, Ask | Inquiry):
-            if self._as_json:
-                kind = {"kind": message.kind.name} if isinstance(message, Inquiry) else {}
-                print_json({"event": "asked", "question": message.question, "part": message.part, **kind})
-        elif (text := describe(message)) is not None:
             self.close()
-            self.note(text)
-        if isinstance(message, Plan | Ask | Inquiry):  # a plan is factored, which may take longer than all questions
-            self._show(work_on(message))
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _show(self, text: str) -> None:
         if self._as_json or not self._console.is_terminal:
             return
         if self._progress is None:
-            spinner, told = SpinnerColumn(), TextColumn("{task.description}", markup=False)
-            self._progress = Progress(spinner, told, TimeElapsedColumn(), console=self._console, transient=True)
+            spinner, label = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+            self._progress = Progress(spinner, label, TimeElapsedColumn(), console=self._console, transient=True)
             self._progress.add_task(text, total=None)
             self._progress.start()
         else:
             self._progress.reset(self._progress.task_ids[0], total=None, description=text)
 
     def close(self) -> None:
+        """Give the terminal back."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+class ServiceLog:
+    """One structured line per notice; never about rows or models. A coordinator that stays away is logged ever less often."""
+
+    def __init__(self, log: Log):
+        self._log = log
+        self._why, self._next, self._pause = "", -math.inf, QUIET
+
+    def __call__(self, notice: Notice) -> None:
+        if notice.private or (notice.name == "not_connected" and self._repeats(notice.text)):
+            return
+        write = self._log.warning if notice.warning else self._log.info
+        write(notice.name, **notice.fields, **({"text": notice.text} if notice.text else {}))
+
+    def _repeats(self, text: str) -> bool:
+        why, now = text.partition(": ")[2].partition("; ")[0], time.monotonic()
+        if why != self._why:
+            self._why, self._next, self._pause = why, -math.inf, QUIET
+        if now < self._next:
+            return True
+        self._next, self._pause = now + self._pause, min(2 * self._pause, LONGEST_QUIET)
+        return False

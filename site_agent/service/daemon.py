@@ -1,173 +1,372 @@
-"""An agent that stays: one session for months, and the runs that come over it.
+"""The agent's process: one session for months, and the machine's actions carried out.
 
-Each run has a worker of its own, so that one which factors does not hold up another's answers.
+An agent of one run is the same process; it ends with its run. Work on a run's messages is done in threads
+(`workers.py`); nothing but the machine (`site_agent.machine.agent`) decides what is worked on.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Any
-
-import grpc
-import grpc.aio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, assert_never
 
 from coreg_core.errors import Refused
-from coreg_core.protocol.messages import (
-    PROTOCOL_VERSION,
-    Ask,
-    Countersigned,
-    Fetched,
-    Finished,
-    Hello,
-    Inquiry,
-    Rejected,
-    Roster,
-    ToSite,
-)
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Rejected
 from coreg_core.protocol.plan import Plan
-from coreg_wire.transport.codec import Assembler
+from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.fields import ProtocolError
 from coreg_wire.transport.release import release
-from coreg_wire.transport.service import JOIN_PATH
-from site_agent.service.runs import OfRun, Runs, UnderWay
-from site_agent.service.state_dir import now
-from site_agent.session.dial import WAITED_FOR, Call, LostSession, TurnedAway, leave
-from site_agent.session.stream import Session
+from site_agent.ledger import Ledger
+from site_agent.machine import agent as machine
+from site_agent.machine import notices
+from site_agent.machine.agent import Agent, Stage
+from site_agent.machine.agent_events import (
+    AskOperator,
+    Countersign,
+    Decided,
+    EndSession,
+    Event,
+    Exit,
+    Forget,
+    Heard,
+    Judge,
+    Notify,
+    RunMessage,
+    Say,
+    SessionEnded,
+    SessionOpened,
+    Work,
+)
+from site_agent.machine.notices import Notice, describe_work
+from site_agent.service.state_dir import StateDir, now
+from site_agent.service.workers import RunWorkers
+from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
+from site_agent.session.stream import CLOSE_GRACE, Session
 
-SETTLED = 1.0  # seconds without a word after which a session counts: somebody who is turned away hears so at once
+SETTLED = 1.0  # seconds without a message after which a session counts: a rejected site is told at once
 SILENCE, LONGEST_SILENCE = (
-    60.0,
+    30.0,
     3600.0,
-)  # seconds without a word in a run, after which the log says so; the next time twice as long
+)  # seconds without a message after which the operator is told; then twice as long
+FIRST_REPORT = 10.0  # seconds after which the operator is told what takes long; then twice as long
+COUNTERSIGNING = 10.0  # seconds for the coordinator to countersign the ledger's head before an agent of one run ends
+DECISION_SECONDS = 5.0  # between two looks for a decision, for an operator who could not ring
+LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
-class Service(Runs):
-    """See the module's docstring."""
+class AgentDaemon:
+    """See the module's docstring.
 
-    # --- one session ----------------------------------------------------------------------------------------------
+    Parameters
+    ----------
+    agent
+        the machine's first state.
+    workers
+        do the work.
+    state
+        exchanged with the operator's commands; None of an agent of one run.
+    notify
+        receives every notice, on the event loop.
+    """
 
-    async def converse(self, channel: grpc.aio.Channel, hear: Callable[[ToSite], None]) -> None:
-        """One session, until the stream breaks or the operator ends the agent.
+    def __init__(
+        self,
+        agent: Agent,
+        workers: RunWorkers,
+        ledger: Ledger,
+        state: StateDir | None,
+        notify: Callable[[Notice], None],
+    ):
+        self.agent, self.workers, self.counters = agent, workers, workers.counters
+        self.connected_since: str | None = None
+        self.certificate_until: str | None = None
+        self.waiting = "dialling"
+        self._ledger, self._state, self._observer = ledger, state, notify
+        self._session: Session | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._ended: asyncio.Future[Exit | EndSession] | None = None
+        self._failed: asyncio.Future[None] | None = None  # the error of a task
+        self._countersigned = asyncio.Event()
+        self._status_changed = asyncio.Event()
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def live(self, dial: Dial) -> Exit:
+        """Stay connected until the operator ends the agent, or its one run is over.
 
         Raises
         ------
-        LostSession
-            the stream broke; dialling again may help.
-        Refused
-            the coordinator broke the protocol, or another agent has taken this one's place.
-        StorageError
-            what has to be written cannot be.
+        CoregError
+            of the session's or the run's end; see the operator's guide.
         """
-        call: Call = channel.stream_stream(JOIN_PATH, request_serializer=None, response_deserializer=None)()
-        failed = asyncio.get_running_loop().create_future()
-        session = Session(call, self._ledger, Assembler(), failed, self.tally)
-        for under in self._runs.values():
-            under.inbox = asyncio.Queue()
-            if under.site is not None:
-                under.site.hello()  # its runs go on when their plans come again
+        self._failed = asyncio.get_running_loop().create_future()
+        beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]
+        wake_up = None
         try:
-            await session.say(Hello(self.name, PROTOCOL_VERSION, release()))
-            await self._listen(session, hear)
+            if self._state is not None:
+                wake_up = WakeUp([self._state.bell], self._look)
+                await wake_up.listen()
+            dialling = asyncio.create_task(keep_dialling(self._converse, dial, self._not_connected))
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait({dialling, stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if task.done():
+                    task.result()  # the disk is full: nothing can be promised any more
+            if not dialling.done() and self.connected_since is not None:
+                await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)  # its session ends in order
+            dialling.cancel()  # it would dial for ever
+            stopping.cancel()
+            try:
+                return await dialling
+            except asyncio.CancelledError:
+                return Exit()
         finally:
-            for under in self._runs.values():
-                under.inbox.put_nowait(None)
-            await asyncio.gather(*session.workers.values(), return_exceptions=True)
-            session.failed.cancel()
-            self.connected_since, self.waiting = None, "dialling"
-            self.tell()
-        await leave(call, self._ledger, "its operator ended it")
+            if wake_up is not None:
+                wake_up.close()
+            for task in beside:
+                task.cancel()
+            if self._failed.done():
+                self._failed.exception()  # it was raised, or another error was
+            self.waiting = "stopped"
+            if self._state is not None:
+                await asyncio.to_thread(self._state.write_status, self._status())
 
-    async def _listen(self, session: Session, hear: Callable[[ToSite], None]) -> None:
-        stopping = asyncio.ensure_future(self.stopping.wait())
+    def ask_first(self, ask: bool) -> None:
+        """Whether the operator approves each run from now on."""
+        self.agent = replace(self.agent, ask_first=ask)
+
+    def stop(self) -> None:
+        """The operator ends the agent: its session ends in order."""
+        self.notify(Notice("draining"))
+        self._stopping.set()
+
+    def notify(self, notice: Notice) -> None:
+        if notice.name == "run_over" and self._state is not None:
+            models = [str(path) for path in self.workers.written] if notice.fields["models"] else []
+            self._spawn(asyncio.to_thread(self._state.append_history, {**notice.fields, "models": models}))
+        self._observer(notice)
+        self._status_changed.set()
+
+    def _not_connected(self, text: str) -> None:
+        self.waiting = text
+        self.notify(Notice("not_connected", text, warning=True))
+
+    # --- one session ----------------------------------------------------------------------------------------------
+
+    async def _converse(self, connection: Connection, heard: Callable[[], None]) -> Exit:
+        session = self._session = Session(connection, self._ledger, self.counters)
+        self._ended = asyncio.get_running_loop().create_future()
+        self.workers.new_session()
         try:
-            await self._listen_until(session, hear, stopping)
+            await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release()))
+            self._apply(SessionOpened())
+            end = await self._listen(session, heard)
+            if isinstance(end, EndSession):
+                raise SessionRefused(end.reason)
+            if end.error is not None:
+                raise end.error
+            if end.outcome is not None and session.listening and self._ledger.signer is not None:
+                await self._receive_countersignature(session, end.run)
+        finally:
+            self._session, self.connected_since = None, None
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._apply(SessionEnded())
+            self.waiting = "dialling"
+            self._status_changed.set()
+        try:
+            await session.leave("the run is over" if end.outcome is not None else "its operator ended it")
+        finally:
+            session.close()
+        return end
+
+    async def _listen(self, session: Session, heard: Callable[[], None]) -> Exit | EndSession:
+        """Take messages until the machine, the operator or the stream ends the session."""
+        assert self._ended is not None
+        assert self._failed is not None
+        stopping = asyncio.create_task(self._stopping.wait())
+        loop = asyncio.get_running_loop()
+        since, pause = loop.time(), SETTLED
+        try:
+            while True:
+                reading = session.reading()
+                watched: set[asyncio.Future[Any]] = {reading, stopping, self._ended, self._failed}
+                done, _ = await asyncio.wait(watched, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if self._failed in done:
+                    self._failed.result()
+                if self._ended in done:
+                    return self._ended.result()
+                if stopping in done:
+                    return Exit()
+                if reading in done:
+                    frame = await session.read()
+                    if frame is None:
+                        raise LostSession("the coordinator closed the stream")
+                    self._take(session, frame, heard)
+                    since, pause = loop.time(), SILENCE if self.connected_since is not None else SETTLED
+                elif self.connected_since is None:
+                    self._is_connected()  # a coordinator that has nothing to say has let this site in
+                    pause = SILENCE
+                else:
+                    if self.agent.runs or self.agent.once:
+                        runs = tuple(sorted(self.agent.runs))
+                        self.notify(notices.still_waiting(runs, round(loop.time() - since)))
+                    pause = min(2 * pause, LONGEST_SILENCE)
         finally:
             stopping.cancel()
 
-    async def _listen_until(
-        self, session: Session, hear: Callable[[ToSite], None], stopping: "asyncio.Future[Any]"
-    ) -> None:
-        while (data := await self._next(session, stopping)) is not None:
-            if not isinstance(data, bytes):  # grpc.aio.EOF
-                raise LostSession("the coordinator closed the stream")
-            self.tally.bytes["received"] += len(data)
-            try:
-                message = session.assembler.feed_coordinator(data)
-            except ProtocolError as error:
-                raise Refused(f"the coordinator broke the protocol: {error} Nothing was answered.") from None
-            session.pace.answered(session.assembler.run, time.monotonic())
-            if message is None:
-                continue
-            hear(message)
+    def _take(self, session: Session, frame: bytes, heard: Callable[[], None]) -> None:
+        self.counters.bytes["received"] += len(frame)
+        try:
+            message = session.assembler.feed_coordinator(frame)
+        except ProtocolError as error:
+            self._end(Exit(Refused(f"the coordinator broke the protocol: {error} Nothing was answered.")))
+            return
+        session.pace.answered(session.assembler.run, asyncio.get_running_loop().time())
+        # A coordinator that no longer reads may have sent the reason, or the model.
+        if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
+            heard()
             if self.connected_since is None and not isinstance(message, Rejected):
                 self._is_connected()
-            match message:
-                case Rejected(reason, final):
-                    told = f"the coordinator refused this session: {reason}"
-                    raise Refused(told) if final else TurnedAway(told)
-                case Countersigned():
-                    await self._countersigned(message)
-                case _:
-                    self._hand_over(session, message)
-
-    async def _next(self, session: Session, stopping: "asyncio.Future[Any]") -> object:
-        """The next frame; None when the operator ends the agent. A run in which nothing is heard is told, ever more seldom."""
-        reading = asyncio.ensure_future(session.call.read())
-        since, pause = time.monotonic(), SETTLED if self.connected_since is None else SILENCE
-        try:
-            while True:
-                watched: set[asyncio.Future[Any]] = {reading, stopping, session.failed}
-                done, _ = await asyncio.wait(watched, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                if session.failed in done:
-                    session.failed.result()
-                if stopping in done:
-                    return None
-                if reading in done:
-                    return reading.result()
-                if self.connected_since is None:
-                    self._is_connected()  # a coordinator that has nothing to say has let this site in
-                pause = max(SILENCE, min(2 * pause, LONGEST_SILENCE))
-                if self._runs:
-                    waited = time.monotonic() - since
-                    runs = " ".join(sorted(self._runs))
-                    self._log.info("waiting", runs=runs, seconds=round(waited), text=f"for {WAITED_FOR}")
-        finally:
-            reading.cancel()
+            self._apply(Heard(message))
 
     def _is_connected(self) -> None:
         self.connected_since, self.waiting = now(), "for runs"
-        self.tally.sessions += 1
-        self._log.info("connected")
-        self.tell()
+        self.counters.sessions += 1
+        self.notify(Notice("connected", "connected"))
 
-    async def _countersigned(self, receipt: Countersigned) -> None:
-        if (fault := await asyncio.to_thread(self._ledger.countersigned, receipt)) is not None:
-            self._log.warning("not_countersigned", run=receipt.run, text=fault)
+    async def _receive_countersignature(self, session: Session, run: str) -> None:
+        """Nothing that the site has waits for it; the next run's head covers this one's lines too."""
+        self._countersigned.clear()
+        try:
+            async with asyncio.timeout(COUNTERSIGNING):
+                while not self._countersigned.is_set() and (frame := await session.read()) is not None:
+                    message = session.assembler.feed_coordinator(frame)
+                    if isinstance(message, Countersigned) and message.run == run:
+                        await self._countersign(message)
+        except (TimeoutError, ConnectionError, ProtocolError):
+            pass
+        if not self._countersigned.is_set():
+            reason = f"the coordinator did not countersign the head of {self._ledger.path}"
+            self.notify(notices.not_countersigned(run, reason))
+
+    # --- the machine ----------------------------------------------------------------------------------------------
+
+    def _apply(self, event: Event) -> None:
+        self.agent, actions = machine.handle(self.agent, event)
+        for action in actions:
+            match action:
+                case Say(message):
+                    if self._session is not None:
+                        self._spawn(self._session.say(message))
+                case Judge(plan):
+                    self._spawn(self._judge(plan))
+                case AskOperator(plan):
+                    self._spawn(self._ask(plan))
+                case Work(_, message):
+                    if self._session is not None:
+                        self._spawn(self._work(self._session, message))
+                case Countersign(receipt):
+                    self._spawn(self._countersign(receipt))
+                case Forget(run, keep_consent):
+                    self.workers.forget(run)
+                    if self._session is not None:
+                        self._session.assembler.forget(run)
+                    if self._state is not None:
+                        forget = self._state.close_request if keep_consent else self._state.clear
+                        self._spawn(asyncio.to_thread(forget, run))
+                case Notify(notice):
+                    self.notify(notice)
+                case EndSession() | Exit():
+                    self._end(action)
+                case _:
+                    assert_never(action)
+
+    def _end(self, end: Exit | EndSession) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(end)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _work(self, session: Session, message: RunMessage) -> None:
+        work = asyncio.to_thread(self.workers.work, message, listening=session.listening, piece=session.pace.piece)
+        frames, worked = await self._reported(work, message.run, describe_work(message))
+        if isinstance(message, Plan) and (room := self.workers.room(message.run)) is not None:
+            session.assembler.expect(message.run, *room)
+        await session.send(frames, message.run)
+        self._apply(worked)
+
+    async def _reported(self, work: Coroutine[Any, Any, Any], run: str, what: str) -> Any:
+        """The result of the work; the operator is told what takes long."""
+        loop = asyncio.get_running_loop()
+        task, since, pause = asyncio.ensure_future(work), loop.time(), FIRST_REPORT
+        while not (await asyncio.wait({task}, timeout=pause))[0]:
+            self.notify(notices.working(run, what, round(loop.time() - since)))
+            pause *= 2
+        return task.result()
+
+    async def _judge(self, plan: Plan) -> None:
+        self._apply(await asyncio.to_thread(self.workers.judge, plan))
+
+    async def _countersign(self, receipt: Countersigned) -> None:
+        fault = await asyncio.to_thread(self._ledger.countersigned, receipt)
+        if fault is not None:
+            self.notify(notices.not_countersigned(receipt.run, fault))
         else:
-            self._log.info("countersigned", run=receipt.run, lines=receipt.head.lines)
+            self.notify(notices.countersigned(receipt.run, receipt.head.lines, receipt.reason))
+        self._countersigned.set()
 
-    def _hand_over(self, session: Session, message: OfRun) -> None:
-        under = self._runs.get(message.run)
-        if under is None:
-            if not isinstance(message, Plan):
-                if isinstance(message, Ask | Inquiry | Roster):
-                    raise Refused(
-                        f"the coordinator broke the protocol: it asked for run {message.run}, of which no plan came."
-                    )
-                if isinstance(message, Finished) and message.targets is None:  # of a run that it had no plan of
-                    told = asyncio.create_task(session.say(Fetched(message.run)))
-                    session.workers[message.run] = told
-                    told.add_done_callback(lambda done: self._worked(session, message.run, done))
-                return
-            under = self._runs[message.run] = UnderWay(message)
-        if message.run not in session.workers or session.workers[message.run].done():
-            worker = asyncio.create_task(self._work(session, under))
-            session.workers[message.run] = worker
-            worker.add_done_callback(lambda done: self._worked(session, message.run, done))
-        under.inbox.put_nowait(message)
+    # --- the operator ---------------------------------------------------------------------------------------------
 
-    def _worked(self, session: Session, run: str, done: "asyncio.Task[None]") -> None:
-        if session.workers.get(run) is done:
-            del session.workers[run]
-        if not done.cancelled() and (error := done.exception()) is not None and not session.failed.done():
-            session.failed.set_exception(error)
+    async def _ask(self, plan: Plan) -> None:
+        assert self._state is not None, "only a serving agent asks"
+        if await asyncio.to_thread(self._state.decision, plan.run) is None:
+            await asyncio.to_thread(self._state.request_approval, plan.run, plan.to_dict())
+        self._look()
+
+    def _look(self) -> None:
+        """Look for the operator's decisions."""
+        for run in self.agent.runs.values():
+            if run.stage is Stage.WAITING:
+                self._spawn(self._decision(run.plan.run))
+
+    async def _decision(self, run: str) -> None:
+        assert self._state is not None, "only a serving agent asks"
+        decision = await asyncio.to_thread(self._state.decision, run)
+        if decision is not None:
+            await asyncio.to_thread(self._state.close_request, run)
+            self._apply(Decided(run, decision.approved, decision.reason))
+
+    async def _look_for_decisions(self) -> None:
+        while True:
+            await asyncio.sleep(DECISION_SECONDS)
+            self._look()
+
+    async def _write_status(self) -> None:
+        while True:
+            await self._status_changed.wait()
+            self._status_changed.clear()
+            if self._state is not None:
+                await asyncio.to_thread(self._state.write_status, self._status())
+
+    def _status(self) -> dict[str, Any]:
+        runs = self.agent.runs.values()
+        return {
+            "site": self.workers.name,
+            "release": release(),
+            "connected_since": self.connected_since,
+            "waiting": self.waiting,
+            "certificate_until": self.certificate_until,
+            "runs": {
+                run.plan.run: {"study": run.plan.study, "data": run.plan.data, "doing": run.stage.value} for run in runs
+            },
+            "troubles": dict(self.workers.troubles),
+        }

@@ -12,17 +12,17 @@ from prometheus_client.registry import Collector
 
 from site_agent.ledger import Ledger
 from site_agent.ledger.files import archives
-from site_agent.service.daemon import Service
-from site_agent.service.state_dir import Desk
+from site_agent.service.daemon import AgentDaemon
+from site_agent.service.state_dir import StateDir
 
 PARTS = ("plan", "question", "end")
 
 
-class Numbers(Collector):
+class AgentMetrics(Collector):
     """See the module's docstring."""
 
-    def __init__(self, service: Service, ledger: Ledger, desk: Desk):
-        self._service, self._ledger, self._desk = service, ledger, desk
+    def __init__(self, service: AgentDaemon, ledger: Ledger, state: StateDir):
+        self._service, self._ledger, self._state = service, ledger, state
 
     def registry(self) -> CollectorRegistry:
         made = CollectorRegistry()
@@ -30,24 +30,24 @@ class Numbers(Collector):
         return made
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamily]:
-        service, tally = self._service, self._service.tally
+        service, counters = self._service, self._service.counters
         yield _gauge(
             "connected", "1 while the session with the coordinator is open", service.connected_since is not None
         )
-        yield _gauge("runs_under_way", "Runs that this site takes part in", service.under_way)
-        yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._desk.pending()))
+        yield _gauge("runs_under_way", "Runs that this site takes part in", len(service.agent.runs))
+        yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._state.pending()))
         yield _gauge("ledger_bytes", "Size of the ledger, with what was put aside", self._ledger_bytes())
         if service.certificate_until is not None:
             until = dt.datetime.fromisoformat(service.certificate_until).timestamp()
             yield _gauge("certificate_not_after_seconds", "The certificate's end, in seconds since 1970", until)
-        yield CounterMetricFamily("coreg_agent_sessions", "Sessions that the coordinator took", tally.sessions)
-        yield CounterMetricFamily("coreg_agent_refusals", "Plans that this site did not accept", tally.refusals)
+        yield CounterMetricFamily("coreg_agent_sessions", "Sessions that the coordinator took", counters.sessions)
+        yield CounterMetricFamily("coreg_agent_refusals", "Plans that this site did not accept", counters.refusals)
         spent = SummaryMetricFamily("coreg_agent_seconds", "Time by part: plan, question, end", labels=["part"])
         for part in PARTS:
-            spent.add_metric([part], tally.times[part], tally.seconds.get(part, 0.0))
+            spent.add_metric([part], counters.times[part], counters.seconds.get(part, 0.0))
         yield spent
-        yield _counter("bytes", "Frames on the wire", "direction", {d: tally.bytes[d] for d in ("sent", "received")})
-        yield _counter("runs_over", "Runs that ended here", "stop", dict(tally.ended))
+        yield _counter("bytes", "Frames on the wire", "direction", {d: counters.bytes[d] for d in ("sent", "received")})
+        yield _counter("runs_over", "Runs that ended here", "stop", dict(counters.ended))
         sent = dict(self._ledger.sent)
         yield _counter("messages", "Messages that left, by kind", "kind", {k: d.messages for k, d in sent.items()})
         yield _counter(

@@ -12,14 +12,15 @@ from coreg_core.errors import BadData, CoregError, Refused
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.transport.release import release
-from site_agent.config.settings import Settings
+from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.data.errors import BadTable
-from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import as_written, read_policy
-from site_agent.service.join import host_and_port, inputs_of, who_am_i
+from site_agent.service.app import host_and_port, who_am_i
 from site_agent.session.diagnose import probe_server
 
 
@@ -28,15 +29,13 @@ class _Skipped(Exception):
 
 
 def check(
-    settings: Settings,
+    settings: AgentSettings,
     note: Callable[[str, bool | None, Mapping[str, Any]], None],
     plan_file: Path | None = None,
-    data_sets: Mapping[str, Inputs] | None = None,
 ) -> int:
     """Every check, in the order in which joining would need them; the exit code of the first failure.
 
-    ``plan_file``: a plan that the policy and these rows are held to as well. ``data_sets``: those of an agent that serves, each
-    by its name; otherwise the settings name the one table.
+    ``plan_file``: a plan that the policy and these rows are held to as well.
 
     ``note`` is told a sentence, whether all is well (None: skipped, nobody knows), and fields for a program: the check, and of a
     table's fault all that `Fault.fields` has.
@@ -81,7 +80,8 @@ def check(
         return f"{name}, valid until {checked.not_after:%Y-%m-%d}" + (f". {warning}" if warning else "")
 
     def network() -> str:
-        assert settings.coordinator is not None
+        if settings.coordinator is None:
+            raise _Skipped("no coordinator is named (--coordinator)")
         host, port = host_and_port(settings.coordinator)
         if not known:  # it has been said what is wrong with it, and that it stands in the way here need not be
             raise _Skipped(f"{settings.coordinator} is not probed without an identity")
@@ -94,8 +94,8 @@ def check(
         """Each reason for itself: they are told at once, as the policy tells them."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
-        data = found.get(planned.data) or (next(iter(found.values())) if len(tables) == 1 else None)
-        if data is None or (data_sets is not None and planned.data and planned.data not in found):
+        data = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
+        if data is None or (sections and planned.data and planned.data not in found):
             raise BadData(
                 f"is not judged without a table that can be used{f' ({planned.data!r})' * bool(planned.data)}."
             )
@@ -110,16 +110,16 @@ def check(
             note("plan: this site would take part in it", True, fields)
 
     def disk() -> str:
-        if data_sets is not None:  # the folder is made when there is a model
-            free = shutil.disk_usage(next(p for p in settings.output.resolve().parents if p.is_dir())).free
-            return f"models go to {settings.output}, where {human_bytes(free)} are free"
+        if sections:  # the folder is made when there is a model
+            free = shutil.disk_usage(next(p for p in settings.models.resolve().parents if p.is_dir())).free
+            return f"models go to {settings.models}, where {human_bytes(free)} are free"
         check_output(settings.output)
         free = shutil.disk_usage(settings.output.resolve().parent).free
         return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
 
     step("versions", versions)
-    tables = {"": inputs_of(settings)} if data_sets is None else data_sets
-    for name, inputs in tables.items():
+    sections = ONLY not in settings.data
+    for name, inputs in settings.data.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))
     step("policy", lambda: f"accepts {', '.join(as_written(read_policy(settings.policy)))}")
     known = step("identity", identity)

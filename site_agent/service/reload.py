@@ -1,6 +1,4 @@
-"""The site's identity while an agent stays: read again when its files change, and kept as it was where they are not
-right.
-"""
+"""The site's identity while an agent runs: read again when its files change; the old one stays if they have a fault."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,28 +8,28 @@ import grpc
 
 from coreg_core.errors import CoregError
 from coreg_wire.identity.credentials import client_credentials
-from coreg_wire.terminal.logs import Log
 from site_agent.identity.identity import AUTHORITY, CERTIFICATE, KEY, Identity, check_identity
+from site_agent.machine.notices import Notice
 
 DAY = 86_400.0
 _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
-class Enrolled:
-    """See the module's docstring."""
+class ReloadingIdentity:
+    """See the module's docstring. ``on_dial`` receives the identity that a session is opened with."""
 
-    def __init__(self, identity: Identity, log: Log, on_dial: Callable[[Identity], None]):
-        self.identity, self._log, self._on_dial = identity, log, on_dial
+    def __init__(self, identity: Identity, notify: Callable[[Notice], None], on_dial: Callable[[Identity], None]):
+        self.identity, self._notify, self._on_dial = identity, notify, on_dial
         self._stamp = self._now()
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Asked at each dialling: a certificate that was installed meanwhile is shown, and who signs in the session is told."""
+        """The credentials of the files as they are now."""
         self.refresh()
         self._on_dial(self.identity)
         return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
 
     def refresh(self) -> None:
-        """Read the files again, where they changed."""
+        """Read the files again if they changed."""
         stamp = self._now()
         if stamp == self._stamp:
             return
@@ -39,21 +37,19 @@ class Enrolled:
         try:
             fresh = check_identity(self.identity.directory, passphrase=lambda _what: secret or b"")
         except CoregError as error:
-            self._log.error("certificate_not_read", text=str(error))
+            self._notify(_not_read(str(error)))
             return
         if fresh.name != self.identity.name:
-            self._log.error(
-                "certificate_not_read", text=f"it is {fresh.name}'s, and this agent is {self.identity.name}"
-            )
+            self._notify(_not_read(f"it is of {fresh.name}, and this agent is {self.identity.name}"))
             return
         self.identity = fresh
-        self._log.info("certificate_read", until=fresh.not_after.isoformat())
+        self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
 
     async def warn_daily(self) -> None:
-        """Say once a day what runs out within a month, for as long as the agent stays."""
+        """Tell once a day if the certificate expires within a month."""
         while True:
             if (warning := self.identity.expiry_warning()) is not None:
-                self._log.warning("certificate", text=warning)
+                self._notify(Notice("certificate", warning, warning=True))
             await asyncio.sleep(DAY)
 
     def _now(self) -> _Stamp:
@@ -66,3 +62,9 @@ class Enrolled:
             else:
                 found.append((stat.st_ino, stat.st_mtime_ns))
         return tuple(found)
+
+
+def _not_read(reason: str) -> Notice:
+    return Notice(
+        "certificate_not_read", f"the new certificate cannot be used, and the old one stays: {reason}", warning=True
+    )

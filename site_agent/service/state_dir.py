@@ -1,115 +1,117 @@
-"""Where an agent that serves and its operator leave each other word: a folder of small files, for their owner alone.
+"""Where a serving agent and its operator exchange files: a folder for their owner alone.
 
-STATE/status.json is what the agent is doing; STATE/pending/RUN.json a plan that waits for consent, and
-STATE/decisions/RUN.json what was decided; STATE/history.jsonl a line for each run that ended here.
+STATE/status.json is what the agent does; STATE/pending/RUN.json a plan that waits for approval, STATE/decisions/RUN.json
+the decision; STATE/history.jsonl a line for each run that ended here. STATE/agent.bell wakes the agent.
 """
 
 import contextlib
 import datetime as dt
 import json
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError, UsageError
-from coreg_wire.files.files import write_whole
+from coreg_wire.files.disk import Disk
+from coreg_wire.files.wake_up import ring
 from coreg_wire.identity.names import check_study_name
 
 
 def now() -> str:
+    """ISO 8601, to the millisecond."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the operator said of a run."""
+    """The operator's decision on a run."""
 
     approved: bool
     reason: str
 
 
 @dataclass(frozen=True)
-class Desk:
-    """See the module's docstring."""
+class StateDir:
+    """See the module's docstring. Every method may raise `StorageError`."""
 
     folder: Path
+    disk: Disk = field(default_factory=Disk)
+
+    @property
+    def bell(self) -> Path:
+        return self.folder / "agent.bell"
 
     def open(self) -> None:
-        """Make the folder.
-
-        Raises
-        ------
-        StorageError
-            it cannot be made.
-        """
+        """Make the folder."""
         try:
             for name in ("pending", "decisions"):
-                (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+                self.disk.make_folder(self.folder / name)
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be made ({error.strerror}).") from None
 
     # --- the agent's side -----------------------------------------------------------------------------------------
 
-    def ask(self, run: str, plan: dict[str, Any]) -> None:
+    def request_approval(self, run: str, plan: dict[str, Any]) -> None:
         """Put a plan before the operator."""
-        _write(self._file("pending", run), {"asked": now(), "plan": plan})
+        self._write(self._file("pending", run), {"asked": now(), "plan": plan})
 
     def decision(self, run: str) -> Decision | None:
-        """What the operator said of it; None so far."""
-        said = _read(self._file("decisions", run))
-        return None if said is None else Decision(bool(said["approved"]), str(said["reason"]))
+        """The operator's decision; None if there is none yet."""
+        found = _read(self._file("decisions", run))
+        return None if found is None else Decision(bool(found["approved"]), str(found["reason"]))
+
+    def close_request(self, run: str) -> None:
+        """The plan no longer waits; the decision stays, for an agent that is started again."""
+        with contextlib.suppress(UsageError):  # a run with a name that is none was never put here
+            self.disk.remove(self._file("pending", run))
 
     def clear(self, run: str) -> None:
         """The run is over, or not put to this site any more."""
-        for what in ("pending", "decisions"):
-            with contextlib.suppress(FileNotFoundError):
-                self._file(what, run).unlink()
+        with contextlib.suppress(UsageError):  # a run with a name that is none was never put here
+            for what in ("pending", "decisions"):
+                self.disk.remove(self._file(what, run))
 
-    def answered(self, run: str) -> None:
-        """It does not wait any more; the decision stays, for an agent that is started again."""
-        with contextlib.suppress(FileNotFoundError):
-            self._file("pending", run).unlink()
+    def write_status(self, status: dict[str, Any]) -> None:
+        self._write(self.folder / "status.json", {**status, "updated_at": now()})
 
-    def tell(self, status: dict[str, Any]) -> None:
-        """What the agent is doing now."""
-        _write(self.folder / "status.json", {**status, "told": now()})
-
-    def over(self, entry: dict[str, Any]) -> None:
+    def append_history(self, entry: dict[str, Any]) -> None:
+        """A run ended here."""
+        path = self.folder / "history.jsonl"
         try:
-            descriptor = os.open(self.folder / "history.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-                if file.tell() and not (self.folder / "history.jsonl").read_bytes().endswith(b"\n"):
-                    file.write("\n")  # of an agent that was killed
-                file.write(json.dumps({"at": now(), **entry}) + "\n")
+            torn = path.exists() and not _ends_with_newline(path)  # of an agent that was killed
+            file = self.disk.append_to(path)
+            file.write(b"\n" * torn + json.dumps({"at": now(), **entry}).encode() + b"\n")
+            file.close()
         except OSError as error:
             raise StorageError(f"{self.folder}: cannot be written ({error.strerror}).") from None
 
     # --- the operator's side --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
+        """The agent's last status."""
         return _read(self.folder / "status.json")
 
     def pending(self) -> list[dict[str, Any]]:
-        """The plans that wait for consent, the oldest first."""
+        """The plans that wait for approval, the oldest first."""
         found = [_read(path) for path in (self.folder / "pending").glob("*.json")]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
-    def decide(self, beginning: str, decision: Decision) -> str:
-        """Say yes or no to a run that waits; its whole name.
+    def record_decision(self, prefix: str, decision: Decision) -> str:
+        """Approve or refuse a run that waits, and wake the agent; the run's whole name.
 
         Raises
         ------
         UsageError
-            no run that waits, or several, begin so.
+            no waiting run, or several, begin so.
         """
         waiting = [str(entry["plan"]["run"]) for entry in self.pending()]
-        found = [run for run in waiting if run.startswith(beginning)]
+        found = [run for run in waiting if run.startswith(prefix)]
         if len(found) != 1:
-            raise UsageError(f"{len(found)} waiting runs begin with {beginning!r}; `coreg-agent pending` lists them.")
-        said = {"approved": decision.approved, "reason": decision.reason, "at": now()}
-        _write(self._file("decisions", found[0]), said)
+            raise UsageError(f"{len(found)} waiting runs begin with {prefix!r}; `coreg-agent pending` lists them.")
+        entry = {"approved": decision.approved, "reason": decision.reason, "at": now()}
+        self._write(self._file("decisions", found[0]), entry)
+        ring(self.bell)
         return found[0]
 
     def history(self) -> Iterator[dict[str, Any]]:
@@ -125,9 +127,16 @@ class Desk:
     def _file(self, what: str, run: str) -> Path:
         return self.folder / what / f"{check_study_name(run, 'run')}.json"
 
+    def _write(self, path: Path, value: dict[str, Any]) -> None:
+        self.disk.write_whole(path, json.dumps(value).encode() + b"\n")
 
-def _write(path: Path, value: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(value).encode() + b"\n", mode=0o600)
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return True
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

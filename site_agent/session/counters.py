@@ -1,4 +1,4 @@
-"""What an agent that stays counts while it works: plain numbers, whether or not anybody reads them."""
+"""What an agent counts while it works, whether or not its metrics are read."""
 
 import time
 from collections import Counter, defaultdict
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Tally:
-    """Counted on the event loop; read from any thread.
+class Counters:
+    """Counted by any thread; read from any thread.
 
-    ``seconds`` and ``times`` by part: "plan" (reading, factoring, checking), "question" (computing an answer and writing it
-    down), "end" (the run's models). ``bytes`` by direction, of frames.
+    ``seconds`` and ``times`` by part: "plan" (reading, factoring, checking), "question" (computing an answer and recording
+    it), "end" (writing the models). ``bytes`` by direction.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -23,8 +23,8 @@ class Tally:
     refusals: int = 0
 
     @contextmanager
-    def spending(self, part: str) -> Iterator[None]:
-        """What is done in it counts under that part, however it ends."""
+    def timed(self, part: str) -> Iterator[None]:
+        """Count the time of a block under that part, however it ends."""
         since = time.perf_counter()
         try:
             yield

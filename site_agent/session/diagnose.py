@@ -152,7 +152,7 @@ def _why_not_trusted(
     if error.verify_code == _EXPIRED:
         return f"{address}: the server's certificate has run out. Its operator must sign coordinator.pem again."
     if error.verify_code == _NOT_YET_VALID:
-        return f"{address}: the server's certificate is not valid yet. Check the clocks of both machines."
+        return f"{address}: the server's certificate is not valid yet. Check the timeouts of both machines."
     ours = load_certificates(identity.ca_pem, AUTHORITY)[0].subject.rfc4514_string()
     theirs = "an unknown authority" if shown is None else repr(_parse(shown).issuer.rfc4514_string())
     return (

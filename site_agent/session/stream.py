@@ -1,42 +1,74 @@
-"""One open stream of an agent that stays: what leaves over it stands in the ledger first."""
+"""One open stream of an agent: what leaves over it stands in the ledger first."""
 
 import asyncio
-import time
+import contextlib
 from dataclasses import dataclass, field
 
-from coreg_core.protocol.messages import FromSite
+from coreg_core.protocol.messages import FromSite, Leaving
 from coreg_wire.transport.chunk_size import Pace
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from site_agent.ledger import Ledger
-from site_agent.session.counters import Tally
-from site_agent.session.dial import Call, write
+from site_agent.session.counters import Counters
+from site_agent.session.dial import Connection
+
+CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the site's last message
 
 
 @dataclass(eq=False)
 class Session:
-    """One open stream."""
+    """One open stream. ``listening``: whether the coordinator still reads; its last message may come all the same."""
 
-    call: Call
+    connection: Connection
     ledger: Ledger
-    assembler: Assembler
-    failed: "asyncio.Future[None]"
-    tally: Tally
+    counters: Counters
+    assembler: Assembler = field(default_factory=Assembler)
     pace: Pace = field(default_factory=Pace)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    listened_to: bool = True
-    workers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    listening: bool = True
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reading: "asyncio.Task[bytes | None] | None" = None
+
+    def reading(self) -> "asyncio.Task[bytes | None]":
+        """The next frame, being read; `read` takes it. It is never cancelled while the stream lives: that would end
+        the stream."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self.connection.read())
+        return self._reading
+
+    async def read(self) -> bytes | None:
+        """The next frame; None when the coordinator ends the stream."""
+        frame = await asyncio.shield(self.reading())
+        self._reading = None
+        return frame
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def say(self, message: FromSite) -> None:
-        """A message that needs no site: into the ledger, then out."""
+        """Record a message that needs no work, and send it."""
         leaving = await asyncio.to_thread(self.ledger.record, message)
         await self.send(list(site_message_to_frames(leaving)))
 
     async def send(self, frames: list[bytes], run: str = "") -> None:
-        """What stands in the ledger already; of a run, where the coordinator says something about it when it has all of it."""
-        async with self.turn:
-            if self.listened_to:
-                size = sum(map(len, frames))
-                self.pace.goes(run, size, time.monotonic())
-                self.listened_to = await write(self.call, frames)
-                self.pace.whole(run)
-                self.tally.bytes["sent"] += size
+        """Send what is recorded already; ``run``: the coordinator says something about it once it has all of it."""
+        async with self._turn:
+            if not self.listening:
+                return
+            size = sum(map(len, frames))
+            self.pace.goes(run, size, asyncio.get_running_loop().time())
+            try:
+                for frame in frames:
+                    await self.connection.write(frame)
+            except ConnectionError:  # reading on explains it
+                self.listening = False
+            self.pace.whole(run)
+            self.counters.bytes["sent"] += size
+
+    async def leave(self, reason: str) -> None:
+        """Send the site's last message, and wait until the coordinator ends the stream."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await self.say(Leaving(reason))
+            await self.connection.finish()
+            async with asyncio.timeout(CLOSE_GRACE):
+                while await self.read() is not None:
+                    pass

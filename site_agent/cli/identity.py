@@ -1,0 +1,125 @@
+"""enroll, peers: this site's key and certificate, and the keys of the sites that it is summed with."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coreg_core.errors import UsageError
+from coreg_wire.identity.keys import ask_twice
+from coreg_wire.terminal.output import print_json
+from site_agent.cli.service import JsonOption
+from site_agent.identity.identity import check_identity, enrol, install, renew
+
+IdentityOption = Annotated[
+    Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
+]
+
+
+def enroll(
+    name: Annotated[str | None, typer.Option("--name", help="The site's name, as in federation.toml.")] = None,
+    identity: IdentityOption = Path("identity"),
+    install_bundle: Annotated[
+        Path | None, typer.Option("--install", help="The coordinator's answer, NAME.pem.")
+    ] = None,
+    renewal: Annotated[
+        bool,
+        typer.Option("--renew", help="Request another certificate; the one in use works until --install."),
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="With --renew: for another key. Peers pin it again.")
+    ] = False,
+    authority: Annotated[
+        str | None,
+        typer.Option("--authority", help="With --install: a new authority's fingerprint, as its operator read it out."),
+    ] = None,
+    encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--encrypt-keys",
+            help="Encrypt the key, an old one too: passphrase from COREG_PASSPHRASE_FILE, COREG_PASSPHRASE or a terminal.",
+        ),
+    ] = False,
+) -> None:
+    """Create this site's key and its certificate request; then --install the coordinator's answer. The key never leaves."""
+    if install_bundle is not None:
+        installed = install(identity, install_bundle, authority=authority)
+        typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
+        typer.echo("next: coreg-agent check --data … --target … --id … --coordinator HOST:PORT")
+        return
+    if renewal:
+        asked = renew(identity, new_key=new_key)
+        typer.echo(
+            f"{asked.name}: {asked.request_path}, for {'the key that it has' if asked.reused_key else 'a new key'}"
+        )
+        typer.echo(f"  key fingerprint {asked.key_fingerprint}")
+        typer.echo(
+            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`, and "
+            f"`coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
+            + (
+                ""
+                if asked.reused_key
+                else "; send it to your peers too, for `coreg-agent peers --policy policy.toml site.csr`"
+            )
+        )
+        return
+    if name is None:
+        if (identity / "site.pem").exists():
+            found = check_identity(identity)
+            typer.echo(f"{found.name}: enrolled in {identity}, valid until {found.not_after:%Y-%m-%d}")
+            return
+        raise UsageError("needs --name, the site's name in federation.toml; or --install NAME.pem.")
+    made = enrol(identity, name, secret=ask_twice(f"{identity / 'site.key'}") if encrypt else None)
+    typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
+    typer.echo(f"  key fingerprint {made.key_fingerprint}")
+    typer.echo(
+        f"next: send {made.request_path.name} to the coordinator's operator, tell the fingerprint by telephone, and "
+        f"`coreg-agent enroll --identity {identity} --install {made.name}.pem` with the answer"
+    )
+
+
+def peers(
+    certificates: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Certificates of other sites: NAME.pem, as `coreg-coordinator sign` wrote them."),
+    ] = None,
+    identity: IdentityOption = Path("identity"),
+    policy: Annotated[
+        Path | None, typer.Option("--policy", envvar="COREG_POLICY", help="policy.toml, to compare its [peers] with.")
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Print the [peers] of policy.toml for this site and the given certificates.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the fingerprints of this site and its peers, in words to read over the telephone, and whether the policy pins them.
+
+    Answers are summed with pinned sites only. A certificate says what the coordinator's authority signed. Only the other
+    organisation can say that a key is its own: call it, and let it read its words.
+    """
+    from site_agent.identity.peers import peer_of, pins, words
+    from site_agent.policy.policy import read_policy
+
+    if not (identity / "site.pem").exists():
+        raise UsageError(
+            f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
+            f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
+        )
+    pinned = read_policy(policy).peers
+    paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
+    found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
+    if pin:
+        typer.echo(pins(list(found.values())))
+        return
+    for name in sorted(found.keys() | pinned.keys()):
+        peer = found.get(name)
+        fingerprint, verdict = (pinned[name], "pinned") if peer is None else (peer.fingerprint, peer.verdict)
+        if as_json:
+            told = {"site": name, "fingerprint": fingerprint, "words": words(fingerprint), "verdict": verdict}
+            print_json({"event": "peer", **told})
+        else:
+            typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (enroll, peers)

@@ -1,0 +1,57 @@
+"""A table of this site and how it is read: a section [data.NAME] of agent.toml, or the options of a command."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+
+from site_agent.data.sources import Query, Source, at, source_of
+
+Text = Annotated[str, Field(min_length=1)]
+Words = Annotated[tuple[Text, ...], Field(strict=False)]
+
+
+def a_source(value: object) -> Source | None:
+    """A file or a query, from its text if it is not one already."""
+    if value is None or isinstance(value, Path | Query):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("a path or a query, in quotes")
+    return source_of(value)
+
+
+class Inputs(BaseModel):
+    """See the module's docstring. ``target`` is needed for training, and not for a table that is scored."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+
+    table: Annotated[Path | Query, PlainValidator(a_source)] = Field(
+        description="The site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared "
+        "unlabelled set, unless --unlabelled names it."
+    )
+    target: Text | None = Field(default=None, description="The column to predict.")
+    id: Text = Field(description="The column that names the instances.")
+    unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
+        default=None, description="A table of the shared unlabelled set."
+    )
+    categorical: Words = Field(
+        default=(), description="A column to one-hot encode although it looks numeric; repeatable."
+    )
+    dates: Words = Field(
+        default=(),
+        description="A column of dates: NAME for days since 1970-01-01, or NAME:PART+PART of days, year, month, weekday; "
+        "repeatable.",
+    )
+    drop: Words = Field(default=(), description="A column to leave out; repeatable.")
+    scale: bool = Field(default=True, description="Use features as they are, not standardised.")
+    labels: bool = Field(
+        default=True,
+        description="This site has no labelled rows: every row of --data is shared (additive objective only).",
+    )
+
+    def at(self, base: Path) -> "Inputs":
+        """The same, with paths relative to ``base``."""
+        unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
+        return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})

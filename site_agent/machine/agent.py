@@ -1,0 +1,323 @@
+"""An agent as a function: its session, its runs and its operator's consent; an event in, a list of actions out.
+
+A run is a queue of messages, worked on one at a time, so that a run that factors does not hold up another's answers.
+What a message means is the business of `site.Site`; here it is decided whether this site takes part, in which order
+messages are worked on, and what the coordinator may not do. An agent of one run (``once``) ends with that run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import assert_never
+
+from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
+from coreg_core.protocol.messages import (
+    Ask,
+    Countersigned,
+    Dismissed,
+    Fetched,
+    Finished,
+    Inquiry,
+    PlanRefused,
+    Rejected,
+    Roster,
+    ToSite,
+)
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Additive, Plan
+from site_agent.machine import notices
+from site_agent.machine.agent_events import (
+    Action,
+    AskOperator,
+    Countersign,
+    Decided,
+    EndSession,
+    Event,
+    Exit,
+    Forget,
+    Heard,
+    Judge,
+    Judged,
+    Notify,
+    RunMessage,
+    Say,
+    SessionEnded,
+    SessionOpened,
+    Work,
+    Worked,
+)
+
+MAX_BEGUN = 10  # runs that were begun and not finished, one after another
+# A run that ended so goes on when its sites are back. No model of it is kept.
+RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES, Outcome.INTERRUPTED)
+
+
+class Stage(Enum):
+    """How far this site has come with a run."""
+
+    NEW = "plan received"
+    JUDGED = "checking the plan"
+    WAITING = "waiting for approval"
+    ACTIVE = "answering"
+    OVER = "ending"  # over while one of its messages is worked on: it is gone once that is done
+
+
+@dataclass(frozen=True)
+class ActiveRun:
+    """A run whose plan came; ``busy`` while one of its messages is worked on."""
+
+    plan: Plan
+    stage: Stage = Stage.NEW
+    inbox: tuple[RunMessage, ...] = ()
+    busy: bool = False
+    answered: bool = False
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The state; see the module's docstring.
+
+    ``ask_first``: whether the operator approves each run. ``begun`` counts runs that were answered and not finished.
+    """
+
+    once: bool = False
+    ask_first: bool = False
+    connected: bool = False
+    runs: Mapping[str, ActiveRun] = field(default_factory=dict)
+    begun: int = 0
+
+
+def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
+    """Handle one event."""
+    match event:
+        case SessionOpened():
+            return replace(agent, connected=True), []
+        case SessionEnded():
+            runs = {n: replace(r, inbox=(), busy=False) for n, r in agent.runs.items() if r.stage is not Stage.OVER}
+            return replace(agent, runs=runs, connected=False), []
+        case Heard(message):
+            return _heard(agent, message)
+        case Judged(run, reason, fetched):
+            return _judged(agent, run, reason, fetched=fetched)
+        case Decided():
+            return _decided(agent, event)
+        case Worked():
+            return _worked(agent, event)
+        case _:
+            assert_never(event)
+
+
+# --- messages -----------------------------------------------------------------------------------------------------
+
+
+def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
+    match message:
+        case Rejected(reason, final):
+            text = f"the coordinator refused this session: {reason}"
+            return agent, [Exit(Refused(text)) if final or agent.once else EndSession(text)]
+        case Countersigned():
+            return agent, [Countersign(message)]
+        case Plan():
+            return _plan(agent, message)
+        case Finished() | Dismissed() | Roster() | Ask() | Inquiry() if _is_known(agent, message.run):
+            return _queue(agent, message.run, message)
+        case Finished():
+            return _unknown_end(_no_longer_waits(agent, message.run), message)
+        case Dismissed():
+            return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if agent.once else []
+        case Roster() | Ask() | Inquiry():
+            return agent, [_breach(f"asked for run {message.run}, of which no plan came.")]
+
+
+def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
+    """The end of a run that this site has no plan of: it ended before, or while this agent was away."""
+    if message.targets is not None or message.outcome is Outcome.CONVERGED:
+        return agent, [_breach(f"ended run {message.run} with a model, whose plan was not accepted.")]
+    actions: list[Action] = [Say(Fetched(message.run))]
+    if agent.once:
+        actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
+        actions.append(Exit(outcome=message.outcome, run=message.run))
+    return agent, actions
+
+
+def _plan(agent: Agent, plan: Plan) -> tuple[Agent, list[Action]]:
+    known = agent.runs.get(plan.run)
+    if known is not None and known.stage is Stage.OVER:  # it begins anew once the work on the earlier one is done
+        return _with(agent, plan.run, replace(known, inbox=(plan,))), []
+    if known is not None and known.plan != plan:
+        return _refuse(agent, plan, "the plan changed in the middle of the run.")
+    received: list[Action] = [Notify(notices.plan_received(plan))]
+    if known is not None:  # a new session of the same run
+        agent, actions = _queue(agent, plan.run, plan)
+        return agent, [*received, *actions]
+    if (reason := _objection(agent, plan)) is not None:
+        agent, actions = _refuse(agent, plan, reason)
+        return agent, [*received, *actions]
+    agent = _with(agent, plan.run, ActiveRun(plan))
+    if agent.ask_first:
+        return _with(agent, plan.run, replace(agent.runs[plan.run], stage=Stage.JUDGED)), [*received, Judge(plan)]
+    agent, actions = _queue(agent, plan.run, plan)
+    return agent, [*received, *actions]
+
+
+def _objection(agent: Agent, plan: Plan) -> str | None:
+    others = [run.plan for run in agent.runs.values()]
+    threads = {other.iteration.threads for other in others}
+    if agent.once and others:
+        return f"this site takes part in run {others[0].run}, and in one run at a time."
+    if threads - {plan.iteration.threads}:
+        return f"threads={plan.iteration.threads}: this site takes part in a run with {min(threads)}, and cannot change in it."
+    if agent.begun >= MAX_BEGUN:
+        return f"{agent.begun} runs were begun here and none was finished. Its operator may start the agent again."
+    if _tells_groups(plan) and any(map(_tells_groups, others)):
+        return "a run with grouped residuals is under way here, and the next one has to know what it tells."
+    return None
+
+
+def _tells_groups(plan: Plan) -> bool:
+    """No label goes out in two groups: the ledger has to know those of one run before another begins."""
+    return isinstance(plan.objective, Additive) and plan.objective.residuals == "grouped"
+
+
+def _refuse(agent: Agent, plan: Plan, reason: str) -> tuple[Agent, list[Action]]:
+    refused: list[Action] = [Notify(notices.refused(plan.run, plan.study, reason)), Say(PlanRefused(plan.run, reason))]
+    return _without(agent, plan.run), [*refused, Forget(plan.run, keep_consent=False)]
+
+
+# --- consent ------------------------------------------------------------------------------------------------------
+
+
+def _judged(agent: Agent, name: str, reason: str | None, *, fetched: bool) -> tuple[Agent, list[Action]]:
+    if (run := agent.runs.get(name)) is None or run.stage is not Stage.JUDGED:
+        return agent, []
+    if fetched:
+        return _without(agent, name), [Say(Fetched(name)), Forget(name, keep_consent=False)]
+    if reason is not None:  # the operator is not asked about what the policy refuses
+        return _refuse(agent, run.plan, reason)
+    waiting = notices.waiting_for_approval(name, run.plan.study)
+    return _with(agent, name, replace(run, stage=Stage.WAITING)), [AskOperator(run.plan), Notify(waiting)]
+
+
+def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
+    if (run := agent.runs.get(decided.run)) is None or run.stage is not Stage.WAITING:
+        return agent, []
+    if not decided.approved:
+        return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
+    agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
+    if agent.connected:  # otherwise the plan comes again
+        agent, actions = _queue(agent, run.plan.run, run.plan)
+    return agent, [Notify(notices.approved(run.plan.run, run.plan.study)), *actions]
+
+
+# --- work ---------------------------------------------------------------------------------------------------------
+
+
+def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
+    """Append a message to a run's inbox; it is worked on when its turn comes."""
+    run = agent.runs[name]
+    if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
+        return _end_unworked(agent, run, message)
+    if run.stage in (Stage.JUDGED, Stage.WAITING):
+        if isinstance(message, Plan):
+            return agent, []  # a new session, and the operator has not decided yet
+        return agent, [_breach(f"asked for run {name}, whose plan was not accepted.")]
+    return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
+
+
+def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
+    run = agent.runs[name]
+    if run.busy or not (run.inbox and agent.connected):  # the plan comes again in the next session
+        return agent, []
+    message, *rest = run.inbox
+    actions: list[Action] = [Work(run.plan, message)]
+    begun = agent.begun
+    if isinstance(message, Ask | Inquiry):
+        actions.insert(0, Notify(notices.asked(message)))
+        begun += not run.answered
+        run = replace(run, answered=True)
+    return _with(replace(agent, begun=begun), name, replace(run, inbox=tuple(rest), busy=True)), actions
+
+
+def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
+    message = worked.message
+    if (run := agent.runs.get(message.run)) is None:
+        return agent, []
+    plan, run = run.plan, replace(run, busy=False)
+    agent = _with(agent, plan.run, run)
+    if worked.breach is not None:
+        return agent, [_breach(worked.breach)]
+    if run.stage is Stage.OVER:
+        agent, actions = _without(agent, plan.run), list[Action]()
+        if run.inbox:
+            agent, actions = _heard(agent, run.inbox[0])
+        return agent, [Forget(plan.run, keep_consent=True), *actions]
+    if isinstance(message, Finished):
+        outcome = message.outcome
+        over = notices.run_over(plan, plan.run, outcome, message.reason, worked.models)
+        agent, actions = _over(replace(agent, begun=0), run, outcome)
+        return agent, [Notify(over), *actions]
+    if worked.fetched:
+        return _over(agent, run, None)
+    if worked.accepted is False:
+        refused = Notify(notices.refused(plan.run, plan.study, worked.reason))
+        return _without(agent, plan.run), [refused, Forget(plan.run, keep_consent=False)]
+    if worked.accepted:
+        agent = _with(agent, plan.run, replace(run, stage=Stage.ACTIVE))
+    return _next(agent, plan.run)
+
+
+def _over(agent: Agent, run: ActiveRun, outcome: Outcome | None) -> tuple[Agent, list[Action]]:
+    actions: list[Action] = [Forget(run.plan.run, keep_consent=outcome in RESUMABLE)]
+    if agent.once and outcome is not None:
+        actions.append(Exit(outcome=outcome, run=run.plan.run))
+    return _without(agent, run.plan.run), actions
+
+
+def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:
+    """The end of a run that was not accepted here, or that goes on without this site."""
+    plan = run.plan
+    keep = message.outcome in RESUMABLE
+    if isinstance(message, Finished):
+        if message.targets is not None:
+            return agent, [_breach(f"ended run {plan.run} with a model, whose plan was not accepted.")]
+        over = notices.run_over(plan, plan.run, message.outcome, message.reason, 0)
+        actions: list[Action] = [Say(Fetched(plan.run)), Notify(over), Forget(plan.run, keep)]
+        if agent.once:
+            actions.append(Exit(outcome=message.outcome, run=plan.run))
+        return _without(agent, plan.run), actions
+    actions = [Notify(notices.dismissed(plan.run, plan.study, message.reason)), Forget(plan.run, keep)]
+    if agent.once:
+        actions.append(Exit(_dismissal(message)))
+    return _without(agent, plan.run), actions
+
+
+def _dismissal(message: Dismissed) -> CoregError:
+    kinds = {Outcome.SITE_FAULT: BadData, Outcome.STALLED: LeftBehind}
+    return kinds.get(message.outcome, Refused)(f"run {message.run} continues without this site: {message.reason}")
+
+
+def _breach(what: str) -> Exit:
+    return Exit(Refused(f"the coordinator broke the protocol: it {what} Nothing was answered."))
+
+
+def _is_known(agent: Agent, name: str) -> bool:
+    return name in agent.runs and agent.runs[name].stage is not Stage.OVER
+
+
+def _no_longer_waits(agent: Agent, name: str) -> Agent:
+    """A plan that waits for the work of an earlier one has ended too."""
+    return _with(agent, name, replace(agent.runs[name], inbox=())) if name in agent.runs else agent
+
+
+def _with(agent: Agent, name: str, run: ActiveRun) -> Agent:
+    return replace(agent, runs={**agent.runs, name: run})
+
+
+def _without(agent: Agent, name: str) -> Agent:
+    run = agent.runs.get(name)
+    if run is not None and run.busy:
+        return _with(agent, name, replace(run, stage=Stage.OVER, inbox=()))
+    return replace(agent, runs={other: run for other, run in agent.runs.items() if other != name})

@@ -1,0 +1,151 @@
+"""Notices of an agent, for its operator's console and its log: a name, a sentence, and fields for programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coreg_core.protocol.messages import Ask, Inquiry, ToSite
+from coreg_core.protocol.outcomes import Outcome, told
+from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+
+IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One thing that happened.
+
+    Parameters
+    ----------
+    name
+        of its kind; a log line's event.
+    text
+        a sentence for the operator; empty if the name says it.
+    warning
+        whether the operator should look at it.
+    private
+        it speaks of this site's rows or models: for the operator's terminal, never for a log.
+    work
+        what the agent does from now on, for a progress line.
+    fields
+        plain values.
+    """
+
+    name: str
+    text: str = ""
+    warning: bool = False
+    private: bool = False
+    work: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan_received(plan: Plan) -> Notice:
+    fields = {"run": plan.run, "study": plan.study, "data": plan.data, "sites": " ".join(plan.sites)}
+    return Notice("plan", describe_plan(plan), work=describe_work(plan), fields=fields)
+
+
+def asked(question: Ask | Inquiry) -> Notice:
+    kind = {"kind": question.kind.name} if isinstance(question, Inquiry) else {}
+    fields = {"question": question.question, "part": question.part, **kind}
+    return Notice("asked", private=True, work=describe_work(question), fields=fields)
+
+
+def waiting_for_approval(run: str, study: str) -> Notice:
+    text = f"run {run} waits for `coreg-agent approve {run}`, or `refuse`"
+    return Notice("waiting_for_approval", text, warning=True, fields={"run": run, "study": study})
+
+
+def approved(run: str, study: str) -> Notice:
+    return Notice("approved", f"run {run}: approved", fields={"run": run, "study": study})
+
+
+def refused(run: str, study: str, reason: str) -> Notice:
+    return Notice("refused", f"run {run}: refused: {reason}", warning=True, fields={"run": run, "study": study})
+
+
+def dismissed(run: str, study: str, reason: str) -> Notice:
+    text = f"run {run} continues without this site: {reason}"
+    return Notice("dismissed", text, warning=True, fields={"run": run, "study": study})
+
+
+def run_over(plan: Plan | None, run: str, outcome: Outcome, reason: str, models: int) -> Notice:
+    study, data = ("", "") if plan is None else (plan.study, plan.data)
+    fields = {"run": run, "study": study, "data": data, "stop": outcome.name, "models": models, "reason": reason}
+    return Notice("run_over", told(outcome, reason), fields=fields)
+
+
+def finding(text: str) -> Notice:
+    """A sentence about this site's own data or models."""
+    return Notice("finding", text, private=True)
+
+
+def data_read(data: str, labelled: int, shared: int, features: int) -> Notice:
+    text = f"{data}: {labelled} labelled and {shared} shared unlabelled instances, {features} features".lstrip(": ")
+    fields = {"data": data, "labelled": labelled, "shared": shared, "features": features}
+    return Notice("data_read", text, fields=fields)
+
+
+def data_unusable(data: str) -> Notice:
+    text = f"data set {data} cannot be used; `coreg-agent status` has the reason"
+    return Notice("data_unusable", text, warning=True, fields={"data": data})
+
+
+def working(run: str, work: str, seconds: float) -> Notice:
+    return Notice("working", f"{work}: {seconds:.0f} s so far", fields={"run": run, "seconds": seconds})
+
+
+def still_waiting(runs: tuple[str, ...], seconds: float) -> Notice:
+    text = f"connected; nothing received for {seconds:.0f} s: waiting for the coordinator or for other sites"
+    return Notice("waiting", text, fields={"runs": " ".join(runs), "seconds": seconds})
+
+
+def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
+    text = f"the coordinator countersigned the ledger up to line {lines} (run {run})"
+    if doubt:
+        text += (
+            f", and says: {doubt}. Find out what happened to the old one (`coreg-agent ledger --verify --checkpoints`)."
+        )
+    return Notice("countersigned", text, warning=bool(doubt), fields={"run": run, "lines": lines})
+
+
+def not_countersigned(run: str, reason: str) -> Notice:
+    text = f"{reason.rstrip('.')}. The next run's head covers all lines of this one."
+    return Notice("not_countersigned", text, warning=True, fields={"run": run})
+
+
+def describe_plan(plan: Plan) -> str:
+    """The plan of a run in one sentence: what the coordinator receives, what is computed, with whom."""
+    gets = "sums alone" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+    return f"plan of run {plan.run}: the coordinator gets {gets}; {_objective(plan)}, sites {', '.join(plan.sites)}"
+
+
+def _objective(plan: Plan) -> str:
+    match plan.objective:
+        case Agreement() as terms:
+            couplings = ", ".join(f"{c:g}" for c in plan.couplings)
+            rounds = f"{plan.iteration.name}, at most {plan.iteration.max_rounds} rounds"
+            return f"{terms.form}, {terms.kernel} kernel, coupling {couplings}, {rounds}"
+        case Additive() as terms:
+            return (
+                f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
+                f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
+            )
+        case Scoring() as terms:
+            receivers = ", ".join(terms.receivers) or "every site"
+            return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
+
+
+def describe_work(message: ToSite) -> str:
+    """What a site does with a message, in words."""
+    match message:
+        case Plan(objective=Scoring()):
+            return "checking the plan"
+        case Plan():
+            return "checking the plan and factoring the data"
+        case Inquiry():
+            kind = message.kind.name.lower().replace("_", " ")
+            return f"answering question {message.question} ({message.part}, {kind})"
+        case Ask():
+            return f"answering question {message.question} ({message.part})"
+        case _:
+            return "writing the result"

@@ -1,0 +1,94 @@
+"""Tables that are scored together with the other sites: from the operator's files to the parts that this site's model gives."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool
+
+from coreg_core.numerics.arrays import Arr
+from site_agent.data.drift import look
+from site_agent.data.inputs import Inputs
+from site_agent.data.shared_set import ids_digest, load_batch, names_of
+from site_agent.machine.scoring import Batch
+from site_agent.models.file import SiteModel, write_predictions
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The instances of a scoring: their ids by data set, in the order of the batch."""
+
+    ids: Mapping[str, tuple[str, ...]]
+    id_columns: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def write(self, scores: Arr, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
+        """The ids and their scores, one file per data set, as `predict` writes predictions."""
+        start, written = 0, list[Path]()
+        for name, ids in self.ids.items():
+            own, start = scores[start : start + len(ids)], start + len(ids)
+            write_predictions(path_of[name], own, ids=ids, id_column=self.id_columns[name], column="score")
+            written.append(path_of[name])
+        return tuple(written)
+
+
+def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
+    """What this site's model says of each instance of these tables, one after the other.
+
+    An instance is missing where every feature's cell is empty: all sites list it, and this one has no record of it.
+
+    Raises
+    ------
+    BadData
+        a table cannot be used, or lacks a column of the model; the model keeps no part.
+    """
+    parts, missing, notes = list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
+    ids, columns = dict[str, tuple[str, ...]](), dict[str, str]()
+    for name, inputs in tables.items():
+        part, absent, ids[name], told = _of_table(model, inputs)
+        parts.append(part)
+        missing.append(absent)
+        columns[name] = inputs.id
+        notes += told
+    digest = _digest([ids_digest(each) for each in ids.values()])
+    plan = model.plan
+    batch = Batch(
+        part=np.concatenate(parts),
+        missing=np.concatenate(missing),
+        mean=model.mean_on_shared,
+        intercept=model.intercept,
+        of_run=model.run,
+        trained=model.objective,
+        sites=tuple(plan["membership"]["sites"]),
+        ids_digest=digest,
+        salt=salt,
+        instances=names_of(digest, salt),
+    )
+    return batch, Scored(ids, columns, tuple(notes))
+
+
+def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], list[str]]:
+    table, ids = load_batch(inputs.table, inputs.id)
+    names = model.preprocessing.sources
+    table.require(names, "a feature of this model")
+    absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
+    known = np.flatnonzero(~absent)
+    part, notes = np.zeros(len(ids)), list(table.notes)
+    if len(known):
+        own = table.rows(known)
+        part[known] = model.part(own)
+        notes += [*model.preprocessing.notes_on(own), *look(model.preprocessing, own).beyond]
+    if absent.any():
+        first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
+        notes.append(
+            f"{inputs.table}: no record of {int(absent.sum())} instances, whose features are all empty ({first} first)"
+        )
+    return part, absent, ids, notes
+
+
+def _digest(digests: Sequence[str]) -> str:
+    """Of one table its digest; of several, in their order, one digest of theirs."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

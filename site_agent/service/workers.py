@@ -1,0 +1,275 @@
+"""The work on a run's messages: its data set is read, its `Site` answers, the ledger records, results go to the disk.
+
+Every method blocks: the daemon calls them in threads, one message of a run at a time.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coreg_core.errors import CoregError, UsageError
+from coreg_core.protocol.messages import Ask, Fetched, Finished, FromSite, Inquiry, PlanAccepted, PlanRefused
+from coreg_core.protocol.plan import Plan, Scoring
+from coreg_wire.identity.names import check_study_name
+from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
+from coreg_wire.transport.release import release
+from site_agent.data.data_sets import DataSets
+from site_agent.data.prepare import Prepared
+from site_agent.data.shared_set import keyed
+from site_agent.ledger import Ledger
+from site_agent.machine import notices
+from site_agent.machine.agent import RESUMABLE
+from site_agent.machine.agent_events import Judged, RunMessage, Worked
+from site_agent.machine.masks import Keys
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.notices import Notice
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Site
+from site_agent.machine.site_data import PrivateData
+from site_agent.models import findings
+from site_agent.models.batch import Scored, batch_of
+from site_agent.models.output import Results
+from site_agent.policy.guards import terms_of
+from site_agent.policy.policy import Policy
+from site_agent.session.counters import Counters
+
+
+@dataclass
+class _Worker:
+    """A run that was accepted: its site, and what its result is written with."""
+
+    site: Site
+    prepared: Prepared | None
+    scored: Scored | None
+    target: str
+
+
+class _Unusable(Exception):
+    """A data set cannot be used; the reason may name rows, so the coordinator does not hear it."""
+
+
+class RunWorkers:
+    """See the module's docstring.
+
+    Parameters
+    ----------
+    name
+        of the site.
+    policy, keys, results
+        may be replaced between messages; a run keeps what it began with.
+    data_sets
+        by the name that a plan has.
+    ledger
+        records what leaves.
+    notify
+        receives notices, from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        keys: Keys | None,
+        results: Results,
+        data_sets: DataSets,
+        ledger: Ledger,
+        notify: Callable[[Notice], None],
+    ):
+        self.name, self.policy, self.keys, self.results = name, policy, keys, results
+        self.data_sets, self.ledger, self.counters = data_sets, ledger, Counters()
+        self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
+        self.last: SiteResult | None = None
+        self.written: tuple[Path, ...] = ()  # the files of the last result
+        self._notify = notify
+        self._workers: dict[str, _Worker] = {}
+        self._lock = threading.Lock()
+
+    def forget(self, run: str) -> None:
+        with self._lock:
+            self._workers.pop(run, None)
+
+    def new_session(self) -> None:
+        """Runs go on when their plans come again."""
+        for worker in list(self._workers.values()):
+            worker.site.hello()
+
+    def room(self, run: str) -> tuple[int, int] | None:
+        """The rows and columns that vectors of that run may have."""
+        worker = self._workers.get(run)
+        return None if worker is None else worker.site.expected.get(run)
+
+    # --- plans ----------------------------------------------------------------------------------------------------
+
+    def judge(self, plan: Plan) -> Judged:
+        """Hold a plan to the policy and the rows, before the operator is asked."""
+        try:
+            if self._has_fetched(plan):
+                return Judged(plan.run, None, fetched=True)
+            _, data, _ = self._read(plan)
+            rows = data if isinstance(data, PrivateData) else None
+            return Judged(plan.run, self.policy.objection(plan, rows))
+        except (CoregError, _Unusable) as error:
+            return Judged(plan.run, str(error))
+
+    def _has_fetched(self, plan: Plan) -> bool:
+        """Whether all that can come of this run is here: an agent that was killed before it could say so."""
+        check_study_name(plan.run, "run")
+        if plan.study:
+            check_study_name(plan.study, "study")
+        return plan.run not in self._workers and self.results.has(plan)
+
+    def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
+        """The site's answers as frames, each recorded before it leaves; nothing is recorded if nobody listens."""
+        part = "plan" if isinstance(message, Plan) else "end" if isinstance(message, Finished) else "question"
+        with self.counters.timed(part):
+            if isinstance(message, Plan) and message.run not in self._workers:
+                refusal = self._begin(message)
+                if refusal is not None:
+                    return self._recorded([refusal], listening), self._planned(message, refusal)
+            return self._answered(message, listening=listening, piece=piece)
+
+    def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
+        """Make the site of a run; the message that says why there is none."""
+        try:
+            if self._has_fetched(plan):
+                return Fetched(plan.run)
+            prepared, data, scored = self._read(plan)
+        except (CoregError, _Unusable) as error:
+            return PlanRefused(plan.run, str(error))
+        terms = terms_of(self.policy, self.ledger, self.keys, data)
+        target = "" if prepared is None else self._target(plan)
+        worker = _Worker(Site(self.name, data, terms, release()), prepared, scored, target)
+        with self._lock:
+            self._workers[plan.run] = worker
+        return None
+
+    def _planned(self, plan: Plan, message: PlanAccepted | PlanRefused | Fetched) -> Worked:
+        if isinstance(message, PlanRefused):
+            self.counters.refusals += 1
+            self.forget(plan.run)
+            return Worked(plan, accepted=False, reason=message.reason)
+        return Worked(plan, accepted=isinstance(message, PlanAccepted), fetched=isinstance(message, Fetched))
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def _answered(self, message: RunMessage, *, listening: bool, piece: int) -> tuple[list[bytes], Worked]:
+        worker = self._workers[message.run]
+        site, ask = worker.site, message if isinstance(message, Ask | Inquiry) else None
+        answers = site.handle(message)
+        if site.breach is not None:
+            frames = self._recorded(answers, listening, ask, site, piece)
+            return frames, Worked(message, breach=site.breach)
+        models = 0
+        if isinstance(message, Finished) and site.result is not None:
+            models = self._deliver(worker, site.result)  # before the coordinator hears of it
+        frames = self._recorded(answers, listening, ask, site, piece)
+        if ask is not None and (r2 := site.without_labels(ask)) is not None:
+            self._notify(notices.finding(findings.without_labels(r2)))
+        if isinstance(message, Plan):
+            [answer] = answers
+            assert isinstance(answer, PlanAccepted | PlanRefused)
+            return frames, self._planned(message, answer)
+        refused = next((a for a in answers if isinstance(a, PlanRefused)), None)
+        if refused is not None:  # a roster that this site does not accept
+            self.forget(message.run)
+            return frames, Worked(message, accepted=False, reason=refused.reason)
+        return frames, Worked(message, models=models)
+
+    def _recorded(
+        self,
+        answers: "list[PlanRefused | Fetched] | list[FromSite]",
+        listening: bool,
+        ask: Ask | Inquiry | None = None,
+        site: Site | None = None,
+        piece: int = SMALLEST_PIECE,
+    ) -> list[bytes]:
+        frames: list[bytes] = []
+        for answer in answers if listening else ():
+            kept = None if ask is None or site is None else site.kept(ask.run)
+            frames += site_message_to_frames(self.ledger.record(answer, ask, kept), piece)
+        return frames
+
+    def _deliver(self, worker: _Worker, result: SiteResult) -> int:
+        self.last, self.written = result, ()
+        self.counters.ended[result.outcome.name] += 1
+        plan = result.plan
+        if plan is None or result.outcome in RESUMABLE:
+            return 0
+
+        def note(text: str) -> None:
+            self._notify(notices.finding(text))
+
+        if worker.scored is not None:
+            for finding in result.findings:
+                note(finding)
+            self.written = self.results.put_scores(plan, result, worker.scored)
+            return len(self.written)
+        assert worker.prepared is not None
+        self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)
+        view = worker.site.view
+        if self.written and view is not None and view.rank < view.n_basis:
+            note(f"model and certificates are over the span in use, rank {view.rank} of {view.n_basis}")
+        return len(self.written)
+
+    # --- data -----------------------------------------------------------------------------------------------------
+
+    def _target(self, plan: Plan) -> str:
+        return self.data_sets.inputs(self.data_sets.choose(plan.data)).target or ""
+
+    def _read(self, plan: Plan) -> tuple[Prepared | None, PrivateData | Batch, Scored | None]:
+        """The run's data as they are now.
+
+        Raises
+        ------
+        UsageError, CoregError
+            no such data set, or no model to score with; the coordinator may hear the reason.
+        _Unusable
+            a data set has a fault.
+        """
+        if isinstance(plan.objective, Scoring):
+            return self._batch(plan, plan.objective)
+        name = self.data_sets.choose(plan.data)
+        with self._reading(name):
+            prepared, fresh = self.data_sets.get(name)
+        if fresh:
+            d = prepared.data
+            self._notify(notices.data_read(name, len(d.X), len(d.Z), d.X.shape[1]))
+        data = prepared.data
+        if self.policy.ids_secret is not None:
+            data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
+        return prepared, data, None
+
+    def _batch(self, plan: Plan, terms: Scoring) -> tuple[None, Batch, Scored]:
+        model = self.results.model_of(terms.of_run)
+        if model.site != self.name:
+            raise UsageError(f"the model of run {terms.of_run} is of another site.")
+        names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
+        with self._reading(", ".join(names)):
+            batch, scored = batch_of(model, {n: self.data_sets.inputs(n) for n in names}, self.data_sets.salt)
+        for note in scored.notes:
+            self._notify(notices.finding(note))
+        if self.policy.ids_secret is not None:
+            batch = replace(batch, ids_digest=keyed(batch.ids_digest, self.policy.ids_secret))
+        return None, batch, scored
+
+    def _reading(self, name: str) -> "_Reading":
+        return _Reading(self, name)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """While a data set is read: its fault is for the operator, and the coordinator hears only that there is one."""
+
+    workers: RunWorkers
+    name: str
+
+    def __enter__(self) -> None:
+        self.workers.troubles.pop(self.name, None)
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
+        if isinstance(error, CoregError):
+            self.workers.troubles[self.name] = str(error)
+            self.workers._notify(notices.data_unusable(self.name))
+            named = f" {self.name!r}" if self.name else ""
+            raise _Unusable(f"its data set{named} cannot be used as it is; its operator was told why.") from None
