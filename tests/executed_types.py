@@ -1,9 +1,13 @@
 """The type checker that jaxtyping's import hook puts on every function of `coreg_core` (see conftest.py)."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Self
 
 from beartype import BeartypeConf, beartype
+from jaxtyping import config
 
 # An int serves where a float is asked for, as PEP 484 says and mypy holds.
 _typed = beartype(conf=BeartypeConf(is_pep484_tower=True))
@@ -17,3 +21,24 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     if Self in hints.values():
         function.__annotations__ = {name: Any if hint is Self else hint for name, hint in hints.items()}
     return _typed(function)
+
+
+def without_shapes(name: str) -> None:
+    """Check a module's functions that have no shape in their signatures by beartype alone.
+
+    A test calls the sums and products of double-double numbers a hundred thousand times, and jaxtyping is most of its time.
+    """
+    module = import_module(name)
+    for key, function in list(vars(module).items()):
+        if getattr(function, "__module__", "") == name and "jaxtyping" not in str(inspect.signature(function)):
+            setattr(module, key, check(inspect.unwrap(function)))
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """No checks, for a test of thousands of rounds: smaller problems execute the shapes of the same functions."""
+    config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        config.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""A site's ledger with whoever signs under it: an authority, its notary, two enrolled sites, and runs without a network."""
+"""A site's ledger with the parties that sign it: an authority, its notary, two enrolled sites, and runs without a network."""
 
 import dataclasses
 import hashlib
@@ -9,13 +9,23 @@ import numpy as np
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Ask, Fetched, Hello, Leaving, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Fetched, Hello, Leaving, PlanAccepted, Prediction
+from coreg_core.protocol.vectors import Vector
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
-from site_agent.ledger import GENESIS, HeadSigner, Ledger, read_ledger
+from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
 
 ASK = Ask("r", 0, 0, "affine", (Column(0.1, 0.6),), True, Vector(np.ones((3, 1))))
+
+
+def chained(entries, previous=GENESIS):
+    """The file of these entries, with a whole chain."""
+    whole = b""
+    for entry in entries:
+        line = json.dumps({**entry, "previous": previous}, sort_keys=True).encode()
+        previous, whole = hashlib.sha256(line).hexdigest(), whole + line + b"\n"
+    return whole
 
 
 class Home:
@@ -53,7 +63,7 @@ class Home:
             asked = dataclasses.replace(ASK, run=run, question=question)
             ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), 1.0 + question))), asked)
         fetched = ledger.record(Fetched(run))
-        signed = self.notary.attest("north", identity.certificate_pem, fetched)
+        signed = self.notary.countersign("north", identity.certificate_pem, fetched)
         if countersign:
             assert ledger.countersigned(signed.receipt) is None
         return signed
@@ -62,7 +72,7 @@ class Home:
         return audit(self.path, self.authorities, site, record)
 
     def record(self, kept):
-        path = self.folder / "heads.json"
+        path = self.folder / "checkpoints.json"
         path.write_text("".join(json.dumps(dataclasses.asdict(signed)) + "\n" for signed in kept))
         return read_record(path, "north")
 
@@ -71,10 +81,5 @@ class Home:
         return [json.loads(line) for line in self.path.read_bytes().splitlines()]
 
     def rewrite(self, entries):
-        """The file anew, with a chain that is whole."""
-        previous, whole = GENESIS, b""
-        for entry in entries:
-            line = json.dumps({**entry, "previous": previous}, sort_keys=True).encode()
-            previous, whole = hashlib.sha256(line).hexdigest(), whole + line + b"\n"
-        self.path.write_bytes(whole)
-        assert len(list(read_ledger(self.path))) == len(entries), "the chain by itself shows nothing"
+        """The file anew, with a chain that is whole: by itself it shows nothing."""
+        self.path.write_bytes(chained(entries))

@@ -1,23 +1,17 @@
-"""How a table to be predicted differs from those that the model was made of: told by column, and counted."""
+"""How a table to be predicted differs from those that the model was made of: by column, and counted."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from agent_files import agent, fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from federation import run
 
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.kernels.functions import Gaussian, Linear
 from site_agent.data.drift import Drift, look
-from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
 from site_agent.models.file import SiteModel, load_model, save_model
 
@@ -28,26 +22,22 @@ ROWS = 60
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("drift")
     rows = [f"p{i},{i},{'xz'[i % 2]},{i if i < ROWS // 2 else ''}" for i in range(ROWS)]
-    (path / "t.csv").write_text("\n".join(["id,a,c,y", *rows]))
-    preprocessing = Preprocessing.fit(load_site_tables(path / "t.csv", "y", "id"))
+    preprocessing, _ = fitted(path, "\n".join(["id,a,c,y", *rows]))
     points = preprocessing.transform(read_table(path / "t.csv"))[:2]
     function = KernelExpansion(Gaussian(1.0), points, np.array([1.0, 2.0]))
     save_model(path / "m", SiteModel(function, preprocessing, "y", 0.0, 1.0, "n", "r", "CONVERGED", 0.1, {}))
     return path
 
 
-def table(folder, text):
-    (folder / "new.csv").write_text(text)
-    return read_table(folder / "new.csv")
-
-
-def test_the_ranges_are_in_the_model_file(folder):
-    assert load_model(folder / "m").preprocessing.ranges.columns == {"a": (0.0, 59.0, ROWS)}
+@pytest.fixture
+def preprocessing(folder):
+    return load_model(folder / "m").preprocessing
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
 def test_the_share_beyond_training(folder, values):
     preprocessing = load_model(folder / "m").preprocessing
+    assert preprocessing.ranges.columns == {"a": (0.0, 59.0, ROWS)}
     seen = look(preprocessing, table(folder, "\n".join(["a,c", *(f"{v!r},x" for v in values)])), 0.05)
     numeric = seen.drifts[0]
     outside = sum(v < 0 or v > 59 for v in values)
@@ -60,8 +50,7 @@ def test_few_rows_of_the_same_kind_do_not_warn():
     assert Drift("a", "numeric", 10, 0, 1, 0.0, 1.0, 2 / 201).is_above(0.05)
 
 
-def test_columns(folder):
-    preprocessing = load_model(folder / "m").preprocessing
+def test_columns_that_are_new_reordered_or_of_another_kind_are_noted(folder, preprocessing):
     seen = look(preprocessing, table(folder, "c,more,a,id\n3,0,1,p\n4,0,2,q\n"), named=("id",))
     assert (seen.extra, seen.reordered, seen.texts_now_numbers) == (("more",), True, ("c",))
     assert any("'more'" in note for note in seen.notes)
@@ -70,35 +59,27 @@ def test_columns(folder):
     assert (plain.extra, plain.reordered, plain.notes) == ((), False, ())
 
 
-def test_predict_tells_it(folder):
+def test_predict_reports_drift_by_column(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     table(folder, "id,a,c\n1,100,x\n2,50,never\n3,,x\n")
-    words = ("predict", "--model", "m", "--data", "new.csv", "--id", "id")
-    code, out, err = run("coreg-agent", *words, "--json", cwd=folder)
-    assert code == 0, err
-    told = json.loads(out)
-    a, c = told["drift"]
+    words = ("predict", "--model", "m", "--data", "new.csv", "--id", "id", "--json")
+    report = json.loads(agent(*words).stdout)
+    a, c = report["drift"]
     assert (a["column"], a["cells"], a["outside"], a["share"], a["missing"], a["warns"]) == ("a", 2, 1, 0.5, 1, True)
     assert (a["low"], a["high"]) == (0.0, 59.0)
     assert (c["column"], c["outside"], c["warns"]) == ("c", 1, True)
-    assert told["columns"] == {"extra": [], "reordered": False, "texts_now_numbers": []}
-    assert any("1 of 2 cells (50 %) are beyond what training saw (0 to 59)" in note for note in told["notes"])
-    told = json.loads(run("coreg-agent", *words, "--warn-above", 60, "--json", cwd=folder)[1])
-    assert not told["drift"][0]["warns"]
-    assert not any("beyond" in note for note in told["notes"])
+    assert report["columns"] == {"extra": [], "reordered": False, "texts_now_numbers": []}
+    assert any("1 of 2 cells (50 %) are beyond what training saw (0 to 59)" in note for note in report["notes"])
+    report = json.loads(agent(*words, "--warn-above", 60).stdout)
+    assert not report["drift"][0]["warns"]
+    assert not any("beyond" in note for note in report["notes"])
 
 
-def test_an_older_model_knows_no_ranges_and_says_so(folder, tmp_path):
-    model = load_model(folder / "m")
-    save_model(tmp_path / "old", replace(model, preprocessing=replace(model.preprocessing, ranges=None)))
-    old = load_model(tmp_path / "old").preprocessing
-    seen = look(old, table(folder, "a,c\n100,x\n"))
-    assert not seen.ranged
-    assert [d.column for d in seen.drifts] == ["c"]
-    assert old.columns == model.preprocessing.columns
-
-
-def test_a_file_without_rows_holds_no_cells_as_ranges(folder, tmp_path):
-    model = load_model(folder / "m")
+def test_a_model_without_rows_keeps_no_ranges(folder, tmp_path, preprocessing):
+    """Ranges are cells of the table, so a file that holds no rows holds none; texts are compared all the same."""
     weights = KernelExpansion(Linear(), np.eye(3), np.ones(3))
-    save_model(tmp_path / "w", replace(model, function=weights))
-    assert load_model(tmp_path / "w").preprocessing.ranges is None
+    save_model(tmp_path / "w", replace(load_model(folder / "m"), function=weights))
+    without = load_model(tmp_path / "w").preprocessing
+    assert (without.ranges, without.columns) == (None, preprocessing.columns)
+    seen = look(without, table(folder, "a,c\n100,x\n"))
+    assert (seen.ranged, [d.column for d in seen.drifts]) == (False, ["c"])

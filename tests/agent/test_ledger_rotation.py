@@ -1,8 +1,8 @@
-"""One ledger in many files: the chain, what it remembers and who writes it are what they would be in one."""
+"""One ledger in many files: the chain, its memory, its quota and its writer are what they would be in one file."""
 
 import dataclasses
+import datetime as dt
 import errno
-import hashlib
 import json
 import os
 import threading
@@ -11,24 +11,29 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_home import chained
 
 from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction, Vector, Words
+from coreg_core.protocol.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction
 from coreg_core.protocol.plan import Membership, Plan
-from site_agent.ledger import GENESIS, Ledger, is_written, read_ledger, recall, summed_with
+from coreg_core.protocol.vectors import Vector, Words
+from coreg_wire.files.disk import Disk
+from coreg_wire.files.locks import is_held
+from site_agent.ledger import GENESIS, Ledger, quota_of, read_ledger, recall, summed_with
 from site_agent.ledger import files as ledger_files
 from site_agent.ledger.files import CONTINUED, archives
 from site_agent.ledger.replay import KNOWN_WHOLE
 from site_agent.machine.memory import Remembered
 
 SITES = ("a", "b", "c", "d")
-PLANS = tuple(dataclasses.replace(Plan("r", "clinics", Membership(SITES, 3)), study=study) for study in ("one", "two"))
+PLANS = tuple(Plan("r", "clinics", Membership(SITES, 3), study=study) for study in ("one", "two"))
 IDS = ("ids", "other ids")
+NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 
 
-def plan_of(run, which):
-    return dataclasses.replace(PLANS[which], run=run)
+def plan_of(run, which=0):
+    return dataclasses.replace(PLANS[which], run=f"run-{run}")
 
 
 def written(ledger, steps):
@@ -39,15 +44,8 @@ def written(ledger, steps):
         if accepted.get(name) != (which, ids):
             accepted[name] = (which, ids)
             ledger.record(PlanAccepted(name, PLANS[which].digest, 2, IDS[ids], "data", 1.0, 1.0, 1))
-        ask = Ask(
-            name,
-            question,
-            0,
-            "affine",
-            (Column(0.1, 0.6),),
-            question % 2 == 0,
-            Vector(np.full((2, 1), float(question))),
-        )
+        target = Vector(np.full((2, 1), float(question)))
+        ask = Ask(name, question, 0, "affine", (Column(0.1, 0.6),), question % 2 == 0, target)
         if sites:
             told = Remembered(participants=sites, may_change=question == 3)
             ledger.record(Masked(name, question, 0, Words(np.arange(3, dtype="<u8"))), ask, told)
@@ -55,9 +53,21 @@ def written(ledger, steps):
             ledger.record(Prediction(name, question, 0, Vector(np.ones((2, 1)))), ask)
 
 
+def questions(count, run=0, sites=SITES):
+    return [(run, 0, 0, question % 5, sites) for question in range(count)]
+
+
+def of(path, *steps, **options):
+    """A ledger to which these steps were written, closed."""
+    ledger = Ledger(path, **options)
+    written(ledger, steps)
+    ledger.close()
+    return path
+
+
 def everything(of):
-    """What is remembered of whatever was asked; ``of`` is a ledger, or two functions of a path."""
-    asked = [(plan_of(f"run-{run}", which), ids) for run in range(4) for which in (0, 1) for ids in IDS]
+    """What is remembered of every plan, run and set of instances; ``of`` is a ledger, or two functions of a path."""
+    asked = [(plan_of(run, which), ids) for run in range(4) for which in (0, 1) for ids in IDS]
     return [of.recall(plan, ids) for plan, ids in asked] + [of.summed_with(ids) for ids in IDS]
 
 
@@ -74,103 +84,106 @@ class Read:
         return summed_with(self.path, ids)
 
 
-steps = st.lists(
-    st.tuples(
-        st.integers(0, 3), st.integers(0, 1), st.integers(0, 1), st.integers(0, 4),
-        st.sampled_from([(), SITES[:3], SITES[1:], SITES]),
-    ),
-    max_size=25,
-)  # fmt: skip
+SETS = st.sampled_from([(), SITES[:3], SITES[1:], SITES])
+STEPS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1), st.integers(0, 4), SETS), max_size=25
+)
 
 
-@given(steps=steps, most=st.integers(1, 4000))
-def test_what_is_remembered_does_not_depend_on_how_often_a_file_was_put_aside(tmp_path_factory, steps, most):
+@given(steps=STEPS, most=st.integers(1, 4000))
+def test_the_memory_does_not_depend_on_how_often_a_file_was_put_aside(tmp_path_factory, steps, most):
     folder = tmp_path_factory.mktemp("ledgers")
-    one, many = Ledger(folder / "one"), Ledger(folder / "many", most_bytes=most)
-    live = Ledger(folder / "live", most_bytes=most)
-    live.summed_with("ids")  # what it remembers is in memory from the first line on
-    for ledger in (one, many, live):
+    one, many = Ledger(folder / "one"), Ledger(folder / "many", max_bytes=most)
+    for ledger in (one, many):
         written(ledger, steps)
     expected = everything(one)
-    assert everything(many) == everything(live) == everything(Read(folder / "many")) == expected
-    for ledger in (one, many, live):
-        ledger.close()
-    said = [{k: v for k, v in e.items() if k not in ("at", "previous")} for e in read_ledger(folder / "one")]
-    again = [
-        {k: v for k, v in e.items() if k not in ("at", "previous")}
-        for e in read_ledger(folder / "many")
-        if e["kind"] != CONTINUED
-    ]
-    assert again == said
-    # Without the files that were put aside: everything but the questions of runs that are long over.
+    assert everything(many) == everything(Read(folder / "many")) == expected
+    one.close()
+    many.close()
+
+    def plain(path):
+        entries = (e for e in read_ledger(path) if e["kind"] != CONTINUED)
+        return [{k: v for k, v in e.items() if k not in ("at", "previous")} for e in entries]
+
+    assert plain(folder / "many") == plain(folder / "one")
+    # Without the older files: everything but the questions of runs that are long over.
     for archive in archives(folder / "many").values():
         archive.unlink()
-    assert everything(Read(folder / "many")) == expected
+    again = Ledger(folder / "many")
+    assert everything(again) == everything(Read(folder / "many")) == expected
+    again.close()
 
 
-def test_questions_of_a_run_that_is_long_over_are_found_where_they_stand(tmp_path):
+def test_the_questions_of_a_run_that_is_long_over_are_read_from_the_files(tmp_path):
     path, many = tmp_path / "l.jsonl", KNOWN_WHOLE + 4
-    ledger = Ledger(path, most_bytes=2000)
+    ledger = Ledger(path, max_bytes=2000)
     written(ledger, [(run, 0, 0, question, SITES[:3]) for run in range(many) for question in range(3)])
     assert len(archives(path)) > 5
     for run in (0, 3, many - 1):
-        for found in (ledger.recall(plan_of(f"run-{run}", 0), "ids"), recall(path, plan_of(f"run-{run}", 0), "ids")):
+        for found in (ledger.recall(plan_of(run), "ids"), recall(path, plan_of(run), "ids")):
             assert sorted(found.asked) == [(0, 0), (1, 0), (2, 0)]
-            assert len(found.verified) == 2
-            assert (found.answered, found.participants) == (3 * many, SITES[:3])
-    assert ledger.recall(plan_of("new", 0), "ids").asked == {}
+            assert (len(found.verified), found.answered, found.participants) == (2, 3 * many, SITES[:3])
+    assert ledger.recall(plan_of("new"), "ids").asked == {}
     for archive in list(archives(path).values())[:3]:
         archive.unlink()
-    found = ledger.recall(plan_of("run-0", 0), "ids")
+    found = ledger.recall(plan_of(0), "ids")
     assert (found.asked, found.answered) == ({}, 3 * many)
     ledger.close()
 
 
-def test_what_a_file_carries_does_not_fill_it(tmp_path):
+def test_the_quota_of_a_day_is_counted_over_files_and_restarts(tmp_path):
+    path, now = tmp_path / "l.jsonl", [NOON]
+    for hour in range(0, 30, 3):  # ten runs of one answer in 30 hours, each by another process
+        now[0] = NOON + dt.timedelta(hours=hour)
+        of(path, (hour, 0, 0, 0, SITES), max_bytes=700, now=lambda: now[0])
+    assert len(archives(path)) > 5
+    ledger = Ledger(path, max_bytes=700, now=lambda: now[0])
+    read = quota_of(path, now[0])
+    assert len(read.runs) == len(read.answers) == 8, "of hours 6 to 27"
+    for limit, ends in ((8, "2026-05-02 18:00:00"), (9, None)):
+        for text in (ledger.objection("new", limit), ledger.objection(None, limit)):
+            assert (text is None) if ends is None else (ends in text), text
+    ledger.close()
+
+
+def test_a_carried_memory_does_not_count_as_size(tmp_path):
     """A carried line longer than the limit would otherwise make a file a line, each with all of it."""
     path = tmp_path / "l.jsonl"
-    ledger = Ledger(path, most_bytes=4000)
-    for run in range(6):  # in several processes
-        written(ledger, [(run, 0, 0, question, SITES) for question in range(20)])
-        ledger.close()
-        ledger = Ledger(path, most_bytes=4000)
-    ledger.close()
+    for run in range(6):
+        of(path, *[(run, 0, 0, question, SITES) for question in range(20)], max_bytes=4000)
     sizes = [archive.stat().st_size for archive in archives(path).values()]
     carried = [len(archive.read_bytes().splitlines()[0]) for archive in list(archives(path).values())[1:]]
     assert max(carried) > 3 * 4000
-    written_by_itself = [size - of for size, of in zip(sizes[1:], carried, strict=True)]
-    assert min(written_by_itself) >= 4000
-    assert max(written_by_itself) < 2 * 4000
+    own = [size - of for size, of in zip(sizes[1:], carried, strict=True)]
+    assert (min(own) >= 4000, max(own) < 2 * 4000) == (True, True)
 
 
 def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
-    path = tmp_path / "l.jsonl"
-    ledger = Ledger(path)
-    written(ledger, [(0, 0, 0, 0, SITES)])
-    plan = plan_of("run-0", 0)
-    assert ledger.recall(plan, "ids").answered == 1
-    with monkeypatch.context() as patched:
-        patched.setattr("site_agent.ledger.replay.opened", None)
-        written(ledger, [(1, 0, 0, 0, SITES)])
-        assert [ledger.recall(plan_of(f"run-{run}", 0), "ids").answered for run in range(3)] == [2, 2, 2]
-        assert len(ledger.summed_with("ids")) == 1
+    ledger = Ledger(of(tmp_path / "l.jsonl", *questions(1)))
+    monkeypatch.setattr("site_agent.ledger.replay.opened", None)
+    written(ledger, questions(1, run=1))
+    assert [ledger.recall(plan_of(run), "ids").answered for run in range(3)] == [2, 2, 2]
+    assert len(ledger.summed_with("ids")) == 1
     ledger.close()
 
 
+# --- signatures, and changes --------------------------------------------------------------------------------------
+
+
 def test_heads_hold_over_files_and_in_the_middle_of_a_run(home):
-    kept = home.serve("one", "two", most_bytes=1500)
+    kept = home.serve("one", "two", max_bytes=1500)
     names = [path.name for path in archives(home.path).values()]
     assert names == [f"ledger-{number:04d}.jsonl" for number in range(1, len(names) + 1)]
     assert len(names) > 3
     found = home.audit(home.record(kept))
     assert (found.both.run, found.compared, found.files) == ("two", 2, len(names) + 1)
     assert found.both.head.lines == kept[1].receipt.head.lines
-    home.serve("three", most_bytes=1500)  # in another process
+    home.serve("three", max_bytes=1500)  # in another process
     assert home.audit().both.run == "three"
 
 
 def test_a_file_that_is_missing_or_was_changed_is_missed(home):
-    home.serve("one", "two", most_bytes=1500)
+    home.serve("one", "two", max_bytes=1500)
     first, second = list(archives(home.path).values())[:2]
     for archive, why in ((first, r"lines 1 to \d+ are not here"), (second, "a file is missing between them")):
         whole = archive.read_bytes()
@@ -185,65 +198,56 @@ def test_a_file_that_is_missing_or_was_changed_is_missed(home):
     first.unlink()
     assert next(read_ledger(home.path))["kind"] == CONTINUED, "what is here is shown, from the line that goes on"
     last = archives(home.path)[max(archives(home.path))]
-    last.write_bytes(b"".join(last.read_bytes().splitlines(keepends=True)[:-1]))
+    whole = last.read_bytes()
+    last.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
     with pytest.raises(StorageError, match="goes on after line"):
         list(read_ledger(home.path))
+    with pytest.raises(StorageError, match="one of the two was changed"):
+        Ledger(home.path)
 
 
-def test_what_a_file_carries_is_held_to_the_files_before_it(home):
+def test_the_carried_memory_is_held_to_the_files_before_it(home):
     """An attacker who lets the agent forget has to write all of it anew, and then has no signature for it."""
-    ledger = Ledger(home.path, most_bytes=1500)
-    written(ledger, [(0, 0, 0, question, SITES[:3]) for question in range(8)])
-    ledger.close()
+    of(home.path, *questions(8, sites=SITES[:3]), max_bytes=1500)
     home.audit()
-    lines = home.path.read_bytes().splitlines()
-    entry = json.loads(lines[0])
-    entry["carried"]["summed"] = []
-    first = json.dumps(entry, sort_keys=True).encode()
-    rest, previous = [first], hashlib.sha256(first).hexdigest()
-    for line in lines[1:]:
-        rest.append(json.dumps({**json.loads(line), "previous": previous}, sort_keys=True).encode())
-        previous = hashlib.sha256(rest[-1]).hexdigest()
-    home.path.write_bytes(b"".join(line + b"\n" for line in rest))
+    entries = home.lines
+    entries[0]["carried"]["summed"] = []
+    home.path.write_bytes(chained(entries, entries[0]["previous"]))
     list(read_ledger(home.path))
     with pytest.raises(StorageError, match="what it carries of the files before it is not what these say"):
         home.audit()
 
 
-def test_a_first_line_that_is_damaged_makes_nothing_forgotten(tmp_path):
-    path = tmp_path / "l.jsonl"
-    ledger = Ledger(path, most_bytes=1500)
-    written(ledger, [(0, 0, 0, question, SITES[:3]) for question in range(8)])
-    expected = everything(ledger)
-    ledger.close()
-    lines = path.read_bytes().splitlines(keepends=True)
-    for damaged in (b"{torn\n", lines[0].replace(b'"version": 1', b'"version": 0')):
-        path.write_bytes(b"".join([damaged, *lines[1:]]))
-        assert everything(Read(path)) == expected
+def test_a_carried_memory_of_another_release_is_read_from_the_older_files_and_a_damaged_one_is_refused(tmp_path):
+    path = of(tmp_path / "l.jsonl", *questions(8, sites=SITES[:3]), max_bytes=1500)
+    expected, [first, *rest] = everything(Read(path)), map(json.loads, path.read_bytes().splitlines())
 
+    def carrying(**changes):
+        path.write_bytes(chained([first | {"carried": first["carried"] | changes}, *rest], first["previous"]))
 
-# --- killed while a file is put aside -------------------------------------------------------------------------------
-
-
-def left_behind(path):
-    """A ledger of two lines, whose writer was killed while it put it aside."""
+    carrying(version=0)
     ledger = Ledger(path)
-    written(ledger, [(0, 0, 0, 0, SITES)])
+    assert everything(ledger) == everything(Read(path)) == expected
     ledger.close()
-    return path.read_bytes()
+    carrying(runs=[3])
+    with pytest.raises(StorageError, match="line 1: what it carries of earlier files cannot be read"):
+        Ledger(path)
+
+
+# --- killed while a file is put aside -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["before its second name", "before the first name changed hands"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_killed_while_it_is_put_aside_the_ledger_is_what_it_was(tmp_path, named, whole):
-    path = tmp_path / "l.jsonl"
-    before = left_behind(path)
+def test_killed_while_a_file_is_put_aside_the_ledger_is_what_it_was(tmp_path, named, whole):
+    path = of(tmp_path / "l.jsonl", *questions(1))
+    before = path.read_bytes()
     (tmp_path / "l.jsonl.next").write_bytes(b'{"kind": "Continued"}\n' if whole else b'{"ki')
     if named:
         os.link(path, tmp_path / "l-0001.jsonl")
     assert len(list(read_ledger(path))) == 2, "readers see one file"
-    ledger = Ledger(path, most_bytes=1)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["l.jsonl"]
+    ledger = Ledger(path, max_bytes=1)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".lock") == ["l.jsonl"]
     assert path.read_bytes() == before
     ledger.record(Leaving("over"))
     ledger.close()
@@ -252,40 +256,35 @@ def test_killed_while_it_is_put_aside_the_ledger_is_what_it_was(tmp_path, named,
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC])
-def test_a_file_that_cannot_be_put_aside_grows_and_the_next_process_tries_again(tmp_path, monkeypatch, number):
-    path = tmp_path / "l.jsonl"
+def test_a_file_that_cannot_be_put_aside_grows_and_the_next_process_tries_again(tmp_path, number):
+    class NoLinks(Disk):
+        def link(self, path, name):
+            raise OSError(number, os.strerror(number))
 
-    def fails(*_arguments, **_options):
-        raise OSError(number, os.strerror(number))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", fails)
-        ledger = Ledger(path, most_bytes=1000)
-        written(ledger, [(0, 0, 0, question, SITES) for question in range(6)])
-        ledger.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["l.jsonl"]
-    ledger = Ledger(path, most_bytes=1000)
+    path = of(tmp_path / "l.jsonl", *questions(6), max_bytes=1000, disk=NoLinks())
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".lock") == ["l.jsonl"]
+    ledger = Ledger(path, max_bytes=1000)
     ledger.record(Leaving("over"))
     ledger.close()
-    assert list(archives(path)) == [1]
-    assert len(list(read_ledger(path))) == 7 + 2
+    assert (list(archives(path)), len(list(read_ledger(path)))) == ([1], 7 + 2)
 
 
-def test_a_line_that_was_torn_last_is_closed_before_the_file_is_put_aside(tmp_path):
-    path = tmp_path / "l.jsonl"
-    path.write_bytes(left_behind(path) + b'{"at": "2026-1')
-    ledger = Ledger(path, most_bytes=1)
+def test_a_torn_last_line_is_closed_before_the_file_is_put_aside(tmp_path):
+    path = of(tmp_path / "l.jsonl", *questions(1))
+    path.write_bytes(path.read_bytes() + b'{"at": "2026-1')
+    ledger = Ledger(path, max_bytes=1)
     ledger.record(Leaving("over"))
     ledger.close()
     assert [e["kind"] for e in read_ledger(path)] == ["PlanAccepted", "Masked", "torn", CONTINUED, "Leaving"]
 
 
-# --- who writes, and who reads meanwhile ----------------------------------------------------------------------------
+# --- other processes meanwhile ------------------------------------------------------------------------------------
 
 
-def test_a_second_agent_is_kept_out_while_files_change_names(tmp_path):
+def test_a_second_agent_is_kept_out_while_files_change_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("coreg_wire.files.locks.ACQUIRE_SECONDS", 0.01)
     path = tmp_path / "l.jsonl"
-    ledger, refused, tried = Ledger(path, most_bytes=600), [], threading.Event()
+    ledger, refused, tried = Ledger(path, max_bytes=600), [], threading.Event()
 
     def intrude():
         while not tried.is_set():
@@ -299,8 +298,8 @@ def test_a_second_agent_is_kept_out_while_files_change_names(tmp_path):
     intruder = threading.Thread(target=intrude)
     intruder.start()
     try:
-        written(ledger, [(0, 0, 0, question % 5, SITES) for question in range(60)])
-        assert is_written(path)
+        written(ledger, questions(60))
+        assert is_held(path)
     finally:
         tried.set()
         intruder.join()
@@ -308,20 +307,20 @@ def test_a_second_agent_is_kept_out_while_files_change_names(tmp_path):
     assert len(archives(path)) > 20
     assert refused
     assert all(refused)
-    assert not is_written(path)
+    assert not is_held(path)
     assert len(list(read_ledger(path))) == 61 + len(archives(path))
 
 
 def test_reading_beside_an_agent_that_puts_files_aside_is_reading_one_chain(tmp_path, monkeypatch):
     path = tmp_path / "l.jsonl"
-    ledger = Ledger(path, most_bytes=600)
-    written(ledger, [(0, 0, 0, 0, SITES)])
+    ledger = Ledger(path, max_bytes=600)
+    written(ledger, questions(1))
     looked = ledger_files.archives
 
     def meanwhile(of):
         with monkeypatch.context() as patched:
             patched.setattr(ledger_files, "archives", looked)
-            written(ledger, [(0, 0, 0, question, SITES) for question in (1, 2)])
+            written(ledger, questions(3)[1:])
         return looked(of)
 
     monkeypatch.setattr(ledger_files, "archives", meanwhile)

@@ -1,8 +1,6 @@
-"""The model file: which files say that they hold records, which are refused, and that none is ever half written.
+"""The model file: the same bits after a round trip, files that hold records, files that are refused, whole writes."""
 
-The round trip's bits and damage byte by byte stand in test_model_and_ledger.py.
-"""
-
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -10,78 +8,79 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from agent_files import fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from safetensors import safe_open
 
+from coreg_core.additive.model.expansion import Expansion
+from coreg_core.additive.model.features import Standardiser
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
-from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import load_site_tables
 from site_agent.data.tables import read_table
 from site_agent.models import file
-from site_agent.models.file import SiteModel, contains_records, load_model, save_model, write_predictions
+from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model, write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
+PLAIN, SHIFTED = Standardiser(np.zeros(3), np.ones(3)), Standardiser(np.full(3, 0.1), np.full(3, 0.7))
+GAUSSIAN = Gaussian(1.5)
 
 
-def site_model(folder, function=None, kernel=None, **changes):
-    (folder / "t.csv").write_text(TABLE)
-    table = load_site_tables(folder / "t.csv", "y", "id")
-    preprocessing = Preprocessing.fit(table)
-    if function is None:
-        points = preprocessing.transform(table.labelled)
-        function = KernelExpansion(kernel or Gaussian(1.5), points, np.array([0.3, -1.7]))
+def site_model(folder, made_of=GAUSSIAN, **changes):
+    """A model of two labelled rows under a kernel, or of a function of the features."""
+    preprocessing, found = fitted(folder, TABLE)
+    if not isinstance(made_of, KernelExpansion | Expansion):
+        made_of = KernelExpansion(made_of, preprocessing.transform(found.labelled), np.array([0.3, -1.7]))
     known = {"shift": 10.0, "divisor": 2.0, "site": "north", "run": "r1", "stop": "CONVERGED", "coupling": 0.1}
-    return SiteModel(function, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
+    return SiteModel(made_of, preprocessing, "y", plan={"seed": 0, "kernel": "gaussian"}, **known | changes)
+
+
+def saved(folder, *made_of, **changes):
+    save_model(folder / "m", site_model(folder, *made_of, **changes))
+    return folder / "m"
 
 
 def header(path):
-    with safe_open(path, framework="numpy") as file:
-        return file.metadata()
+    with safe_open(path, framework="numpy") as opened:
+        return opened.metadata()
+
+
+@pytest.mark.parametrize(
+    ("made_of", "records"),
+    [
+        pytest.param(Gaussian(1.5), True, id="gaussian"),
+        pytest.param(Laplacian(2.0), True, id="laplacian"),
+        pytest.param(Polynomial(2, 1.0, 3.0), True, id="polynomial"),
+        pytest.param(Linear(), True, id="linear over rows"),
+        pytest.param(WEIGHTS, False, id="linear over features"),
+        pytest.param(KernelExpansion(Gaussian(1.0), np.eye(3), np.ones(3)), True, id="gaussian at unit rows"),
+    ],
+)
+def test_a_round_trip_keeps_every_bit_and_the_file_says_whether_it_holds_records(tmp_path, made_of, records):
+    model, path = site_model(tmp_path, made_of), tmp_path / "m"
+    save_model(path, model)
+    again, rows = load_model(path), read_table(tmp_path / "t.csv")
+    assert again.predict(rows).tobytes() == model.predict(rows).tobytes()
+    own_units = model.function.predict(model.preprocessing.transform(rows)) * 2.0 + 10.0
+    assert again.predict(rows).tolist() == own_units.tolist()
+    assert dataclasses.replace(again, function=model.function, preprocessing=model.preprocessing) == model
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    told = header(path)
+    assert contains_records(model.function) is json.loads(told["model"])["contains_records"] is records
+    for words in ("the site's own", "never on a shared volume"):
+        assert (words in told.get("warning", "")) is records
 
 
 def test_a_prediction_is_in_the_targets_own_units(tmp_path):
-    save_model(tmp_path / "m", site_model(tmp_path))
-    (tmp_path / "new.csv").write_text("c,a\nz,2\nunseen,1.75\n\n")
-    found = load_model(tmp_path / "m").predict(read_table(tmp_path / "new.csv"))
+    found = load_model(saved(tmp_path)).predict(table(tmp_path, "c,a\nz,2\nunseen,1.75\n\n"))
     # By hand: a is (a − 1.75)/0.25, so the points are (−1, 1, 0) and (1, 0, 1); the rows (1, 0, 1) and (0, 0, 0).
     k = np.exp(-np.array([[6.0, 0.0], [2.0, 2.0]]) / 1.5)
     assert_allclose(found, (k @ [0.3, -1.7]) * 2.0 + 10.0, rtol=1e-14)
     assert found.shape == (2,)  # the blank line at the end is no record
-
-
-@pytest.mark.parametrize(
-    ("function", "records"),
-    [
-        *[(k, True) for k in (Gaussian(1.5), Laplacian(2.0), Polynomial(2, 1.0, 3.0), Linear())],
-        (WEIGHTS, False),
-        (KernelExpansion(Gaussian(1.0), np.eye(3), np.ones(3)), True),
-    ],
-    ids=["gaussian", "laplacian", "polynomial", "linear over rows", "linear over features", "gaussian at unit rows"],
-)
-def test_a_file_says_whether_it_holds_records(tmp_path, function, records):
-    model = (
-        site_model(tmp_path, function)
-        if isinstance(function, KernelExpansion)
-        else site_model(tmp_path, None, function)
-    )
-    save_model(tmp_path / "m", model)
-    said = header(tmp_path / "m")
-    assert contains_records(model.function) is records
-    assert json.loads(said["model"])["contains_records"] is records
-    assert ("the site's own" in said.get("warning", "")) is records
-    assert ("never on a shared volume" in said.get("warning", "")) is records
-
-
-def test_weights_on_features_come_back(tmp_path):
-    save_model(tmp_path / "m", site_model(tmp_path, WEIGHTS))
-    loaded = load_model(tmp_path / "m")
-    X = loaded.preprocessing.transform(read_table(tmp_path / "t.csv"))
-    assert loaded.predict(read_table(tmp_path / "t.csv")).tolist() == (X @ WEIGHTS.coef * 2.0 + 10.0).tolist()
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -96,22 +95,57 @@ def test_every_number_comes_back_to_the_bit(tmp_path_factory, coef, shift, scale
     again = load_model(folder / "m")
     for name in ("points", "coef"):
         assert getattr(again.function, name).tobytes() == getattr(model.function, name).tobytes()
-    assert again.function.kernel == model.function.kernel
     numbers = np.array([[m.shift, m.divisor, m.coupling] for m in (model, again)])
     assert numbers[0].tobytes() == numbers[1].tobytes()
-    assert (again.plan, again.stop, again.site, again.run) == (model.plan, "CONVERGED", "north", "r1")
+
+
+def test_the_part_of_an_additive_model_keeps_its_bits_and_the_model_alone_has_none(tmp_path):
+    own, part = Expansion(PLAIN, 1.0, (WEIGHTS,)), Expansion(SHIFTED, -0.25, (WEIGHTS,))
+    units = {"shift": 0.0, "divisor": 1.0}
+    found = load_model(saved(tmp_path, own, joint=Joint(part, 5.5), mean_on_shared=0.0, **units))
+    rows = read_table(tmp_path / "t.csv")
+    assert (found.objective, found.intercept, found.mean_on_shared) == ("additive", 5.5, 0.0)
+    assert_array_equal(found.part(rows), part.predict(found.preprocessing.transform(rows)))
+    alone = load_model(saved(tmp_path, own, **units))
+    assert_array_equal(alone.predict(rows), found.predict(rows))
+    assert (alone.found, alone.joint, alone.intervals) == (None, None, None)
+    with pytest.raises(BadData, match="keeps no part"):
+        alone.part(rows)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_any_byte_is_refused_or_changes_no_prediction(tmp_path):
+    path, refused = saved(tmp_path), 0
+    rows, whole = read_table(tmp_path / "t.csv"), path.read_bytes()
+    expected = load_model(path).predict(rows).tobytes()
+    for at in range(0, len(whole), 41):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            again = load_model(path).predict(rows)
+        except (BadData, StorageError):
+            refused += 1
+        else:  # the warning for people stands outside the checksum: whatever loads still predicts the same bits
+            assert again.tobytes() == expected
+    assert refused > len(whole) // 41 // 2
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadData):
+        load_model(path)
+    path.write_bytes(whole.replace(FORMAT.encode(), b"coreg-model/9"))
+    with pytest.raises(BadData, match=rf"coreg-model/9'; this version reads {FORMAT}"):
+        load_model(path)
 
 
 def rewritten(path, *, arrays=None, metadata=None):
     """The file with some arrays or metadata exchanged, well-formed as safetensors."""
-    with safe_open(path, framework="numpy") as file:
-        kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    with safe_open(path, framework="numpy") as opened:
+        kept = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     path.write_bytes(safetensors.numpy.save(kept | (arrays or {}), metadata=header(path) | (metadata or {})))
 
 
 def test_every_part_stands_under_the_checksum(tmp_path):
-    path = tmp_path / "m"
-    save_model(path, site_model(tmp_path))
+    path = saved(tmp_path)
     whole, text = path.read_bytes(), header(path)["model"]
     meta = json.loads(text)
     changes = [{"arrays": {"coef": np.array([0.3, -1.6])}}, {"arrays": {"extra": np.zeros(1)}}]
@@ -128,86 +162,79 @@ def test_every_part_stands_under_the_checksum(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["kernel", "preprocessing", "shift", "plan"])
-def test_a_part_that_is_not_there_although_the_checksum_fits(tmp_path, lost):
-    path = tmp_path / "m"
-    model = site_model(tmp_path)
-    save_model(path, model)
+def test_a_part_that_is_missing_although_the_checksum_fits_is_named(tmp_path, lost):
+    path = saved(tmp_path)
     meta = json.loads(header(path)["model"])
     del meta[lost]
-    text = json.dumps(meta)
-    arrays = {"points": model.function.points, "coef": model.function.coef}
-    rewritten(path, metadata={"model": text, "sha256": file._checksum(arrays, text)})
+    text, function = json.dumps(meta), load_model(path).function
+    checksum = file._checksum({"points": function.points, "coef": function.coef}, text)
+    rewritten(path, metadata={"model": text, "sha256": checksum})
     with pytest.raises(BadData, match=lost):
         load_model(path)
 
 
-def test_files_that_are_no_model(tmp_path):
+def test_files_that_are_no_model_are_refused(tmp_path):
     path = tmp_path / "m"
     for data in (b"", b"id,a,y\n1,2,3\n", b"\x80\x04N." * 9):
         path.write_bytes(data)
         with pytest.raises(BadData, match="not a model file"):
             load_model(path)
     path.write_bytes(safetensors.numpy.save({"weights": np.zeros(3)}))
-    with pytest.raises(BadData, match="this version reads coreg-model/1, coreg-model/2"):
+    with pytest.raises(BadData, match=f"this version reads {FORMAT}"):
         load_model(path)
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(StorageError, match="no such model file"):
             load_model(missing)
+    with pytest.raises(StorageError, match="cannot be written"):
+        save_model(tmp_path / "none" / "m", site_model(tmp_path))
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "ctrl-c"])
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, failing, error):
-    path = tmp_path / "m"
-    save_model(path, site_model(tmp_path))
+    path = saved(tmp_path)
     before, files = path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())
 
     def fail(*_):
         raise error
 
-    if failing == "fsync":
-        monkeypatch.setattr(os, "fsync", fail)
-    else:
-        monkeypatch.setattr(Path, "replace", fail)
-    expected = StorageError if isinstance(error, OSError) else KeyboardInterrupt
-    with pytest.raises(expected):
-        save_model(path, site_model(tmp_path, site="south"))
+    monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt):
+        saved(tmp_path, site="south")
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == files
 
 
 def test_a_file_that_all_could_read_is_private_once_written_over(tmp_path):
-    path = tmp_path / "m"
-    path.write_text("old")
-    path.chmod(0o644)
-    save_model(path, site_model(tmp_path))
-    assert path.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "m").write_text("old")
+    (tmp_path / "m").chmod(0o644)
+    assert saved(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_predictions_without_ids(tmp_path, suffix):
-    path = tmp_path / f"p.{suffix}"
-    values = np.array([1 / 3, -2.0, 5e-324])
-    write_predictions(path, values)
-    table = read_table(path)
-    assert table.columns == ["prediction"]
-    assert table.numbers("prediction").tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_predictions_are_about_people_so_a_new_file_is_private_and_an_old_one_keeps_its_mode(tmp_path, suffix):
-    path = tmp_path / f"p.{suffix}"
-    write_predictions(path, np.zeros(2))
+@pytest.mark.parametrize("ids", [{}, {"ids": ["007", "b", "c"], "id_column": "patient"}], ids=["without ids", "ids"])
+def test_predictions_keep_bits_and_ids_and_are_for_their_owner_alone(tmp_path, suffix, ids):
+    path, values = tmp_path / f"p.{suffix}", np.array([1 / 3, -2.0, 5e-324])
+    write_predictions(path, values, **ids)
+    found = read_table(path)
+    assert found.columns == [*(["patient"] if ids else []), "prediction"]
+    assert not ids or found.ids("patient") == ids["ids"]
+    assert found.numbers("prediction").tobytes() == values.tobytes()
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o640)  # somebody opened it to a group, on purpose
-    write_predictions(path, np.ones(2))
+    write_predictions(path, np.ones(3), **ids)
     assert path.stat().st_mode & 0o777 == 0o640
-    assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0]
+    assert read_table(path).numbers("prediction").tolist() == [1.0, 1.0, 1.0]
 
 
-def test_predictions_that_would_not_tell_whose_they_are(tmp_path):
+def test_predictions_that_would_not_show_whose_they_are_are_refused(tmp_path):
     with pytest.raises(UsageError, match="1 ids for 2 predictions"):
         write_predictions(tmp_path / "p.csv", np.zeros(2), ids=["a"], id_column="id")
     with pytest.raises(UsageError, match="rename it"):
         write_predictions(tmp_path / "p.csv", np.zeros(1), ids=["a"], id_column="prediction")
-    assert not (tmp_path / "p.csv").exists()
+    with pytest.raises(UsageError, match=r"\.csv or \.parquet"):
+        write_predictions(tmp_path / "p.txt", np.zeros(2))
+    assert [path.name for path in tmp_path.iterdir()] == []

@@ -1,7 +1,4 @@
-"""Columns to numbers: the rules by value, scikit-learn as the oracle, and JSON that gives the same bits.
-
-More of the rules stand in test_tables.py, beside the files that they are read from.
-"""
+"""Columns to numbers: the rules by value, scikit-learn as the oracle, and JSON that gives the same bits."""
 
 import dataclasses
 import json
@@ -10,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from agent_files import fitted, table
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -18,45 +16,34 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from site_agent.data.preprocessing import Preprocessing
-from site_agent.data.shared_set import load_site_tables
 from site_agent.data.standardise import mean_of_present, standard
-from site_agent.data.tables import read_table
 
 
-def site_table(folder, rows, header="id,a,c,y"):
-    path = folder / "t.csv"
-    path.write_text("\n".join([header, *rows, ""]))
-    return load_site_tables(path, "y", "id")
-
-
-def new_table(folder, text):
-    (folder / "new.csv").write_text(text)
-    return read_table(folder / "new.csv")
+def lines(rows, header="id,a,c,y"):
+    return "\n".join([header, *rows, ""])
 
 
 NUMBER = st.floats(-1e6, 1e6).map(repr)
 LEVEL = st.sampled_from(["x", "z", "é", "two words"])
 ROW = st.tuples(st.one_of(NUMBER, st.just("")), st.one_of(LEVEL, st.just("NA")))
 ROWS = st.tuples(st.tuples(NUMBER, LEVEL), st.lists(ROW, max_size=8), st.lists(ROW, min_size=1, max_size=8)).map(
-    lambda parts: (
-        [f"l{i},{a},{c},{i}" for i, (a, c) in enumerate([parts[0], *parts[1]])],  # the first has a value in both
-        [f"u{i},{a},{c}," for i, (a, c) in enumerate(parts[2])],
-    )
+    lambda parts: [
+        *(f"l{i},{a},{c},{i}" for i, (a, c) in enumerate([parts[0], *parts[1]])),  # the first has a value in both
+        *(f"u{i},{a},{c}," for i, (a, c) in enumerate(parts[2])),
+    ]
 )
 
 
 @given(ROWS, st.booleans())
 def test_json_keeps_every_bit(tmp_path_factory, rows, scale):
-    table = site_table(tmp_path_factory.mktemp("t"), [*rows[0], *rows[1]])
-    one = Preprocessing.fit(table, scale=scale)
+    one, found = fitted(tmp_path_factory.mktemp("t"), lines(rows), scale=scale)
     other = Preprocessing.from_json(json.loads(json.dumps(one.to_json())))
     assert other.columns == one.columns
-    for part in (table.labelled, table.unlabelled):
+    for part in (found.labelled, found.unlabelled):
         X = one.transform(part)
-        assert X.dtype == np.float64
-        assert X.flags.c_contiguous
+        assert (X.dtype, X.flags.c_contiguous) == (np.float64, True)
         assert X.shape == (len(part), len(one.feature_names))
         assert np.isfinite(X).all()
         assert other.transform(part).tobytes() == X.tobytes()
@@ -64,14 +51,13 @@ def test_json_keeps_every_bit(tmp_path_factory, rows, scale):
 
 @given(ROWS)
 def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
-    table = site_table(tmp_path_factory.mktemp("t"), [*rows[0], *rows[1]])
-    ours = Preprocessing.fit(table, scale=True)
+    ours, found = fitted(tmp_path_factory.mktemp("t"), lines(rows), scale=True)
 
     def array(part):
         text = part.frame["c"].fill_null("missing").to_list()
         return np.array([*zip(part.numbers("a"), text, strict=True)], dtype=object)
 
-    L, U = array(table.labelled), array(table.unlabelled)
+    L, U = array(found.labelled), array(found.unlabelled)
     seen = sorted({c for c in [*L[:, 1], *U[:, 1]] if c != "missing"})
     theirs = ColumnTransformer(
         [
@@ -79,16 +65,21 @@ def test_as_a_column_transformer_of_scikit_learn(tmp_path_factory, rows):
             ("c", OneHotEncoder(categories=[seen], handle_unknown="ignore", sparse_output=False), [1]),
         ]
     ).fit(L)  # the mean and the scale: of labelled rows alone
+    missing = StandardScaler().fit(np.isnan(L[:, :1].astype(float)))
     own = [j for j, name in enumerate(ours.feature_names) if not name.endswith(" is missing")]
     spread = np.ptp(SimpleImputer().fit_transform(L[:, :1].astype(float)))
     if 0 < spread < 1e-6:
         return  # scikit-learn calls such a column constant or not by its own rounding
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "found unknown categories": that is what is tested
-        for part, plain in ((table.labelled, L), (table.unlabelled, U)):
+        for part, plain in ((found.labelled, L), (found.unlabelled, U)):
             # Values up to 1e6 against a scale that may be far smaller: the mean's rounding is magnified by it.
             atol = 1e-15 * 1e6 / ours.columns[0].scale + 1e-13
-            assert_allclose(ours.transform(part)[:, own], theirs.transform(plain), rtol=1e-12, atol=atol)
+            X = ours.transform(part)
+            assert_allclose(X[:, own], theirs.transform(plain), rtol=1e-12, atol=atol)
+            if "a is missing" in ours.feature_names:
+                expected = missing.transform(np.isnan(plain[:, :1].astype(float)))[:, 0]
+                assert_allclose(X[:, ours.feature_names.index("a is missing")], expected, rtol=1e-12, atol=1e-13)
 
 
 COLUMNS = st.one_of(
@@ -109,44 +100,41 @@ def test_mean_and_scale_are_scikit_learns_to_the_last_bit(cells):
     assert standard(filled[:, 0]) == (scaler.mean_[0], scaler.scale_[0])
 
 
-def test_the_numbers_come_of_labelled_rows_alone(tmp_path):
-    few = site_table(tmp_path, ["1,1,x,1", "2,3,x,2", "3,100,w,"])
-    preprocessing = Preprocessing.fit(few)
+def test_mean_and_scale_are_of_labelled_rows_and_levels_of_all(tmp_path):
+    preprocessing, few = fitted(tmp_path, lines(["1,1,x,1", "2,3,x,2", "3,100,w,"]))
     a, c = preprocessing.columns
     assert (a.mean, a.scale, a.fill) == (2.0, 1.0, 2.0)
-    assert c.levels == ("w", "x")  # while the levels come of all
+    assert c.levels == ("w", "x")
     assert preprocessing.transform(few.unlabelled).tolist() == [[98.0, 1.0, 0.0]]
     assert preprocessing.transform(few.labelled).tolist() == [[-1.0, 0.0, 1.0], [1.0, 0.0, 1.0]]
 
 
 def test_missing_values_by_hand(tmp_path):
-    table = site_table(tmp_path, ["1,1,x,1", "2,,NA,2", "3,3,z,3", "4,NA,,"])
-    preprocessing = Preprocessing.fit(table, scale=False)
+    preprocessing, found = fitted(tmp_path, lines(["1,1,x,1", "2,,NA,2", "3,3,z,3", "4,NA,,"]), scale=False)
     assert preprocessing.feature_names == ["a", "a is missing", "c=x", "c=z", "c is missing"]
-    assert preprocessing.transform(table.labelled).tolist() == [
+    assert preprocessing.transform(found.labelled).tolist() == [
         [1.0, 0.0, 1.0, 0.0, 0.0],
         [2.0, 1.0, 0.0, 0.0, 1.0],
         [3.0, 0.0, 0.0, 1.0, 0.0],
     ]
-    assert preprocessing.transform(table.unlabelled).tolist() == [[2.0, 1.0, 0.0, 0.0, 1.0]]
+    assert preprocessing.transform(found.unlabelled).tolist() == [[2.0, 1.0, 0.0, 0.0, 1.0]]
 
 
 def test_an_indicator_where_only_the_shared_rows_miss_values(tmp_path):
-    table = site_table(tmp_path, ["1,1,x,1", "2,3,x,2", "3,,x,"])
-    preprocessing = Preprocessing.fit(table)
+    preprocessing, found = fitted(tmp_path, lines(["1,1,x,1", "2,3,x,2", "3,,x,"]))
     assert preprocessing.feature_names == ["a", "a is missing", "c=x"]
-    assert preprocessing.transform(table.labelled)[:, 1].tolist() == [0.0, 0.0]
-    assert preprocessing.transform(table.unlabelled).tolist() == [[0.0, 1.0, 1.0]]
+    assert preprocessing.transform(found.labelled)[:, 1].tolist() == [0.0, 0.0]
+    assert preprocessing.transform(found.unlabelled).tolist() == [[0.0, 1.0, 1.0]]
 
 
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("value", ["0.1", "7", "-1e-9", "1e140"])
-def test_a_constant_column_is_zeros_to_the_last_bit_and_said(tmp_path, value, scale):
-    table = site_table(tmp_path, [f"{i},{value},x,{i}" for i in range(3)] + [f"9,{value},x,"])
-    preprocessing = Preprocessing.fit(table, scale=scale)
+def test_a_constant_column_is_zeros_to_the_last_bit_and_noted(tmp_path, value, scale):
+    rows = [f"{i},{value},x,{i}" for i in range(3)] + [f"9,{value},x,"]
+    preprocessing, found = fitted(tmp_path, lines(rows), scale=scale)
     expected = 0.0 if scale else float(value)
-    assert preprocessing.transform(table.labelled)[:, 0].tolist() == [expected] * 3
-    assert preprocessing.transform(table.unlabelled)[:, 0].tolist() == [expected]
+    assert preprocessing.transform(found.labelled)[:, 0].tolist() == [expected] * 3
+    assert preprocessing.transform(found.unlabelled)[:, 0].tolist() == [expected]
     assert preprocessing.notes == ("constant among the labelled rows, so they tell nothing: a",)
 
 
@@ -158,24 +146,31 @@ def test_a_constant_column_is_zeros_to_the_last_bit_and_said(tmp_path, value, sc
         (["+1", ".5", "1e1", "-0"], "numeric", [1.0, 0.5, 10.0]),
     ],
 )
-def test_kinds(tmp_path, cells, kind, encoded):
-    rows = [f"{i},{cell},x,{i if i < 3 else ''}" for i, cell in enumerate(cells)]
-    table = site_table(tmp_path, rows)
-    preprocessing = Preprocessing.fit(table, scale=False)
+def test_a_column_is_boolean_numeric_or_what_the_operator_named(tmp_path, cells, kind, encoded):
+    rows = lines([f"{i},{cell},x,{i if i < 3 else ''}" for i, cell in enumerate(cells)])
+    preprocessing, found = fitted(tmp_path, rows, scale=False)
     assert preprocessing.columns[0].kind == kind
-    assert preprocessing.transform(table.labelled)[:, 0].tolist() == encoded
-    named = Preprocessing.fit(table, categorical=["a"])
-    assert named.columns[0].kind == "text"
-    assert named.columns[0].levels == tuple(sorted(set(cells)))
+    assert preprocessing.transform(found.labelled)[:, 0].tolist() == encoded
+    named = fitted(tmp_path, rows, categorical=["a"])[0].columns[0]
+    assert (named.kind, named.levels) == ("text", tuple(sorted(set(cells))))
+    with pytest.raises(UsageError, match="no such feature"):
+        fitted(tmp_path, rows, categorical=["b"])
 
 
 def test_booleans_are_scaled_like_numbers(tmp_path):
-    table = site_table(tmp_path, ["1,yes,x,1", "2,no,x,2", "3,no,x,3", "4,no,x,4", "5,,x,"])
-    column = Preprocessing.fit(table).columns[0]
+    preprocessing, _ = fitted(tmp_path, lines(["1,yes,x,1", "2,no,x,2", "3,no,x,3", "4,no,x,4", "5,,x,"]))
+    column = preprocessing.columns[0]
     assert (column.kind, column.mean, column.fill) == ("boolean", 0.25, 0.25)
     assert column.scale == pytest.approx(np.sqrt(0.25 * 0.75), rel=1e-15)
     with pytest.raises(BadData, match=r"new\.csv, line 3, column 'a': 'maybe' is neither true nor false"):
-        Preprocessing.fit(table).transform(new_table(tmp_path, "a,c\nyes,x\nmaybe,x\n"))
+        preprocessing.transform(table(tmp_path, "a,c\nyes,x\nmaybe,x\n"))
+
+
+def test_a_text_column_has_at_most_200_levels(tmp_path):
+    many = "id,c,y\n" + "".join(f"{i},level {i},{i if i < 9 else ''}\n" for i in range(201))
+    with pytest.raises(BadData, match="column 'c': 201 different texts; at most 200"):
+        fitted(tmp_path, many)
+    assert fitted(tmp_path, many.replace("level 200", "level 199"))[0].columns[0].kind == "text"
 
 
 REFUSED = {
@@ -187,23 +182,22 @@ REFUSED = {
     "a mean that overflows": (["1,1e308,x,1", "2,1e308,x,2", "3,1,x,"], r"line 2, column 'a': '1e308' is beyond"),
     "no number among the labelled": (["1,,x,1", "2,NA,x,2", "3,1,x,"], r"'a': no labelled row .* --drop a"),
     "no text among the labelled": (["1,1,,1", "2,2,NA,2", "3,1,x,"], r"'c': no labelled row .* --drop c"),
+    "an empty column": (["1,1,,1", "2,2,NA,2", "3,1,,"], r"--drop c"),
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_refused_by_file_line_and_column(tmp_path, why):
-    rows, said = REFUSED[why]
-    table = site_table(tmp_path, rows)
-    with pytest.raises(BadData, match=said) as error:
-        Preprocessing.fit(table)
+def test_a_faulty_cell_is_refused_by_file_line_and_column(tmp_path, why):
+    rows, words = REFUSED[why]
+    with pytest.raises(BadData, match=words) as error:
+        fitted(tmp_path, lines(rows))
     assert "t.csv" in str(error.value)
 
 
-def test_what_is_new_at_predict_is_encoded_as_nothing_and_counted(tmp_path):
-    preprocessing = Preprocessing.fit(site_table(tmp_path, ["1,1,x,1", "2,3,z,2", "3,,x,"]))
-    new = new_table(tmp_path, "c,extra,a\nnever,0,1\nx,0,3\nnor,0,\nNA,0,1\n")
-    missing = preprocessing.columns[0]
-    assert missing.indicator
+def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_path):
+    preprocessing, _ = fitted(tmp_path, lines(["1,1,x,1", "2,3,z,2", "3,,x,"]))
+    new = table(tmp_path, "c,extra,a\nnever,0,1\nx,0,3\nnor,0,\nNA,0,1\n")
+    assert preprocessing.columns[0].indicator
     assert preprocessing.transform(new).tolist() == [
         [-1.0, 0.0, 0.0, 0.0],
         [1.0, 0.0, 1.0, 0.0],
@@ -213,18 +207,14 @@ def test_what_is_new_at_predict_is_encoded_as_nothing_and_counted(tmp_path):
     unseen, absent = preprocessing.notes_on(new)  # and a has an indicator of its own, so no word of it
     assert "column 'c': 2 cells hold a text that the model never saw ('never' first)" in unseen
     assert "column 'c': 1 cells are missing" in absent
-    assert preprocessing.notes_on(new_table(tmp_path, "a,c\n,x\n")) == ()
+    assert preprocessing.notes_on(table(tmp_path, "a,c\n,x\n")) == ()
 
 
-def test_a_table_without_a_column_of_the_model(tmp_path):
-    preprocessing = Preprocessing.fit(site_table(tmp_path, ["1,1,x,1", "2,3,z,2", "3,2,x,"]))
-    less = new_table(tmp_path, "A,d\n1,2\n")
+def test_a_table_without_a_column_of_the_model_is_refused(tmp_path):
+    preprocessing, _ = fitted(tmp_path, lines(["1,1,x,1", "2,3,z,2", "3,2,x,"]))
+    less = table(tmp_path, "A,d\n1,2\n")
     for refuse in (preprocessing.transform, preprocessing.notes_on):
         with pytest.raises(BadData, match=r"no column 'a', 'c'.*Did you mean 'A' for 'a'\?"):
             refuse(less)
-
-
-def test_a_preprocessing_cannot_be_changed(tmp_path):
-    preprocessing = Preprocessing.fit(site_table(tmp_path, ["1,1,x,1", "2,3,z,2", "3,2,x,"]))
     with pytest.raises(dataclasses.FrozenInstanceError):
         preprocessing.columns[0].mean = 3.0

@@ -38,17 +38,17 @@ def test_every_script_of_the_folder_is_run_here() -> None:
 
 def test_whoever_keeps_answers_in_the_clear_has_labels_and_of_masked_ones_nothing() -> None:
     found = attack("passive_reconstruction")
-    assert found["clear"]["m0"] < 1e-10
-    assert found["clear"]["labels"] < 1e-10
-    assert min(found["sums"].values()) > 0.5
+    assert found["plaintext"]["m0"] < 1e-10
+    assert found["plaintext"]["labels"] < 1e-10
+    assert min(found["secure"].values()) > 0.5
 
 
 def test_chosen_directions_give_the_mean_of_the_operators_and_no_site_s_own() -> None:
     found = attack("chosen_directions")
-    assert max(found["clear"]["R"], found["clear"]["m0"], found["sums"]["mean of R"]) < 1e-12
-    assert found["sums"]["R"] > 1.0
-    assert found["sums"]["m0"] > 0.5
-    assert found["sums"]["R by the mean"] == pytest.approx(found["clear"]["R by the mean"], rel=1e-9)
+    assert max(found["plaintext"]["R"], found["plaintext"]["m0"], found["secure"]["mean of R"]) < 1e-12
+    assert found["secure"]["R"] > 1.0
+    assert found["secure"]["m0"] > 0.5
+    assert found["secure"]["R by the mean"] == pytest.approx(found["plaintext"]["R by the mean"], rel=1e-9)
 
 
 def test_a_sum_without_one_site_is_refused_in_the_run_and_in_another() -> None:
@@ -73,13 +73,13 @@ def test_colluding_sites_leave_the_sum_of_the_others() -> None:
 
 def test_the_sum_tells_a_site_s_labels_no_better_than_their_mean_does() -> None:
     found = attack("label_inference")
-    assert found["clear"]["error over deviation"] < 1e-9
-    assert found["sums"]["error over deviation"] > 0.9
+    assert found["plaintext"]["error over deviation"] < 1e-9
+    assert found["secure"]["error over deviation"] > 0.9
 
 
 def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
     found = attack("chosen_plan")
-    for answers in ("clear", "sums"):  # masks hide nothing where nobody else has anything to say
+    for answers in ("plaintext", "secure"):  # masks hide nothing where nobody else has anything to say
         assert found[answers]["narrow"]["off"] < 1e-9
         assert found[answers]["strong"]["off"] < 0.01
         refused = found[answers]["narrow, policy"]["refused"]
@@ -87,11 +87,11 @@ def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
         assert found[answers]["flat"]["off"] < 1e-3
         assert "ridge_max=1" in found[answers]["flat, policy"]["refused"]
         assert found[answers]["flat, border"]["off"] > 0.5
-    assert "label_share_max=0.95" in found["sums"]["strong, policy"]["refused"]
-    assert found["sums"]["border"]["off"] > 0.2
-    assert found["sums"]["honest"]["off"] > 0.5 > 0.2 > found["clear"]["honest"]["off"]
+    assert "label_share_max=0.95" in found["secure"]["strong, policy"]["refused"]
+    assert found["secure"]["border"]["off"] > 0.2
+    assert found["secure"]["honest"]["off"] > 0.5 > 0.2 > found["plaintext"]["honest"]["off"]
     assert (
-        found["clear"]["border"]["off"] < 0.01
+        found["plaintext"]["border"]["off"] < 0.01
     )  # in the clear a label among the shared rows is told, whatever a policy says
 
 

@@ -4,6 +4,7 @@ import doctest
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,13 +56,10 @@ def test_generated_parts_are_fresh():
 
 
 def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
-    for name in ("tools", "docs", "proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
-        if name in ("tools", "docs"):
-            (tmp_path / name).mkdir()
-            for path in (*(ROOT / name).glob("*.[mp][dy]"), *(ROOT / name).glob("*.json")):
-                (tmp_path / name / path.name).write_bytes(path.read_bytes())
-        else:
-            (tmp_path / name).symlink_to(ROOT / name)
+    for name in ("tools", "docs", "deploy"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
     page = tmp_path / "docs" / "operators-guide.md"
     good = page.read_text()
@@ -195,28 +193,6 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
         )
         linear = view.respond(t, np.array([mu]), "linear")
         np.testing.assert_allclose(linear, t - np.linalg.solve(B, t), rtol=1e-9, atol=1e-9)
-
-
-def test_the_experiments_page_says_what_the_results_say():
-    found = subprocess.run(
-        [sys.executable, ROOT / "tools" / "experiments.py", "--check"], capture_output=True, text=True, timeout=60
-    )
-    assert found.returncode == 0, found.stderr
-
-
-@pytest.mark.parametrize("name", ["performance", "scaling"])
-def test_the_pages_of_measurements_say_what_the_figures_say(name):
-    found = subprocess.run(
-        [sys.executable, ROOT / "tools" / f"{name}.py", "--check"], capture_output=True, text=True, timeout=60
-    )
-    assert found.returncode == 0, found.stderr
-
-
-def test_the_benefit_page_and_the_product_say_what_the_study_says():
-    found = subprocess.run(
-        [sys.executable, ROOT / "tools" / "benefit.py", "--check"], capture_output=True, text=True, timeout=60
-    )
-    assert found.returncode == 0, found.stderr
 
 
 def test_the_benefit_page_is_of_a_full_study_of_both_groups():

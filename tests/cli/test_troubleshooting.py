@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes what the programs say: each quotation is found in the code, and the commonest are provoked."""
+"""docs/troubleshooting.md quotes the programs: each quotation is found in the code, and the commonest are provoked."""
 
 import ast
 import re
@@ -9,7 +9,8 @@ import pytest
 from coordinator.authority.pki import create_authority, sign_request
 from coreg_core.errors import CoregError
 from coreg_wire.files.toml_file import read_toml
-from site_agent.data.prepare import Inputs, prepare
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
 from site_agent.identity.identity import enrol
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,14 +57,14 @@ def test_every_quotation_is_in_the_code(quotation, strings):
     assert any(pattern.search(text) for text in strings), quotation
 
 
-def test_a_sentence_that_nobody_says_is_not_found(strings):
+def test_a_sentence_that_is_not_in_the_code_is_not_found(strings):
     assert len(quoted()) > 20
     assert not any("the moon is in the way" in text for text in strings)
 
 
 def table(folder, text, **options):
     (folder / "t.csv").write_text(text)
-    prepare(Inputs(folder / "t.csv", "y", "id", **options))
+    prepare(Inputs(table=folder / "t.csv", target="y", id="id", **options))
 
 
 def signed_through_a_link(folder):
@@ -93,7 +94,7 @@ PROVOKED = {
 
 
 @pytest.mark.parametrize("said", PROVOKED)
-def test_it_is_said_when_it_happens(said, tmp_path):
+def test_the_error_has_the_quoted_words(said, tmp_path):
     assert any(said in quotation for quotation in quoted())
     with pytest.raises(CoregError, match=re.escape(said)):
         PROVOKED[said](tmp_path)

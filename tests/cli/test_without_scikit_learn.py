@@ -130,7 +130,7 @@ def test_what_is_imported_is_declared_and_both_ends_need_no_extra(package):
     allowed = {
         "coreg_core": ("estimators",),
         "coordinator": ("web",),
-        "coreg_sim": ("estimators", "sim", "dev"),  # dev: make demo draws with matplotlib where it is there
+        "coreg_sim": ("estimators", "sim"),
     }
     for extra in allowed.get(package, ()):
         declared |= {normalised(each) for each in extras[extra]}

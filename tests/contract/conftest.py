@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from harness import SITES, TRANSPORTS, Home, Wire
+from contract.harness import SITES, TRANSPORTS, Home, Wire
 
 from coordinator.authority.pki import create_authority, sign_request
 from site_agent.identity.identity import enrol, install

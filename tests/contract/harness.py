@@ -1,46 +1,55 @@
-"""The same sites behind either transport: called in process, or dialling over mutual TLS on a loopback port.
+"""The same sites behind every transport: called in process, over streams of frames in memory, or over mutual TLS on loopback.
 
-`wire(transport_name, sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. The gRPC
-client is this file's own, grpc.aio and the codec, so that the contract does not lean on the agent's connection.
+`wire(sites)` gives a `Transport` whose `start` also brings the sites in, in the order given. Sites that are dialled for a
+test speak frame by frame, through a `Client`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
-import grpc.aio
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
+from coordinator.driver import Timing
 from coordinator.machine.events import Event, SiteJoined
+from coordinator.machine.notices import Notice
 from coordinator.transports import Emit, Transport
 from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction
-from coreg_core.protocol.messages import (
-    PROTOCOL_VERSION,
-    Ask,
-    Fetched,
-    Finished,
-    FromSite,
-    Hello,
-    Inquiry,
-    Leaving,
-    Prediction,
-    Rejected,
-    Share,
-    ToSite,
-)
+from coordinator.transports.sessions import Sessions
+from coreg_core.protocol import messages as m
 from coreg_wire.identity.credentials import client_credentials, server_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
-from coreg_wire.transport.service import JOIN_PATH, channel_options
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import Identity, check_identity
+from site_agent.session.dial import Connection
+from site_agent.session.grpc_mtls import GrpcDialler
 
 SITES = ("a", "b", "c")
 RUN = "run-1"
+
+
+def within(seconds: float) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """An asynchronous test, with a limit."""
+
+    def bounded(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*args: Any, **given: Any) -> None:
+            asyncio.run(asyncio.wait_for(test(*args, **given), seconds))
+
+        return run
+
+    return bounded
+
+
+def hello(site: str = "a", release: str = "test") -> m.Hello:
+    return m.Hello(site, m.PROTOCOL_VERSION, release)
 
 
 @dataclass
@@ -48,34 +57,37 @@ class EchoSite:
     """Answers every question with its own targets, remembers what it heard, and leaves once it has an end."""
 
     name: str
-    heard: list[ToSite] = field(default_factory=list)
+    heard: list[m.ToSite] = field(default_factory=list)
 
-    def hello(self) -> Hello:
-        return Hello(self.name, PROTOCOL_VERSION, "test")
+    def hello(self) -> m.Hello:
+        return hello(self.name)
 
-    def handle(self, message: ToSite) -> list[FromSite]:
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
         self.heard.append(message)
         match message:
-            case Ask(run=run, question=number, attempt=attempt, targets=targets):
-                return [Prediction(run, number, attempt, targets)]
-            case Inquiry(run=run, question=number, attempt=attempt, scalars=scalars, targets=targets):
-                return [Share(run, number, attempt, scalars, targets)]
-            case Finished(run=run):
-                return [Fetched(run), Leaving("the run is over")]
+            case m.Ask(run=run, question=number, attempt=attempt, targets=targets):
+                return [m.Prediction(run, number, attempt, targets)]
+            case m.Inquiry(run=run, question=number, attempt=attempt, scalars=scalars, targets=targets):
+                return [m.Share(run, number, attempt, scalars, targets)]
+            case m.Finished(run=run):
+                return [m.Fetched(run), m.Leaving("the run is over")]
             case _:
                 return []
 
 
 class Events:
-    """What a transport emits, awaited one by one."""
+    """What a transport emits, awaited one by one; handled at once, unless they are ``held``."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self.seen: list[Event] = []
+        self.held: list[Callable[[], None]] | None = None
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event, handled: Callable[[], None] | None = None) -> None:
         self.seen.append(event)
         self._queue.put_nowait(event)
+        if handled is not None:
+            handled() if self.held is None else self.held.append(handled)
 
     async def next(self) -> Event:
         return await self._queue.get()
@@ -84,50 +96,154 @@ class Events:
         return [await self.next() for _ in range(count)]
 
 
+class Watching:
+    """An observer that keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+        self.timings: list[Timing] = []
+
+    def notice(self, notice: Notice, measured: Timing) -> None:
+        self.notices.append(notice)
+        self.timings.append(measured)
+
+
+# --- a site's end of a stream -------------------------------------------------------------------------------------
+
+
 class Client:
     """One session with a coordinator, frame by frame."""
 
-    def __init__(self, channel: grpc.aio.Channel, room: tuple[int, int] = (1 << 24, 64), *runs: str):
-        self.channel = channel
-        self.call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
-            JOIN_PATH, request_serializer=None, response_deserializer=None
-        )()
-        self.assembler = Assembler()
+    def __init__(self, connection: Connection, *runs: str):
+        self.connection, self.assembler = connection, Assembler()
         for run in runs or (RUN, "run-2"):
-            self.assembler.expect(run, *room)
+            self.assembler.expect(run, 1 << 24, 64)
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
         for frame in frames:
-            await self.call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+            await self.connection.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
 
-    async def send(self, message: FromSite) -> None:
+    async def send(self, message: m.FromSite) -> None:
         await self.write(*site_message_to_frames(message))
 
-    async def receive(self) -> ToSite | None:
+    async def receive(self) -> m.ToSite | None:
         """The next message; None when the coordinator ended the stream. The last word ends our half."""
-        while (data := await self.call.read()) is not grpc.aio.EOF:
-            assert isinstance(data, bytes)
+        while (data := await self.connection.read()) is not None:
             message = self.assembler.feed_coordinator(data)
-            if isinstance(message, Rejected):
-                await self.call.done_writing()
+            if isinstance(message, m.Rejected):
+                await self.connection.finish()
             if message is not None:
                 return message
         return None
 
+    async def rejection(self) -> str:
+        """The reason; after it the stream ends."""
+        message = await self.receive()
+        assert isinstance(message, m.Rejected), message
+        assert await self.receive() is None
+        return message.reason
+
     async def serve(self, site: SiteFunction) -> None:
-        """What an agent does: once the run is over it leaves, and then only waits for the stream to end."""
+        """What an agent of one run does: once the run is over it leaves, and then only waits for the stream to end."""
         await self.send(site.hello())
-        left = False
         while (message := await self.receive()) is not None:
-            answers = [] if left else list(await asyncio.to_thread(site.handle, message))
-            if isinstance(message, Finished) and answers and not isinstance(answers[-1], Leaving):
-                answers.append(Leaving("the run is over"))
+            answers = list(await asyncio.to_thread(site.handle, message))
+            over = isinstance(message, m.Dismissed | m.Finished) and message.run == RUN
+            if over and not any(isinstance(answer, m.Leaving) for answer in answers):
+                answers.append(m.Leaving("the run is over"))
             for answer in answers:
-                try:
-                    await self.send(answer)
-                except asyncio.InvalidStateError:  # what grpc.aio raises when the coordinator closed meanwhile
+                await self.send(answer)
+                if isinstance(answer, m.Leaving):
+                    with contextlib.suppress(ConnectionError):  # the coordinator closes meanwhile
+                        while await self.receive() is not None:
+                            pass
                     return
-                left = left or isinstance(answer, Leaving)
+
+
+@dataclass
+class _End:
+    incoming: "asyncio.Queue[bytes | Exception | None]"
+    outgoing: "asyncio.Queue[bytes | Exception | None]"
+    open: asyncio.Event
+    broken: list[bool]
+
+    async def read(self) -> bytes | None:
+        frame = await self.incoming.get()
+        if not isinstance(frame, bytes):
+            self.incoming.put_nowait(frame)  # the end stays the end
+        if isinstance(frame, Exception):
+            raise frame
+        return frame
+
+    async def write(self, frame: bytes) -> None:
+        await self.open.wait()
+        if self.broken[0]:
+            raise ConnectionError("the link is cut")
+        self.outgoing.put_nowait(frame)
+
+    async def finish(self) -> None:
+        self.outgoing.put_nowait(None)
+
+
+class Pipe(_End):
+    """A stream in memory. It is the coordinator's end (`sessions.FrameStream`); ``site`` is the other (`dial.Connection`)."""
+
+    def __init__(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1"):
+        up, down = asyncio.Queue[Any](), asyncio.Queue[Any]()
+        flows = asyncio.Event()
+        flows.set()
+        super().__init__(up, down, flows, [False])
+        self.site = _End(down, up, flows, self.broken)
+        self.address, self._peer = address, peer
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        while (frame := await self.read()) is not None:
+            yield frame
+
+    def peer(self) -> tuple[str, bytes] | None:
+        return self._peer
+
+    def cut(self, *ends: "_End") -> None:
+        self.broken[0] = True
+        for end in ends or (self, self.site):
+            end.incoming.put_nowait(ConnectionError("the link is cut"))
+
+
+class Frames(Sessions):
+    """`Sessions` over streams in memory; whoever dials has the name that it says, unless the test gives it another."""
+
+    def __init__(self, sites: Mapping[str, SiteFunction] | None = None, *, keepalive: float = 5.0, **options: Any):
+        authorise = options.pop("authorise", lambda _name, _certificate: None)
+        super().__init__(authorise, keepalive=keepalive, min_bandwidth=options.pop("min_bandwidth", 10_000.0))
+        self._sites, self._tasks = sites or {}, list[asyncio.Task[None]]()
+
+    def pipe(self, peer: tuple[str, bytes] | None = None, address: str = "127.0.0.1") -> Pipe:
+        """A stream that is being served."""
+        made = Pipe(peer, address)
+
+        async def serve() -> None:
+            await self.serve(made)
+            await made.finish()
+
+        self._tasks.append(asyncio.create_task(serve()))
+        return made
+
+    def dial(self, *given: Any, **more: Any) -> Client:
+        return Client(self.pipe(*given, **more).site)
+
+    async def start(self, emit: Emit) -> None:
+        self.emit = emit
+        for name, site in self._sites.items():
+            self._tasks.append(asyncio.create_task(self.dial().serve(site)))
+            while name not in self._sessions:  # in the order given, as in process
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.gather(*self._tasks)
+
+
+# --- mutual TLS ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,26 +262,22 @@ class Home:
     def server(self, **options: float) -> GrpcServer:
         files = load_server(self.authority)
         credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
-        return GrpcServer(
-            "127.0.0.1:0",
-            credentials,
-            Authorised(self.authority).check,
-            **options,
-        )
+        return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check, **options)
 
     def credentials(self, name: str) -> grpc.ChannelCredentials:
         identity = self.identity(name)
         return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
 
+    def dialler(self, port: int, name: str) -> GrpcDialler:
+        return GrpcDialler(f"127.0.0.1:{port}", lambda: self.credentials(name))
+
     @contextlib.asynccontextmanager
     async def dial(
         self, port: int, name: str, credentials: grpc.ChannelCredentials | None = None
     ) -> AsyncIterator[Client]:
-        options = channel_options(5.0)
-        async with grpc.aio.secure_channel(
-            f"127.0.0.1:{port}", credentials or self.credentials(name), options=options
-        ) as channel:
-            yield Client(channel)
+        dialler = GrpcDialler(f"127.0.0.1:{port}", lambda: credentials or self.credentials(name))
+        async with dialler.connect(10.0) as connection:
+            yield Client(connection)
 
 
 class Dialled:
@@ -173,14 +285,16 @@ class Dialled:
 
     def __init__(self, home: Home, sites: Mapping[str, SiteFunction], **options: float):
         self.server, self._home, self._sites = home.server(**options), home, sites
-        self.traffic = self.server.traffic
         self._tasks: list[asyncio.Task[None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.server, name)
 
     async def start(self, emit: Emit) -> None:
         joined: asyncio.Queue[None] = asyncio.Queue()
 
-        def watch(event: Event) -> None:
-            emit(event)
+        def watch(event: Event, handled: Callable[[], None] | None = None) -> None:
+            emit(event, handled)
             if isinstance(event, SiteJoined):
                 joined.put_nowait(None)
 
@@ -192,18 +306,6 @@ class Dialled:
     async def _take_part(self, name: str, site: SiteFunction) -> None:
         async with self._home.dial(self.server.port, name) as client:
             await client.serve(site)
-
-    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
-        await self.server.send(site, message, after)
-
-    async def reject(self, site: str, reason: str) -> None:
-        await self.server.reject(site, reason)
-
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        self.server.expect(run, rows, columns)
-
-    def forget(self, run: str) -> None:
-        self.server.forget(run)
 
     async def close(self) -> None:
         await self.server.close()
@@ -217,8 +319,12 @@ def in_process(home: Home) -> Wire:
     return lambda sites, **options: InProcess(sites)
 
 
+def frames(home: Home) -> Wire:
+    return Frames
+
+
 def grpc_mtls(home: Home) -> Wire:
     return lambda sites, **options: Dialled(home, sites, **options)
 
 
-TRANSPORTS = (in_process, grpc_mtls)
+TRANSPORTS = (in_process, frames, grpc_mtls)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from additive_problems import EVERYTHING, QUICK, TIGHT, Algebra, federation, random_view, train
+from additive_problems import EVERYTHING, QUICK, TIGHT, Algebra, exact_traces, federation, random_view, train
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -13,7 +13,6 @@ from scipy.linalg import hadamard
 from coreg_core.additive.forecast import Forecast
 from coreg_core.additive.model.grouping import (
     ResidualPolicy,
-    agreed_group_size,
     members_of,
     near_groups,
     require_same_groups,
@@ -23,7 +22,7 @@ from coreg_core.additive.model.smoother import choose_smoother
 from coreg_core.additive.model.terms import BLEND
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import Ask, Column, folds_of
-from coreg_core.additive.reference.closed_form import exact_traces, solve_dense
+from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.solver.block_gmres import BlockGmres
@@ -148,8 +147,6 @@ def test_groups_depend_on_rows_alone_and_are_never_small():
     assert near_groups(np.zeros((0, 3)), 3).shape == (0, 0)
     with pytest.raises(Refused, match="no group of 3"):
         near_groups(rows[:2], 3)
-    assert agreed_group_size([ResidualPolicy(), ResidualPolicy(5), ResidualPolicy(4)]) == 5
-    assert agreed_group_size([ResidualPolicy()]) == 3
     with pytest.raises(UsageError, match="fewer than 3"):
         ResidualPolicy(grouped_at_least=2)
 

@@ -10,14 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import Answer, Column, Operator, probe_signs
 from coreg_core.additive.reference.closed_form import solve_dense
-from coreg_core.additive.solver.block_gmres import (
-    LEAST_RESTART,
-    BlockGmres,
-    GmresState,
-    Space,
-    basis_bytes,
-    memory_for,
-)
+from coreg_core.additive.solver.basis_memory import LEAST_RESTART, basis_bytes, memory_for
+from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, Space
 from coreg_core.additive.solver.lockstep import Lockstep
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import UsageError

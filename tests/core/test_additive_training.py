@@ -13,7 +13,8 @@ from coreg_core.additive.model.terms import BLEND, Additive
 from coreg_core.additive.question_types import Ask, Column
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.training import Training, TrainingState
+from coreg_core.additive.training import Training
+from coreg_core.additive.training_state import TrainingState
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from additive_problems import Algebra, algebras, random_view
+from additive_problems import Algebra, algebras, exact_traces, random_view
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import split, stack
-from coreg_core.additive.reference.closed_form import covariance, exact_traces, objective, solve_dense
+from coreg_core.additive.reference.closed_form import covariance, objective, solve_dense
 from coreg_core.errors import UsageError
 
 

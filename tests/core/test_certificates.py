@@ -15,13 +15,18 @@ from coreg_core.agreement.objective import (
     consensus_factors,
     consensus_weight,
     disagreement,
-    gradient_on_unlabelled,
     objective,
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.kernels.bases import EveryPoint
 
 FORMS = ("exact", "semi-parametric")
+
+
+def gradient_on_unlabelled(predictions, targets, weights, coupling):
+    """g_v = 4λ(M ŷ_v − Σ_u ŷ_u) − 2μ_v(ŷ_v − t_v): ∇Q of models that answer (t_v, μ_v), seen on Z."""
+    pull = 4.0 * coupling * (len(predictions) * predictions - predictions.sum(axis=0))
+    return pull - 2.0 * weights[:, None] * (predictions - targets)
 
 
 def verified_rounds(schedule, views):

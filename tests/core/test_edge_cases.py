@@ -10,9 +10,9 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
 from coreg_core.agreement.closed_form import (
+    _solve_positive_definite,
     consensus_closed_form,
     normal_matrix,
-    solve_partitioned,
     solve_stacked,
     textbook_view,
 )
@@ -123,6 +123,20 @@ def test_no_unlabelled_instance(form, solver, coupling):
 
 
 # --- the textbook ----------------------------------------------------------------------------------------------------
+
+
+def solve_partitioned(views, coupling):
+    r"""$c_1 = (G_1 - 4λ^2 U_1^T U_2 G_2^{-1} U_2^T U_1)^{-1}(L_1^T y_1 + 2λ U_1^T U_2 G_2^{-1} L_2^T y_2)$, c_2 by substitution.
+
+    Source: Brefeld et al. (2006), end of section 3.1.
+    """
+    G1, G2 = (normal_matrix(v.L, v.U, v.K, ridge=v.ridge, coupling=coupling, n_views=2) for v in views)
+    b1, b2 = (v.L.T @ v.y for v in views)
+    cross = 2 * coupling * views[0].U.T @ views[1].U
+    solved = _solve_positive_definite(G2, np.column_stack([cross.T, b2]), "partitioned")
+    schur = G1 - cross @ solved[:, :-1]
+    c1 = _solve_positive_definite((schur + schur.T) / 2, b1 + cross @ solved[:, -1], "partitioned")
+    return [c1, solved[:, -1] + solved[:, :-1] @ c1]
 
 
 @given(problems(sites=(2, 2), rows=(2, 6), unlabelled=(1, 6), couplings=(-3, 1)))

@@ -6,12 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coreg_core.agreement.views import make_view
-from coreg_core.agreement.views.influence import bare_kernel, coinciding_influence, label_influence
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures
 from coreg_core.kernels.functions import Linear, make_kernel
 
 KERNELS = ("gaussian", "laplacian", "polynomial", "linear")
 SPANS = (EveryPoint(), LabelledPoints(), Landmarks(4), LinearFeatures())
+
+
+def label_influence(label, instance, ridge, weight=0.0):
+    """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ: docs/mathematics.md, "Influence"."""
+    return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))
+
+
+def coinciding_influence(label, ridge, weight=0.0):
+    """The same where the instance z has the features of the row: k_ii / (ν + (1 + μ) k_ii)."""
+    return label / (ridge + (1.0 + weight) * label)
+
+
+def bare_kernel(size, ridge):
+    """c with c K_ZZ ⪯ Σ ⪯ K_ZZ: ν / (ν + tr K_XX)."""
+    return ridge / (ridge + size)
 
 
 @st.composite

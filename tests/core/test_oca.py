@@ -153,7 +153,7 @@ def test_sparse_and_dense_give_the_same_weights(k, eta0, monkeypatch):
     X, y, Z = views()
     for table in (*X, *Z):
         table[np.abs(table) < 0.2] = 0.0
-    model = OCAClassifier(eta0=eta0, ridge=0.5, n_labelled_step=k, n_unlabelled_step=2 * k, n_steps=300, random_state=0)
+    model = OCAClassifier(eta0=eta0, ridge=0.5, n_labelled_step=k, n_unlabelled_step=2 * k, n_steps=100, random_state=0)
     labels = np.sign(y)
     dense = model.fit(X, labels, Z).coef_
     csr = [sparse.csr_array(t) for t in X], [sparse.csr_matrix(t) for t in Z]

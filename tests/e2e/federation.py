@@ -1,31 +1,67 @@
-"""A real federation for tests: processes, sockets and certificates, made by the commands that an operator types."""
+"""A real federation for tests: processes, sockets and certificates, made by the commands that an operator types.
 
+Commands that end at once run in this process, by the code of their console scripts: a process takes a second to start.
+"""
+
+import asyncio
 import csv
+import io
 import json
 import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
+import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+from processes import Process
+
+from coordinator.driver import NullSink, drive
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Timeouts
+from coordinator.machine.state import RunState
+from coordinator.transports.in_process import InProcess
+from coreg_core.additive.model.grouping import ResidualPolicy
+from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.plan import plan_from_dict
+from coreg_wire.terminal import command_line
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
+from site_agent.machine.site import Site, Terms
+from site_agent.models.file import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
-PATH = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
-ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith("COREG_")}, "PYTHONPATH": PATH}
+PROGRAMS = {"coreg-coordinator": "coordinator.cli.app", "coreg-agent": "site_agent.cli.app"}
 SITES = ("north", "south", "west")
 DEADLINE = 60.0
 
-TOML = """
+FEDERATION = """
 [federation]
 name = "test"
-sites = {sites}
-{federation}
+sites = ["north", "south", "west"]
+[service]
+listen = "127.0.0.1:0"
+store = "../runs.sqlite"
+[timeouts]
+join = {join}
+plan = {plan}
+round = {round}
+stall = {stall}
+keepalive = 1
+min_bandwidth = 1e8
+"""
+STUDY = """
+[study]
+name = "{name}"
+data = "patients"
+{study}
 [model]
 coupling = {coupling}
 {model}
@@ -34,164 +70,73 @@ name = "{schedule}"
 tolerance = {tolerance}
 prediction_tolerance = {prediction_tolerance}
 max_rounds = {max_rounds}
+threads = {threads}
 [privacy]
-answers = "{answers}"
-[service]
-listen = "127.0.0.1:0"
-[timeouts]
-join = {join}
-plan = 30
-round = {round}
-stall = {stall}
-keepalive = 1
-least_bandwidth = 1e8
+aggregation = "{aggregation}"
+"""
+CONVERGES = {
+    "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
+    "threads": 1, "model": "", "study": "", "aggregation": "secure",
+}  # fmt: skip
+# Many rounds of a few milliseconds: long enough to be killed in the middle.
+LONG = {"schedule": "consensus", "coupling": 3.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 150}
+ENDLESS = LONG | {"max_rounds": 9_000}
+ADDITIVE = """
+[study]
+name = "{name}"
+data = "patients"
+[model]
+objective = "additive"
+probes = 4
+landmarks = 20
+final_tolerance = 1e-12
+{model}
+"""
+# Of a coordinator whose agents serve: its end need not wait for theirs.
+BRISK = "import coordinator.transports.sessions as s; s.CLOSE_GRACE = 0.5"
+SERVING = """
+coordinator = "{address}"
+identity = "{site}"
+models = "{site}-models"
+policy = "{policy}"
+{more}
+[data.patients]
+table = "{site}.csv"
+target = "y"
+id = "id"
 """
 
 
-def command(program, *arguments):
-    module = {
-        "coreg-coordinator": "coordinator.cli.app",
-        "coreg-agent": "site_agent.cli.app",
-        "coreg-sim": "coreg_sim.cli.app",
-    }[program]
-    return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
+# --- commands -----------------------------------------------------------------------------------------------------
 
 
-def run(program, *arguments, cwd=None, env=None):
+def run(program, *arguments, cwd=".", env=None):
     """A command to its end: (exit code, standard output, standard error)."""
-    done = subprocess.run(
-        command(program, *arguments), cwd=cwd, env={**ENVIRONMENT, **(env or {})}, capture_output=True, text=True,
-        timeout=DEADLINE, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+    module, before = __import__(PROGRAMS[program], fromlist=["app"]), signal.getsignal(signal.SIGINT)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")} | (env or {})
+    with (
+        mock.patch.object(sys, "argv", [program, *map(str, arguments)]),
+        mock.patch.dict(os.environ, clean, clear=True),
+        chdir(cwd),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+    ):
+        try:
+            code = command_line.run(module.app, program)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return code, out.getvalue(), err.getvalue()
 
 
-def well(program, *arguments, cwd=None, env=None):
+def well(program, *arguments, cwd=".", env=None):
     code, out, err = run(program, *arguments, cwd=cwd, env=env)
     assert code == 0, f"{program} {arguments}: {code}\n{out}\n{err}"
     return out
 
 
-@cache
-def enrolled(base):
-    """An authority and three sites, by the commands that operators type; made once, copied for every test."""
-    folder = base / "enrolled"
-    folder.mkdir()
-    well("coreg-coordinator", "init", "co", cwd=folder)
-    for site in SITES:
-        enrol(folder, site)
-    pinned = well("coreg-agent", "peers", "--pin", "--identity", SITES[0], *(f"co/{s}.pem" for s in SITES), cwd=folder)
-    (folder / "peers.toml").write_text(pinned)
-    (folder / "policy.toml").write_text(pinned)
-    return folder
-
-
-def enrol(folder, site, authority="co"):
-    well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=folder)
-    well("coreg-coordinator", "sign", "--identity", authority, f"{site}/site.csr", cwd=folder)
-    well("coreg-agent", "enroll", "--identity", site, "--install", f"{authority}/{site}.pem", cwd=folder)
-
-
-class Federation:
-    """A folder with an authority, enrolled sites, their tables, and processes that never outlive the test."""
-
-    def __init__(self, folder: Path, **terms):
-        self.folder, self.processes = folder, []
-        shutil.copytree(enrolled(folder.parent), folder, dirs_exist_ok=True)
-        self.configure(**terms)
-        rng = np.random.default_rng(7)
-        hidden = rng.normal(size=(90, 2))
-        for v, site in enumerate(SITES):
-            X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(90, 3))
-            rows = list(range(60)) + list(range(60 + 10 * v, 70 + 10 * v))
-            with (folder / f"{site}.csv").open("w", newline="") as file:
-                writer = csv.writer(file)
-                writer.writerow(["id", "a", "b", "c", "y"])
-                for i in rows:
-                    writer.writerow(
-                        [f"p{i}", *map(repr, X[i].tolist()), "" if i < 60 else repr(float(hidden[i].sum()))]
-                    )
-
-    def configure(self, *, name="federation.toml", **terms):
-        values = {
-            "sites": json.dumps(list(SITES)), "federation": "", "model": "", "coupling": 0.1, "join": 30, "round": 20,
-            "stall": 20, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8,
-            "max_rounds": 1000, "answers": "sums",
-        }  # fmt: skip
-        (self.folder / "co" / name).write_text(TOML.format(**(values | terms)))
-
-    def policy(self, name, text):
-        """A policy with these keys before the sites' pinned peers."""
-        (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
-        return "--policy", name
-
-    def start(self, name, program, *arguments, env=None):
-        """A process with its output in NAME.out and NAME.err."""
-        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
-            process = subprocess.Popen(
-                command(program, *arguments), cwd=self.folder, env={**ENVIRONMENT, **(env or {})}, stdout=out, stderr=err,
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        self.processes.append(process)
-        return process
-
-    def coordinator(self, *arguments, listen="127.0.0.1:0", store="runs.sqlite", as_json=True):
-        port = self.folder / "port"
-        port.unlink(missing_ok=True)
-        process = self.start(
-            "coordinator", "coreg-coordinator", "run", "co/federation.toml", "--listen", listen, "--store", store,
-            "--port-file", port, *(["--json"] if as_json else []), *arguments,
-        )  # fmt: skip
-        until(lambda: process.poll() is not None or (port.exists() and port.read_text().endswith("\n")))
-        assert process.poll() is None, self.said("coordinator")
-        self.address = f"127.0.0.1:{port.read_text().strip()}"
-        return process
-
-    def agent(self, site, *arguments, tag=""):
-        if "--policy" not in arguments:
-            arguments = (*arguments, "--policy", "policy.toml")
-        return self.start(
-            f"{site}{tag}", "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-            "--coordinator", self.address, "--output", f"{site}{tag}.model", "--patience", 40, *arguments,
-        )  # fmt: skip
-
-    def events(self, name="coordinator"):
-        """What a process told machines so far, line by line; the last line may still be on its way."""
-        lines = (self.folder / f"{name}.out").read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
-
-    def runs(self, store="runs.sqlite"):
-        """What `coreg-coordinator runs` lists."""
-        told = well("coreg-coordinator", "runs", "--store", store, "--json", cwd=self.folder)
-        return [json.loads(line) for line in told.splitlines()]
-
-    def said(self, name):
-        return "".join((self.folder / f"{name}.{kind}").read_text() for kind in ("out", "err"))
-
-    def rounds(self, store="runs.sqlite"):
-        """Answered questions in the store, read as another process would."""
-        path = self.folder / store
-        if not path.exists():
-            return 0
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
-            count = db.execute("select count(*) from rounds").fetchone()[0]
-        db.close()
-        return count
-
-    def models(self, tag=""):
-        return {site: (self.folder / f"{site}{tag}.model").read_bytes() for site in SITES}
-
-
-@contextmanager
-def federation(folder, **terms):
-    made = Federation(folder, **terms)
-    try:
-        yield made
-    finally:
-        for process in made.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait(10)
+def as_json(program, *arguments, cwd="."):
+    """The JSON lines that a command prints."""
+    return [json.loads(line) for line in well(program, *arguments, "--json", cwd=cwd).splitlines()]
 
 
 def until(condition, seconds=DEADLINE):
@@ -202,5 +147,213 @@ def until(condition, seconds=DEADLINE):
         time.sleep(0.01)
 
 
-def ends(process, seconds=DEADLINE):
-    return process.wait(seconds)
+# --- a federation -------------------------------------------------------------------------------------------------
+
+
+@cache
+def enrolled():
+    """An authority and three sites with policies and tables; made once a process, and copied for every test."""
+    folder = Path(tempfile.mkdtemp(prefix="enrolled-"))
+    well("coreg-coordinator", "init", "co", cwd=folder)
+    for site in SITES:
+        enrol(folder, site)
+    pinned = well("coreg-agent", "peers", "--pin", "--identity", SITES[0], *(f"co/{s}.pem" for s in SITES), cwd=folder)
+    (folder / "peers.toml").write_text(pinned)
+    rng = np.random.default_rng(7)
+    write_tables(folder, rng, 60)
+    return folder
+
+
+def enrol(folder, site, authority="co"):
+    well("coreg-agent", "enroll", "--name", site, "--identity", site, cwd=folder)
+    well("coreg-coordinator", "sign", "--identity", authority, f"{site}/site.csr", cwd=folder)
+    well("coreg-agent", "enroll", "--identity", site, "--install", f"{authority}/{site}.pem", cwd=folder)
+
+
+def write_tables(folder, rng, shared, labelled=10):
+    """Views of the same hidden rows: ``shared`` instances of everybody, and labelled ones of each site's own."""
+    count = shared + labelled * len(SITES)
+    hidden = rng.normal(size=(count, 2))
+    for v, site in enumerate(SITES):
+        X = hidden @ rng.normal(size=(2, 3)) + 0.2 * rng.normal(size=(count, 3))
+        own = range(shared + labelled * v, shared + labelled * (v + 1))
+        with (folder / f"{site}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "a", "b", "c", "y"])
+            writer.writerows([f"p{i}", *map(repr, X[i].tolist()), ""] for i in range(shared))
+            writer.writerows([f"p{i}", *map(repr, X[i].tolist()), repr(float(hidden[i].sum()))] for i in own)
+
+
+class Federation:
+    """A folder with an authority, enrolled sites, their tables, and processes that never outlive the test."""
+
+    port = 0
+
+    def __init__(self, folder, policy="", **timeouts):
+        self.folder, self.processes = folder, []
+        shutil.copytree(enrolled(), folder, dirs_exist_ok=True)
+        self.timeouts(**timeouts)
+        self.policy("policy.toml", policy or 'aggregation = "plaintext"\nobjectives = ["agreement", "additive"]')
+
+    def timeouts(self, **seconds):
+        """Of the coordinators that are started from now on."""
+        text = FEDERATION.format(**{"join": 30, "plan": 30, "round": 20, "stall": 60, **seconds})
+        (self.folder / "co" / "federation.toml").write_text(text)
+
+    def policy(self, name, text):
+        """A policy with these keys before the sites' pinned peers."""
+        (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
+
+    def study(self, name, text=STUDY, **terms):
+        (self.folder / f"{name}.toml").write_text(text.format(name=name, **(CONVERGES | terms)))
+
+    # --- processes
+
+    def start(self, name, program, *arguments, env=None, first=""):
+        """A process with its output in NAME.out and NAME.err; ``first`` is executed before its command."""
+        out, err = (self.folder / f"{name}.{kind}" for kind in ("out", "err"))
+        entry, argv = program.removeprefix("coreg-"), [program, *map(str, arguments)]
+        process = Process(entry, argv, cwd=self.folder, env=env or {}, out=out, err=err, first=first)
+        self.processes.append(process)
+        return process
+
+    def _coordinator(self, command, *arguments, **options):
+        ready = self.folder / "port"
+        ready.unlink(missing_ok=True)
+        where = ("--listen", f"127.0.0.1:{self.port}", "--port-file", ready)  # the port of the one before, once known
+        process = self.start(
+            "coordinator", "coreg-coordinator", command, "co/federation.toml", *where, *arguments, **options
+        )
+        until(lambda: process.poll() is not None or (ready.exists() and ready.read_text().endswith("\n")))
+        assert process.poll() is None, self.said("coordinator")
+        self.port = int(ready.read_text())
+        self.address = f"127.0.0.1:{self.port}"
+        return process
+
+    def run(self, study=None, *arguments, json=True, **options):
+        """A coordinator of one study."""
+        of = () if study is None else ("--study", f"{study}.toml")
+        return self._coordinator("run", *of, *(["--json"] if json else []), *arguments, **options)
+
+    def serve(self, *arguments, **options):
+        return self._coordinator("serve", "--json", *arguments, first=BRISK, **options)
+
+    def joins(self, site, *arguments, **options):
+        """An agent of one run."""
+        return self.start(
+            site, "coreg-agent", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
+            "--coordinator", self.address, "--output", f"{site}.model", "--connect-timeout", 40,
+            *(() if "--policy" in arguments else ("--policy", "policy.toml")), *arguments, **options,
+        )  # fmt: skip
+
+    def all_join(self, *arguments):
+        return {site: self.joins(site, *arguments) for site in SITES}
+
+    def stays(self, site, *arguments, more="", tag="", policy="policy.toml", **options):
+        """An agent that serves; with a tag, another one of the same site in folders of its own."""
+        text = SERVING.format(address=self.address, site=f"{site}{tag}", more=more, policy=policy)
+        text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"')
+        if tag:
+            shutil.copytree(self.folder / site, self.folder / f"{site}{tag}", ignore=shutil.ignore_patterns("service"))
+        (self.folder / f"{site}{tag}.toml").write_text(text)
+        where = ("--config", f"{site}{tag}.toml", "--json")
+        return self.start(f"{site}{tag}", "coreg-agent", "serve", *where, *arguments, **options)
+
+    def all_stay(self, **options):
+        return {site: self.stays(site, **options) for site in SITES}
+
+    # --- what they said
+
+    def last(self, name="coordinator"):
+        """The end of it, for the message of an assertion."""
+        return self.said(name)[-2000:]
+
+    def said(self, name):
+        return "".join((self.folder / f"{name}.{kind}").read_text() for kind in ("out", "err"))
+
+    def events(self, name="coordinator", event=None):
+        """What a process wrote for machines so far; the last line may still be on its way."""
+        lines = self.said(name).splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
+        return found if event is None else [line for line in found if line["event"] == event]
+
+    # --- the store, read as another process would
+
+    def submit(self, name):
+        """The name of the run."""
+        where = ("--federation", "co/federation.toml")
+        return as_json("coreg-coordinator", "submit", f"{name}.toml", *where, cwd=self.folder)[0]["run"]
+
+    def runs(self):
+        return as_json("coreg-coordinator", "runs", cwd=self.folder)
+
+    def run_of(self, run):
+        return next(r for r in self.runs() if r["run"] == run)
+
+    def query(self, text, *values):
+        if not (path := self.folder / "runs.sqlite").exists():
+            return []
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+            rows = db.execute(text, values).fetchall()
+        db.close()
+        return rows
+
+    def over(self, *runs):
+        """Whether each of these is closed: its models are fetched, nobody is awaited, or it has none."""
+        return {run for (run,) in self.query("select run from runs where closed is not null")} >= set(runs)
+
+    def answered(self, *runs):
+        """The number of answered questions: of one run, or of all."""
+        of = f"where run in ({','.join('?' * len(runs))})" if runs else ""
+        return sum(count for (count,) in self.query(f"select count(*) from rounds {of}", *runs))
+
+    # --- models
+
+    def models(self):
+        """Every site's model of the last run with one-run agents, as values."""
+        return {site: values(self.folder / f"{site}.model") for site in SITES}
+
+    def kept(self, run):
+        """Every site's model of a run, as serving agents keep it."""
+        study = self.run_of(run)["plan"]["study"]
+        return {site: values(self.folder / f"{site}-models" / study / run / "model.coreg") for site in SITES}
+
+    def undisturbed(self, run=None, without_labels=()):
+        """Every site's model of the same plan and tables, computed in this process, in the clear: no transport, no kills."""
+        plan = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"])
+        plan, sites = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext")), {}
+        terms = Terms(pin_threads=pin_threads, residuals=ResidualPolicy(grouped_at_least=3))
+        for name in plan.sites:
+            table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
+            sites[name] = Site(name, prepare(table).data, terms)
+        asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), _Silent()))
+        return {name: bits(_function(site.result)) for name, site in sites.items()}
+
+
+def _function(result):
+    return result.additive.own if result.additive is not None else result.solutions[0].function
+
+
+def bits(function):
+    """What a model computes with, to the bit."""
+    parts = getattr(function, "functions", (function,))
+    return getattr(function, "constant", None), [(part.points.tobytes(), part.coef.tobytes()) for part in parts]
+
+
+def values(path):
+    return bits(load_model(path).function)
+
+
+class _Silent:
+    def notice(self, notice, measured):
+        pass
+
+
+@contextmanager
+def federation(folder, policy="", **timeouts):
+    made = Federation(folder, policy, **timeouts)
+    try:
+        yield made
+    finally:
+        for process in made.processes:
+            process.kill()

@@ -1,12 +1,14 @@
-"""`make demo`'s own program: exit code, report, picture."""
+"""`make demo`'s own program: exit code, report, picture. Its commands run in this process, its processes are forked."""
 
 import itertools
 import json
-import subprocess
-import sys
+import types
 
 import pytest
-from federation import ENVIRONMENT, ROOT
+from federation import PROGRAMS, ROOT, well
+from processes import Process
+
+from coreg_sim.demo import demo, processes
 
 KEYS = {
     "stop", "rounds", "certified_gap", "max_abs_error_vs_closed_form", "sites", "rmse_mean_alone",
@@ -16,12 +18,30 @@ KEYS = {
 
 @pytest.mark.e2e
 @pytest.mark.timeout(400)
-def test_demo(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "coreg_sim.demo.demo", "--output", tmp_path / "out"], cwd=ROOT, env=ENVIRONMENT,
-        capture_output=True, text=True, timeout=380, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_demo(tmp_path, monkeypatch, capsys):
+    named, started = {module: program for program, module in PROGRAMS.items()}, []
+
+    def run(module, *arguments, cwd):
+        return well(named[module], *arguments, cwd=cwd)
+
+    def forked(command, *, cwd, stdout, stderr):
+        out = tmp_path / "shown" if stdout is None else stdout.name
+        entry = command[0].removeprefix("coreg-")
+        started.append(
+            Process(entry, command, cwd=cwd, env={}, out=out, err=out if stderr is None else stderr.name, first="")
+        )
+        return started[-1]
+
+    monkeypatch.setattr(processes, "command", lambda module, *words: [named[module], *map(str, words)])
+    monkeypatch.setattr(processes, "subprocess", types.SimpleNamespace(Popen=forked))
+    for module in (processes, demo):
+        monkeypatch.setattr(module, "run", run)
+    try:
+        assert demo.main(["--output", str(tmp_path / "out")]) == 0
+    finally:
+        for process in started:
+            process.kill()
+    printed = capsys.readouterr().out
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(report) == KEYS
     assert report["stop"] == "CONVERGED"
@@ -31,19 +51,19 @@ def test_demo(tmp_path):
     assert "<svg" in (tmp_path / "out" / "convergence.svg").read_text()
     for name, errors in report["sites"].items():
         # Nothing is dressed up: the table shows what the report says, and names whom the coupling does not help.
-        assert f"{errors['rmse_alone']:.3f}" in done.stdout
+        assert f"{errors['rmse_alone']:.3f}" in printed
         helped = errors["rmse_federated"] < errors["rmse_alone"]
-        [line] = [x for x in done.stdout.splitlines() if "does not help" in x] or [""]
+        [line] = [x for x in printed.splitlines() if "does not help" in x] or [""]
         assert (name in line) == (not helped)
         # Every round's answer left under masks, as the site's own ledger has it, and none in the clear.
-        [left] = [x for x in done.stdout.splitlines() if x.startswith(f"  {name}: ")]
+        [left] = [x for x in printed.splitlines() if x.startswith(f"  {name}: ")]
         assert f", {report['rounds']} Masked, " in left
         assert f" {report['rounds']} answers masked;" in left
         assert "Prediction" not in left
     joined = report["joined"]
     assert set(joined) == set(report["sites"])
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
-    _, _, shown = done.stdout.partition("root mean square error on the 100 held-out patients")
+    _, _, shown = printed.partition("root mean square error on the 100 held-out patients")
     for site, errors in joined.items():
         assert set(errors) == {"rmse_alone", "rmse_agreement", "rmse_joined", "rmse_together", "forecast"}
         row, means = next((a, b) for a, b in itertools.pairwise(shown.splitlines()) if a.split()[:1] == [site])

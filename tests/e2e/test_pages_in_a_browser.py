@@ -5,15 +5,13 @@ Where COREG_SCREENSHOTS names a folder (`make pages`), the pictures of the opera
 
 import io
 import os
-import signal
 from pathlib import Path
 
 import pytest
 from browser import needed, opened
-from federation import SITES, ends
-from PIL import Image  # comes with matplotlib
-from standing import standing
-from test_standing_service import SLOW, free_port
+from federation import ENDLESS, federation
+from PIL import Image
+from test_serve import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -35,10 +33,10 @@ def pictured(browser, name):
 def test_pages_move_by_themselves_name_who_is_awaited_and_fit_a_phone(tmp_path):
     needed("chromium", "chromedriver")
     port = free_port()
-    with standing(tmp_path) as fed, opened(tmp_path / "profile") as browser:
+    with federation(tmp_path) as fed, opened(tmp_path / "profile") as browser:
         here = f"http://127.0.0.1:{port}"
         fed.study("monthly")
-        fed.study("long", **(SLOW | {"max_rounds": 9_000}))
+        fed.study("long", **ENDLESS)
         early = fed.submit("monthly")
         fed.serve("--web", f"127.0.0.1:{port}")
         browser.go(here)
@@ -46,7 +44,7 @@ def test_pages_move_by_themselves_name_who_is_awaited_and_fit_a_phone(tmp_path):
         browser.until_says(early)
         # Nobody touches the page from here on: sites connect, and a run begins and ends on it.
         browser.script("window.untouched = true")
-        agents = {site: fed.stays(site) for site in SITES}
+        agents = fed.all_stay()
         browser.until(
             "[...document.querySelectorAll('main td.good')].filter(c => c.innerText.startsWith('connected')).length == 3"
         )
@@ -63,8 +61,7 @@ def test_pages_move_by_themselves_name_who_is_awaited_and_fit_a_phone(tmp_path):
         assert browser.script("window.untouched"), "the same page: it was put in place by itself"
         assert "under way" in browser.text()
 
-        agents["west"].send_signal(signal.SIGKILL)
-        ends(agents["west"])
+        agents["west"].kill()
         browser.until("(document.getElementById('awaited') || {innerText: ''}).innerText == 'waiting for west'")
         pictured(browser, "run")
         browser.go(f"{here}/")

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 from browser import needed
-from federation import ROOT, SITES, until
-from standing import standing
-from test_standing_service import SLOW, free_port
+from federation import ENDLESS, ROOT, SITES, federation, until
+from test_serve import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -122,7 +121,7 @@ def test_the_dashboard_is_the_one_that_its_list_of_panels_makes():
 def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
     prometheus, _ = needed("prometheus", "promtool")
     numbers, north, west = free_port(), free_port(), free_port()
-    with standing(tmp_path) as fed:
+    with federation(tmp_path) as fed:
         watching = Prometheus(Path(tmp_path), prometheus, coreg=[numbers], **{"coreg-agent": [north, west]})
         try:
             fed.serve("--metrics", f"127.0.0.1:{numbers}")
@@ -130,7 +129,7 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
             fed.stays("south")
             agent = fed.stays("west", "--metrics", f"127.0.0.1:{west}")
             fed.study("monthly")
-            fed.study("long", **(SLOW | {"max_rounds": 9_000}))
+            fed.study("long", **ENDLESS)
             early = fed.submit("monthly")
             until(lambda: fed.over(early))
             until(watching.ready)
@@ -159,7 +158,6 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
             assert {name for name, (_, state) in watching.rules().items() if state != "inactive"} == set()
             # A site is lost in the middle of a run: what watches it says so.
             agent.kill()
-            agent.wait(20)
             said = {"CoregSiteAway": "pending", "CoregAgentDown": "pending", "CoregRunStalled": "firing"}
             soon_none(lambda: {name for name, (_, state) in watching.rules().items() if state != said.get(name, state)})
             assert [labels["site"] for labels, _ in watching.query(ALERTS["CoregSiteAway"])] == ["west"]

@@ -1,16 +1,12 @@
 """A small federation of the additive objective: thirty shared instances, sites a to d, parts that add up."""
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))  # tests/contract imports this as machine.additive_tiny
-from tiny import Pump
+from machine.tiny import Pump
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
@@ -30,9 +26,9 @@ SMALL: dict[str, Any] = {"tuning_steps": 2, "probes": 2, "landmarks": 12, "final
 
 def additive_plan(names: Iterable[str] = NAMES, *, run: str = "run-1", **changes: Any) -> Plan:
     """``changes`` are of the membership, of the privacy or of the terms."""
-    membership, privacy = Membership(tuple(names), 2), Privacy(answers="clear")
-    members = {key: changes.pop(key) for key in ("min_sites", "on_lost", "most_returns") if key in changes}
-    private = {key: changes.pop(key) for key in ("answers", "membership_changes") if key in changes}
+    membership, privacy = Membership(tuple(names), 2), Privacy(aggregation="plaintext")
+    members = {key: changes.pop(key) for key in ("min_sites", "on_dropout", "max_rejoins") if key in changes}
+    private = {key: changes.pop(key) for key in ("aggregation", "membership_changes") if key in changes}
     terms = Additive(**(SMALL | changes))
     return Plan(run, "tiny", replace(membership, **members), terms, privacy=replace(privacy, **private))
 

@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from additive_tiny import additive_plan
-from additive_tiny import private_data as additive_data
-from tiny import make_plan, private_data
+import numpy as np
+from machine.additive_tiny import additive_plan
+from machine.additive_tiny import private_data as additive_data
+from machine.tiny import make_plan, private_data
 
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.question_rules import weight_of
+from coreg_core.masking.fixed_point import exponent_for
+from coreg_core.protocol.messages import Ask, Participant, PlanAccepted, Roster
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 from coreg_sim.federation.masks import simulated_keys
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.memory import Remembered
@@ -19,7 +25,7 @@ SITES = ("a", "b", "c")
 
 def sums(objective: str = "agreement", **changes: Any) -> Plan:
     """A plan under which the coordinator gets sums alone."""
-    changes = {"answers": "sums", "min_sites": 3} | changes
+    changes = {"aggregation": "secure", "min_sites": 3} | changes
     return additive_plan(**changes) if objective == "additive" else make_plan(**changes)
 
 
@@ -45,3 +51,26 @@ def another_process(site: Site, **terms: Any) -> Site:
 
     found = Terms(keys=simulated_keys(site.name), recall=recall, summed_with=summed_with, **terms)
     return Site(site.name, site._data, found)
+
+
+def accepted_by(sites: dict[str, Site], plan: Plan) -> dict[str, PlanAccepted]:
+    found = {}
+    for name in plan.sites:
+        [answer] = sites[name].handle(plan)
+        assert isinstance(answer, PlanAccepted), answer
+        found[name] = answer
+    return found
+
+
+def roster_of(plan: Plan, accepted: dict[str, PlanAccepted], attempt: int = 0) -> Roster:
+    told = [(name, accepted[name]) for name in plan.sites]
+    return Roster(plan.run, attempt, tuple(Participant(n, a.key, a.signature, a.identity) for n, a in told))
+
+
+def first_question(plan: Plan, accepted: dict[str, PlanAccepted], m: int = 6) -> Ask:
+    coupling, M = plan.couplings[0], len(plan.sites)
+    column = Column(coupling, weight_of("conjugate-gradients", coupling, M))
+
+    reach = 2.0 ** max(a.reach for a in accepted.values())
+    exponents = (exponent_for(reach, M),)
+    return Ask(plan.run, 0, 0, "affine", (column,), False, Vector(np.zeros((m, 1))), exponents)

@@ -5,19 +5,20 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from tiny import CLOCKS, UNLABELLED, Machine, acceptance, hello, make_plan
+from machine.tiny import TIMEOUTS, UNLABELLED, Machine, acceptance, hello, make_plan
 
 from coordinator.machine.events import Action, Event, Notify, Persist, Received, Reject, Send, SiteJoined
 from coordinator.machine.notices import Notice, SessionRejected, SiteDismissed
 from coordinator.machine.phases import Phase
 from coordinator.machine.records import Ended, MembershipChanged, Record, StepTaken
-from coordinator.machine.state import Recorded, resume
+from coordinator.machine.state import RunState, resume
 from coreg_core.agreement.columns import Column
 from coreg_core.agreement.schedules.schedule import ArrayState, FinalTargets, Progress
 from coreg_core.masking.fixed_point import exponent_for
-from coreg_core.protocol.messages import Ask, Dismissed, Fetched, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Dismissed, Fetched, Prediction
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 
 RUN = "run-1"
 ZEROS, ONES = Vector(np.zeros((UNLABELLED, 1))), Vector(np.ones((UNLABELLED, 1)))
@@ -29,7 +30,7 @@ def small_plan(**changes: Any) -> Plan:
 
 
 def started(plan: Plan | None = None, records: Iterable[Record] = ()) -> Machine:
-    machine = Machine(plan or small_plan(), CLOCKS, records)
+    machine = Machine(plan or small_plan(), TIMEOUTS, records)
     machine.start()
     return machine
 
@@ -141,11 +142,11 @@ def bits(value: Any) -> Any:
             return value
 
 
-def every_field(recorded: Recorded) -> dict[str, Any]:
+def every_field(recorded: RunState) -> dict[str, Any]:
     return {f.name: bits(getattr(recorded, f.name)) for f in fields(recorded)}
 
 
-def remembered(recorded: Recorded) -> dict[str, Any]:
+def remembered(recorded: RunState) -> dict[str, Any]:
     """Field by field. Of a run that is over the store keeps no state: its models are what is left of it."""
     over, kept = recorded.ended is not None, every_field(recorded)
     return {k: v for k, v in kept.items() if not (over and k in ("state", "question", "affine"))}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from additive_tiny import (
+from machine.additive_tiny import (
     EVERYTHING,
     NAMES,
     UNLABELLED,
@@ -19,28 +19,19 @@ from additive_tiny import (
     restarted,
     undisturbed,
 )
+from machine.tiny import Pump
 from sklearn.datasets import load_diabetes
-from tiny import Pump
 
 from coordinator.machine.events import SiteLost
 from coordinator.machine.records import MembershipChanged, StepTaken
 from coreg_core.additive.model.grouping import ResidualPolicy
-from coreg_core.additive.question_rules import most_questions
+from coreg_core.additive.question_rules import max_questions
 from coreg_core.additive.question_types import Ask, Column, Operator
 from coreg_core.protocol.messages import Ask as AgreementAsk
-from coreg_core.protocol.messages import (
-    Fault,
-    Finished,
-    FromSite,
-    Inquiry,
-    PlanAccepted,
-    PlanRefused,
-    Share,
-    ToSite,
-    Vector,
-)
+from coreg_core.protocol.messages import Fault, Finished, FromSite, Inquiry, PlanAccepted, PlanRefused, Share, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
 from coreg_sim.federation.problems import generated
 from site_agent.machine.memory import Remembered
 from site_agent.machine.site import MOST_FAULTS, Site, Terms
@@ -206,7 +197,7 @@ def test_the_order_of_arrival_changes_no_bit() -> None:
 
 
 def test_a_lost_site_costs_the_training_its_beginning_and_the_others_go_on() -> None:
-    plan = additive_plan(on_lost="continue")
+    plan = additive_plan(on_dropout="continue")
     pump = Pump(plan, additive_sites(plan)).join().steps(8)
     pump.carry_out(pump.machine.handle(SiteLost("c", "gone")))
     pump.sites["c"].handle = lambda message: []  # type: ignore[method-assign]
@@ -223,7 +214,7 @@ def test_a_lost_site_costs_the_training_its_beginning_and_the_others_go_on() -> 
 
 
 def test_a_lost_site_is_taken_back_once_it_accepts_the_plan_again() -> None:
-    plan = additive_plan(on_lost="continue")
+    plan = additive_plan(on_dropout="continue")
     sites = additive_sites(plan)
     pump = Pump(plan, sites).join().steps(8)
     pump.carry_out(pump.machine.handle(SiteLost("c", "gone")))
@@ -337,8 +328,8 @@ def test_answers_are_counted_over_restarts() -> None:
     site.runs["run-1"] = replace(job_before, most=5)
     [fault] = site.handle(ask)
     assert isinstance(fault, Fault)
-    assert "most_questions" in fault.reason
-    assert most_questions(job_before.terms) > 2 * 5
+    assert "max_questions" in fault.reason
+    assert max_questions(job_before.terms) > 2 * 5
 
 
 def test_a_model_is_taken_at_the_point_that_was_asked_for_and_nowhere_else() -> None:

@@ -1,16 +1,12 @@
 """The forecast in the service: folds after the training, what they sum to, what stays at the site, and who may withhold it."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from machine.additive_tiny import SMALL, additive_plan, additive_sites, bits, job, restarted, undisturbed
+from machine.tiny import Pump
 from numpy.testing import assert_allclose
-
-sys.path.insert(0, str(Path(__file__).parent))
-from additive_tiny import SMALL, additive_plan, additive_sites, bits, job, restarted, undisturbed
-from tiny import Pump
 
 from coordinator.machine.records import StepTaken
 from coreg_core.additive.model.terms import Additive

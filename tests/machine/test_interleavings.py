@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tiny import SCHEDULES, Machine, make_plan, make_site, restarted, undisturbed
+from machine.tiny import SCHEDULES, Machine, make_plan, make_site, restarted, undisturbed
 
 from coordinator.machine.events import (
     Action,
@@ -43,9 +43,14 @@ TOLERANCE = 1e-4  # of the predictions, certified: what two converged runs may d
 PATIENCE = 5000  # events in which a run that is left in peace has to end
 
 
-def plan_of(sites: tuple[str, ...], on_lost: str, schedule: str) -> Plan:
+def plan_of(sites: tuple[str, ...], on_dropout: str, schedule: str) -> Plan:
     return make_plan(
-        sites=sites, on_lost=on_lost, schedule=schedule, tolerance=1e-3, prediction_tolerance=TOLERANCE, coupling=(0.2,)
+        sites=sites,
+        on_dropout=on_dropout,
+        schedule=schedule,
+        tolerance=1e-3,
+        prediction_tolerance=TOLERANCE,
+        coupling=(0.2,),
     )
 
 
@@ -57,10 +62,10 @@ def reference(schedule: str, participants: tuple[str, ...]) -> dict[str, Finishe
 
 class Network(RuleBasedStateMachine):
     @initialize(
-        count=st.integers(2, 4), on_lost=st.sampled_from(["wait", "continue"]), schedule=st.sampled_from(SCHEDULES)
+        count=st.integers(2, 4), on_dropout=st.sampled_from(["wait", "continue"]), schedule=st.sampled_from(SCHEDULES)
     )
-    def begin(self, count: int, on_lost: str, schedule: str) -> None:
-        self.plan = plan_of(NAMES[:count], on_lost, schedule)
+    def begin(self, count: int, on_dropout: str, schedule: str) -> None:
+        self.plan = plan_of(NAMES[:count], on_dropout, schedule)
         self.sites: dict[str, Site] = {name: make_site(name) for name in self.plan.sites}
         self.down: dict[str, deque[ToSite]] = {}  # what is on its way to the site, for each open session
         self.up: dict[str, deque[FromSite]] = {}  # what is on its way from it

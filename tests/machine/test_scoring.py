@@ -1,34 +1,22 @@
 """Scoring together as a job over sessions: what comes out, who gets it, what is refused, and that nothing else is answered."""
 
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from machine.additive_tiny import additive_plan, job
+from machine.additive_tiny import undisturbed as trained
+from machine.tiny import Pump, make_site
 from numpy.testing import assert_allclose
-
-sys.path.insert(0, str(Path(__file__).parent))
-from additive_tiny import additive_plan, job
-from additive_tiny import undisturbed as trained
-from tiny import Pump, make_site
 
 from coordinator.machine.records import StepTaken
 from coreg_core.additive.question_types import NOTHING, Column, Question
 from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.protocol.messages import (
-    Fault,
-    Fetched,
-    Finished,
-    Inquiry,
-    PlanAccepted,
-    PlanRefused,
-    Share,
-    Vector,
-)
+from coreg_core.protocol.messages import Fault, Fetched, Finished, Inquiry, PlanAccepted, PlanRefused, Share
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring, plan_fault
+from coreg_core.protocol.vectors import Vector
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site, Terms
 from site_agent.policy.policy import Policy
@@ -39,7 +27,7 @@ M = 5
 
 def plan(**changes):
     terms = replace(Scoring("run-1"), **changes)
-    return Plan("score-1", "tiny", Membership(SITES, 3), terms, privacy=Privacy(answers="clear"))
+    return Plan("score-1", "tiny", Membership(SITES, 3), terms, privacy=Privacy(aggregation="plaintext"))
 
 
 def batch(name, **changes):
@@ -85,7 +73,7 @@ def test_the_training_instances_score_as_the_training_left_them():
         models = site.result.additive
         assert models is not None
         part = models.part.predict(site._data.Z)
-        parts[name] = {"part": part, "lacking": np.zeros(len(part), dtype=np.bool_), "intercept": models.intercept}
+        parts[name] = {"part": part, "missing": np.zeros(len(part), dtype=np.bool_), "intercept": models.intercept}
         assert abs(part.mean()) < 1e-10 * np.abs(part).max(), "centred over Z: an instance that is lacking stands at 0"
     pump = scored(**parts)
     targets = training.models["a"].targets
@@ -116,7 +104,7 @@ def test_a_site_takes_no_scores_that_the_plan_has_for_others():
     assert "scores that the plan has for other sites" in (site.breach or "")
 
 
-LACKING = {"lacking": np.array([False, True, False, True, False])}
+LACKING = {"missing": np.array([False, True, False, True, False])}
 
 
 def test_an_instance_that_one_site_lacks_is_refused_by_name_and_number():
@@ -124,21 +112,21 @@ def test_an_instance_that_one_site_lacks_is_refused_by_name_and_number():
     assert pump.end is not None
     assert pump.end.outcome is Outcome.REFUSED
     assert "b has no record of 2 of 5 instances" in pump.end.reason
-    assert 'lacking = "mean"' in pump.end.reason, "and what would help"
+    assert 'missing_instances = "mean"' in pump.end.reason, "and what would help"
 
 
 def test_or_its_part_stands_at_its_mean_where_the_plan_says_so():
-    pump = scored(plan(lacking="mean"), b=LACKING)
+    pump = scored(plan(missing_instances="mean"), b=LACKING)
     assert pump.end is not None
     assert pump.end.outcome is Outcome.CONVERGED
-    at_its_mean = np.where(LACKING["lacking"], 0.25, batch("b").part)
+    at_its_mean = np.where(LACKING["missing"], 0.25, batch("b").part)
     result = pump.sites["a"].result
     assert result is not None
     assert_allclose(result.scores, 10.0 + batch("a").part + at_its_mean + batch("c").part, rtol=1e-15)
     told = pump.sites["b"].result
     assert told is not None
     assert "of 2 of these instances" in told.findings[0]
-    older = scored(plan(lacking="mean"), b={**LACKING, "mean": None})
+    older = scored(plan(missing_instances="mean"), b={**LACKING, "mean": None})
     assert older.end is not None
     assert older.end.outcome is Outcome.REFUSED, "a model of an older release keeps no mean"
 
@@ -224,13 +212,13 @@ def test_a_site_that_was_asked_nothing_takes_no_scores():
 
 
 def test_the_policy_has_a_key_and_is_off():
-    assert "scoring=false" in (Policy(answers="clear", objectives=("additive",)).objection(plan()) or "")
-    assert "objectives" in (Policy(answers="clear", scoring=True).objection(plan()) or ""), (
+    assert "scoring=false" in (Policy(aggregation="plaintext", objectives=("additive",)).objection(plan()) or "")
+    assert "objectives" in (Policy(aggregation="plaintext", scoring=True).objection(plan()) or ""), (
         "what was trained is asked for as well"
     )
-    policy = Policy(answers="clear", scoring=True, objectives=("additive",))
+    policy = Policy(aggregation="plaintext", scoring=True, objectives=("additive",))
     assert policy.objection(plan()) is None
-    site = Site("a", batch("a"), Terms(Policy(answers="clear").objection))
+    site = Site("a", batch("a"), Terms(Policy(aggregation="plaintext").objection))
     assert isinstance(site.handle(plan())[0], PlanRefused)
 
 

@@ -20,10 +20,10 @@ from coordinator.machine.events import (
     Send,
     SiteJoined,
 )
-from coordinator.machine.phases import Clocks, Phase
+from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.records import Record, StepTaken
 from coordinator.machine.run import Run
-from coordinator.machine.state import Recorded, resume
+from coordinator.machine.state import RunState, resume
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
     Ask,
@@ -33,16 +33,17 @@ from coreg_core.protocol.messages import (
     PlanAccepted,
     Rejected,
     ToSite,
-    Vector,
 )
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.vectors import Vector
 from site_agent.machine.site import Site, Terms
 from site_agent.machine.site_data import PrivateData
 from site_agent.machine.training import Remembered
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
-CLOCKS = Clocks(join=1.0, plan=2.0, round=3.0, stall=4.0)
+TIMEOUTS = Timeouts(join=1.0, plan=2.0, round=3.0, stall=4.0)
 SCHEDULES = ("conjugate-gradients", "block-coordinate-descent", "consensus")
 
 
@@ -54,7 +55,7 @@ def make_plan(**changes: Any) -> Plan:
             form="semi-parametric", bandwidth=3.0, ridge=1.0, landmarks=3, coupling=(0.1, 1.0), label_units="centred"
         ),
         "iteration": Iteration(tolerance=1e-9, prediction_tolerance=1e-3, max_rounds=300),
-        "privacy": Privacy(answers="clear"),
+        "privacy": Privacy(aggregation="plaintext"),
     }
     if "schedule" in changes:
         changes["name"] = changes.pop("schedule")
@@ -92,6 +93,13 @@ def restarted(site: Site) -> Site:
     return make_site(site.name, recall=recall)
 
 
+def altered(site: Site, change: Callable[[ToSite, Any], Any]) -> Site:
+    """A site whose answers are changed: ``change`` receives the message and one of its answers."""
+    honest = site.handle
+    site.handle = lambda message: [change(message, answer) for answer in honest(message)]  # type: ignore[method-assign]
+    return site
+
+
 def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
     return {name: restarted(site) for name, site in sites.items()}
 
@@ -113,15 +121,15 @@ def column(*numbers: float) -> Vector:
 class Machine:
     """A federation of one run, held as a variable: for tests that follow it event by event. The value is ``federation``."""
 
-    def __init__(self, plan: Plan, clocks: Clocks = CLOCKS, records: Iterable[Record] = ()):
-        self.plan, self.clocks, self.records = plan, clocks, list(records)
+    def __init__(self, plan: Plan, timeouts: Timeouts = TIMEOUTS, records: Iterable[Record] = ()):
+        self.plan, self.timeouts, self.records = plan, timeouts, list(records)
         self.federation = federations.Federation()
 
     def start(self) -> list[Action]:
         return self.begin(resume(self.plan, self.records))
 
-    def begin(self, recorded: Recorded) -> list[Action]:
-        self.federation, actions = federations.begin(recorded, self.clocks)
+    def begin(self, recorded: RunState) -> list[Action]:
+        self.federation, actions = federations.begin(recorded, self.timeouts)
         return actions
 
     def handle(self, event: Event) -> list[Action]:
@@ -168,7 +176,7 @@ class Pump:
         shuffle: random.Random | None = None,
         kill_after: int | None = None,
     ):
-        self.machine, self.sites, self._shuffle = Machine(plan, CLOCKS, records), dict(sites), shuffle
+        self.machine, self.sites, self._shuffle = Machine(plan, TIMEOUTS, records), dict(sites), shuffle
         self.kill_after, self.killed = kill_after, False
         self.events: deque[Event] = deque()
         self.records: list[Record] = []
@@ -217,6 +225,16 @@ class Pump:
         """All is quiet, and then the deadline passes."""
         self.run()
         self.carry_out(self.machine.handle(self.machine.deadline))
+        return self
+
+    @property
+    def outcome(self) -> Outcome:
+        assert self.end is not None, f"still {self.machine.phase}"
+        return self.end.outcome
+
+    def without(self, site: str) -> "Pump":
+        """What is on its way to or from this site is lost."""
+        self.events = deque(event for event in self.events if getattr(event, "site", None) != site)
         return self
 
     @property

@@ -72,7 +72,7 @@ def test_a_good_identity_is_returned_whole_and_hides_its_key(home: Path) -> None
     load_pem_private_key(identity.key_pem, None)
     assert identity.days_left() == pytest.approx(365, abs=0.01)
     assert identity.expiry_warning() is None
-    assert "runs out in 365 days" in (identity.expiry_warning(within_days=400) or "")
+    assert "expires in 365 days" in (identity.expiry_warning(within_days=400) or "")
     assert "PRIVATE" not in repr(identity)
 
 

@@ -367,9 +367,9 @@ def test_certificates_that_run_out_soon_are_announced(authority: Path, tmp_path:
     assert days_left(signed.certificate_path.read_bytes()) == pytest.approx(20, abs=0.01)
     assert expiry_warnings(authority, within_days=5) == []
     (warning,) = expiry_warnings(authority)
-    assert "a.pem runs out in 20 days: have a run `coreg-agent enroll --renew`" in warning
+    assert "a.pem expires in 20 days: have a run `coreg-agent enroll --renew`" in warning
     late = expiry_warnings(authority, now=datetime.now(UTC) + timedelta(days=735))
-    assert any("coordinator.pem ran out 5 days ago" in text and "--renew-server" in text for text in late)
+    assert any("coordinator.pem expired 5 days ago" in text and "--renew-server" in text for text in late)
 
 
 # --- names

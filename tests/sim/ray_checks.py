@@ -1,6 +1,7 @@
-"""What holds of sites in Ray's actors, checked in a process of its own: `python ray_checks.py one-node | two-nodes`.
+"""Checks of sites in Ray's actors, in a process of its own: `python ray_checks.py one-node | two-nodes`.
 
-Ray starts once for all of it. Prints a JSON object, check by check how many seconds it took; a check that fails raises.
+Ray starts once. The process prints "ready"; then it reads a check's name a line, runs the check, and prints one line: empty,
+or the traceback as JSON. Without Ray it ends with the exit code of Unreachable.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 import signal
 import sys
 import tempfile
-import time
+import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -37,17 +38,17 @@ from coreg_core.protocol.messages import (
     Rejected,
     Share,
     ToSite,
-    Vector,
 )
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
-from coreg_sim.federation import additive
+from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.vectors import Vector
+from coreg_sim.federation.additive import engines_of, models_of, noise_of, off_oracle
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Carried, Steps, plan_for, simulate
-from coreg_sim.federation.simulate import closed_form as closed_form_here
-from coreg_sim.over_ray import OverRay, RayActors, closed_form, connected, transport
+from coreg_sim.federation.simulate import Hosted, Steps, closed_form, in_process, plan_for, simulate
+from coreg_sim.over_ray import OverRay, RayActors, transport
+from coreg_sim.ray_cluster import connected
 
-PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(answers="clear"))
+PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
 
 
@@ -186,10 +187,10 @@ class Killing(Steps):
         self.when, self.actors, self.killed = when, None, 0
 
     @contextmanager
-    def carry(self, over_ray, data):
-        with over_ray(data) as carried:
-            self.actors = carried.transport
-            yield carried
+    def hosting(self, over_ray, data):
+        with over_ray(data) as hosted:
+            self.actors = hosted.transport
+            yield hosted
 
     def notice(self, notice: Notice, measured) -> None:
         super().notice(notice, measured)
@@ -211,13 +212,12 @@ def same(left, right):
 
 def every_schedule_ends_on_the_bits_of_one_process(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
-    wires = [(SCHEDULE_NAMES[0], "float32"), *((schedule, "float64") for schedule in SCHEDULE_NAMES)]
-    for (schedule, wire), form in zip(wires, ("linear", "exact", "semi-parametric", "landmarks"), strict=True):
-        iteration = Iteration(schedule, 1e-8, 1e-3, wire=wire)
+    for schedule, form in zip(SCHEDULE_NAMES, ("exact", "semi-parametric", "landmarks"), strict=True):
+        iteration = Iteration(schedule, 1e-8, 1e-3)
         plan = plan_for(problem, Agreement(form=form, coupling=(0.1,), landmarks=8), iteration)
         here = simulate(problem, plan)
         assert here.outcome is Outcome.CONVERGED
-        same(simulate(problem, plan, carry=OverRay(cluster, 3)), here)
+        same(simulate(problem, plan, hosting=OverRay(cluster, 3)), here)
 
 
 def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
@@ -225,76 +225,81 @@ def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
     terms = Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(tolerance=1e-12)
     clear = simulate(problem, plan_for(problem, *terms))
     killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 2)
-    masked = plan_for(problem, *terms, answers="sums")
-    over = simulate(problem, masked, killing, lambda data: killing.carry(OverRay(cluster, 3), data))
+    masked = plan_for(problem, *terms, aggregation="secure")
+    over = simulate(problem, masked, killing, lambda data: killing.hosting(OverRay(cluster, 3), data))
     assert killing.killed
     assert killing.taken[0].attempt == 0 < killing.taken[-1].attempt
     assert over.numbers_sent > clear.numbers_sent
     same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
 
 
-def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed(cluster):
+def sixty_four_sites_with_an_actor_killed(cluster, when):
     problem = generated(64, 10, 300, 3, seed=2)
     plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.05,)), Iteration(tolerance=1e-14))
-    here, truth = simulate(problem, plan), closed_form(cluster, problem, plan)
-    for when in (
-        lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 3,
-        lambda notice: isinstance(notice, RunEnded),  # a site that comes back knows what it answered
-    ):
-        killing = Killing(when)
-        over = simulate(problem, plan, killing, lambda data, k=killing: k.carry(OverRay(cluster, 32), data))
-        assert killing.killed
-        same(over, replace(here, numbers_sent=over.numbers_sent))
-        assert over.outcome is Outcome.CONVERGED
-        assert any("its actor died" in note for note in killing.notes), killing.notes
-        assert np.abs(over.predictions - truth.predictions).max() < over.certified_prediction_bound
-    assert over.certified_prediction_bound < 1e-6
+    here, truth, killing = simulate(problem, plan), closed_form(problem, plan), Killing(when)
+    over = simulate(problem, plan, killing, lambda data: killing.hosting(OverRay(cluster, 32), data))
+    assert killing.killed
+    same(over, replace(here, numbers_sent=over.numbers_sent))
+    assert over.outcome is Outcome.CONVERGED
+    assert any("its actor died" in note for note in killing.notes), killing.notes
+    assert np.abs(over.predictions - truth.predictions).max() < over.certified_prediction_bound < 1e-6
+
+
+def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_in_a_round(cluster):
+    killed = lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 3  # noqa: E731
+    sixty_four_sites_with_an_actor_killed(cluster, killed)
+
+
+def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(cluster):
+    """A site that comes back knows what it answered."""
+    sixty_four_sites_with_an_actor_killed(cluster, lambda notice: isinstance(notice, RunEnded))
 
 
 def the_additive_objective_ends_on_the_bits_of_one_process(cluster):
     problem = generated(5, 12, 50, 2, seed=5)
-    quick = {"tuning_steps": 2, "probes": 4, "landmarks": 20, "final_tolerance": 1e-11}
-    terms = additive.Additive(**quick)
-    here = additive.simulate(problem, terms)
-    assert here.outcome is Outcome.CONVERGED
-    assert here.off_oracle < 1e-8
+    plan = plan_for(problem, Additive(tuning_steps=2, probes=4, landmarks=20, final_tolerance=1e-11))
 
-    def check(over):
-        assert (over.outcome, over.rounds, over.off_oracle) == (here.outcome, here.rounds, here.off_oracle)
-        assert (over.noise, over.certified_gap) == (here.noise, here.certified_gap)
-        for mine, other in zip(over.own, here.own, strict=True):
-            assert mine.constant == other.constant
-            assert [f.coef.tobytes() for f in mine.functions] == [f.coef.tobytes() for f in other.functions]
+    def trained(reporter=None, hosting=in_process):
+        run = simulate(problem, plan, reporter, hosting)
+        engines = engines_of(problem, run)
+        models = [model.own for model in models_of(run)]
+        coefficients = [[f.coef.tobytes() for f in model.functions] for model in models]
+        return (
+            run.outcome, run.rounds, run.certified_gap, off_oracle(run, engines), noise_of(engines), coefficients,
+            [model.constant for model in models],
+        )  # fmt: skip
 
-    check(additive.simulate(problem, terms, carry=OverRay(cluster, 3)))
-    # A site that comes back goes on where it was: nothing is asked, or told, from the beginning.
+    here = trained()
+    assert here[0] is Outcome.CONVERGED
+    assert here[3] < 1e-8
+    # A site that comes back resumes its training: no question is asked, or answered, twice.
     killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 11)
-    check(additive.simulate(problem, terms, killing, carry=lambda data: killing.carry(OverRay(cluster, 3), data)))
+    assert trained(killing, lambda data: killing.hosting(OverRay(cluster, 3), data)) == here
     assert killing.killed
     assert [notice.attempt for notice in killing.taken] == [0] * len(killing.taken)
 
 
 def the_closed_forms_have_the_bits_of_one_process(cluster):
-    for form, coupling in (("exact", 0.1), ("semi-parametric", 0.1)):
-        problem = generated(4, 10, 60, 2, seed=3)
-        plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)))
-        there, here = closed_form(cluster, problem, plan), closed_form_here(problem, plan)
+    for form, sites in (("exact", 4), ("semi-parametric", 64)):
+        problem = generated(sites, 10, 60, 2, seed=3)
+        plan = plan_for(problem, Agreement(form=form, coupling=(0.1,)))
+        there, here = OverRay(cluster).closed_form(problem, plan), closed_form(problem, plan)
         assert there.predictions.tobytes() == here.predictions.tobytes()
         assert there.objective == here.objective
     one_row = generated(2, 1, 5, 2, seed=0)
-    assert "bandwidth" in raised(Refused, lambda: closed_form(cluster, one_row, plan_for(one_row)))
+    assert "bandwidth" in raised(Refused, lambda: OverRay(cluster).closed_form(one_row, plan_for(one_row)))
 
 
 def an_actor_that_always_dies_is_given_up(cluster):
-    transport.MOST_RESTARTS = 1
+    transport.MAX_RESTARTS = 1
     problem = generated(2, 5, 10, 2, seed=0)
     actors = RayActors(cluster, problem.sites, sites_per_actor=2, make=mortal)
 
     @contextmanager
-    def carry(_data):
-        yield Carried(actors, actors.results.get, lambda: actors.failure)
+    def hosting(_data):
+        yield Hosted(actors, actors.results.get, lambda: actors.failure)
 
-    assert "died 2 times" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), carry=carry))
+    assert "died 2 times" in raised(Unreachable, lambda: simulate(problem, plan_for(problem), hosting=hosting))
 
 
 class Mortal(Echo):
@@ -315,7 +320,7 @@ def raised(kind, work) -> str:
 # --- two nodes ----------------------------------------------------------------------------------------------------
 
 
-def two_nodes(address):
+def both_nodes_are_used_and_the_bits_are_the_same(cluster):
     problem = generated(6, 10, 50, 2, seed=4)
     plan = plan_for(problem, Agreement(coupling=(0.1,)))
     nodes = set()
@@ -326,14 +331,11 @@ def two_nodes(address):
             if isinstance(notice, RunEnded):
                 nodes.update(cluster.ray.get([a.handle.__ray_call__.remote(node_of) for a in self.actors._actors]))
 
-    with connected(address, instead="leave") as cluster:
-        looking = Looking(lambda notice: False)
-        over = simulate(problem, plan, looking, lambda data: looking.carry(OverRay(cluster), data))
-        same(over, simulate(problem, plan))
-        assert (
-            closed_form(cluster, problem, plan).predictions.tobytes()
-            == closed_form_here(problem, plan).predictions.tobytes()
-        )
+    looking = Looking(lambda notice: False)
+    over = simulate(problem, plan, looking, lambda data: looking.hosting(OverRay(cluster), data))
+    same(over, simulate(problem, plan))
+    there = OverRay(cluster).closed_form(problem, plan)
+    assert there.predictions.tobytes() == closed_form(problem, plan).predictions.tobytes()
     assert len(nodes) == 2, nodes
 
 
@@ -343,46 +345,48 @@ def node_of(_host):
     return ray.get_runtime_context().get_node_id()
 
 
-CHECKS = (
-    the_contract,
-    nobody_at_all,
-    every_schedule_ends_on_the_bits_of_one_process,
-    masks_change_no_bit_and_an_actor_that_died_has_new_keys,
-    sixty_four_sites_come_to_the_closed_form_with_an_actor_killed,
-    the_additive_objective_ends_on_the_bits_of_one_process,
-    the_closed_forms_have_the_bits_of_one_process,
-    an_actor_that_always_dies_is_given_up,
-)
+CHECKS = {
+    "one-node": (
+        the_contract,
+        nobody_at_all,
+        every_schedule_ends_on_the_bits_of_one_process,
+        masks_change_no_bit_and_an_actor_that_died_has_new_keys,
+        sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_in_a_round,
+        sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end,
+        the_additive_objective_ends_on_the_bits_of_one_process,
+        the_closed_forms_have_the_bits_of_one_process,
+        an_actor_that_always_dies_is_given_up,
+    ),
+    "two-nodes": (both_nodes_are_used_and_the_bits_are_the_same,),
+}
+
+
+@contextmanager
+def two_nodes():
+    from ray.cluster_utils import Cluster  # its processes are children of this one, and end with it
+
+    with tempfile.TemporaryDirectory(prefix="coreg-", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder  # where Ray writes which cluster was started last
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        try:
+            nodes.add_node(num_cpus=1)
+            with connected(nodes.address, instead="leave") as cluster:
+                yield cluster
+        finally:
+            nodes.shutdown()
 
 
 def main() -> None:
-    seconds = {}
-    since = time.perf_counter()
-
-    def lap(name):
-        nonlocal since
-        seconds[name], since = round(time.perf_counter() - since, 2), time.perf_counter()
-        sys.stderr.write(f"{name}: {seconds[name]} s\n")
-
-    if sys.argv[1] == "one-node":
-        with connected(instead="leave --on ray out") as cluster:
-            lap("start")
-            for check in CHECKS:
-                check(cluster)
-                lap(check.__name__)
-    else:
-        from ray.cluster_utils import Cluster  # its processes are children of this one, and end with it
-
-        with tempfile.TemporaryDirectory(prefix="coreg-", ignore_cleanup_errors=True) as folder:
-            os.environ["RAY_TMPDIR"] = folder  # where Ray writes which cluster was started last
-            nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    checks = {check.__name__: check for check in CHECKS[sys.argv[1]]}
+    with connected(instead="leave") if sys.argv[1] == "one-node" else two_nodes() as cluster:
+        print("ready", flush=True)  # noqa: T201
+        for name in map(str.strip, sys.stdin):
             try:
-                nodes.add_node(num_cpus=1)
-                two_nodes(nodes.address)
-            finally:
-                nodes.shutdown()
-        lap("two_nodes")
-    sys.stdout.write(json.dumps(seconds))
+                checks[name](cluster)
+                fault = ""
+            except Exception:  # noqa: BLE001 - whatever it is, the test reports it
+                fault = json.dumps(traceback.format_exc())
+            print(fault, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

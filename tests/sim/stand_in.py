@@ -17,7 +17,7 @@ def stand_in(folder, names=None, rows=None):
     datasets = []
     for seed, name in enumerate(names):
         rng = np.random.default_rng(seed)
-        n = rows or (900 if name in ("sarcos_test", "house_16H", "ailerons") else 150)
+        n = rows or (900 if name in ("sarcos_test", "house_16H", "ailerons") else 80)
         X = rng.normal(size=(n, 6))
         signal = np.sin(X[:, 0]) + 0.5 * X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n)
         y = np.where(signal > 0, "1", "-1") if name in BINARY else [f"{2 + value:.6g}" for value in signal]

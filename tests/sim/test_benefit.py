@@ -1,8 +1,7 @@
-"""The benefit study: what is dealt is what a regime says, a killed study goes on, and the printed object is what came out."""
+"""The benefit study: what is drawn is what a regime says, a killed study goes on, and the printed object is what came out."""
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,22 +10,22 @@ from stand_in import stand_in
 from typer.testing import CliRunner
 
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.agreement import COUPLINGS, Part, agree
-from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, Table, deal, table_of
+from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
+from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, partition, table_of
 from coreg_sim.benefit.report import report
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, dropped, study
-from coreg_sim.benefit.summary import OWN, TOGETHER, Seat, figure, headline, seats
-from coreg_sim.benefit.trial import cell
+from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
+from coreg_sim.benefit.trial import trial
 from coreg_sim.cli.app import app
-from coreg_sim.federation.jobs import Where, run_jobs
-from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.papers.pool import NumericDataSet, Pool
+from coreg_sim.study.jobs import Where, run_study
 
 
 def table(rows=900, attributes=9, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, attributes))
     y = np.sin(X[:, 0]) + X[:, 3] + 0.5 * X[:, 5] ** 2 + 0.1 * rng.normal(size=rows)
-    return Table(tuple(X[:, [j]] for j in range(attributes)), y)
+    return AttributeTable(tuple(X[:, [j]] for j in range(attributes)), y)
 
 
 # --- dealing ----------------------------------------------------------------------------------------------------------
@@ -35,55 +34,55 @@ def table(rows=900, attributes=9, seed=0):
 @pytest.mark.parametrize("regime", [r for r in REGIMES.values() if r.name != "n200"], ids=lambda r: r.name)
 def test_a_regime_deals_what_it_says(regime):
     made = table()
-    dealt = deal(made, regime, (1, 2))
-    assert [len(y) for y in dealt.labels] == list(regime.labels)
-    assert len(dealt.test) >= LEAST_TEST
-    assert len(dealt.shared) == min(regime.shared, 405)
-    rows = [dealt.shared, dealt.test, *(dealt.labelled[:1] if regime.same_rows else dealt.labelled)]
+    drawn = partition(made, regime, (1, 2))
+    assert [len(y) for y in drawn.labels] == list(regime.labels)
+    assert len(drawn.test) >= LEAST_TEST
+    assert len(drawn.shared) == min(regime.shared, 405)
+    rows = [drawn.shared, drawn.test, *(drawn.labelled[:1] if regime.same_rows else drawn.labelled)]
     together = np.concatenate(rows)
     assert len(np.unique(together)) == len(together), "nobody trains on a test row, and no label is shared by chance"
     if regime.same_rows:
-        for other in dealt.labelled[1:]:
-            assert_array_equal(other, dealt.labelled[0])
-    assert_array_equal(dealt.y_test, made.y[dealt.test])
+        for other in drawn.labelled[1:]:
+            assert_array_equal(other, drawn.labelled[0])
+    assert_array_equal(drawn.y_test, made.y[drawn.test])
     shuffled = regime.twist == "shuffled"
-    for v, (own, y) in enumerate(zip(dealt.labelled, dealt.labels, strict=True)):
-        assert dealt.honest[v] == (not shuffled or v < 2)
+    for v, (own, y) in enumerate(zip(drawn.labelled, drawn.labels, strict=True)):
+        assert drawn.honest[v] == (not shuffled or v < 2)
         assert_array_equal(np.sort(y), np.sort(made.y[own]))
-        assert np.array_equal(y, made.y[own]) == dealt.honest[v]
+        assert np.array_equal(y, made.y[own]) == drawn.honest[v]
     # Which attributes a site has, by the first row's values.
-    have = [{int(np.flatnonzero([a[0, 0] == x for a in made.attributes])[0]) for x in X[0]} for X in dealt.columns]
+    have = [{int(np.flatnonzero([a[0, 0] == x for a in made.attributes])[0]) for x in X[0]} for X in drawn.columns]
     assert set.union(*have) == set(range(9))
     core = set.intersection(*have)
     assert len(core) == (3 if regime.columns == "core" else 0)
     assert sum(len(each - core) for each in have) == 9 - len(core)
     if regime.columns == "adjacent":
         assert [sorted(each) for each in have] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    again, other = deal(made, regime, (1, 2)), deal(made, regime, (1, 3))
-    assert_array_equal(again.test, dealt.test)
-    assert not np.array_equal(other.test, dealt.test)
+    again, other = partition(made, regime, (1, 2)), partition(made, regime, (1, 3))
+    assert_array_equal(again.test, drawn.test)
+    assert not np.array_equal(other.test, drawn.test)
 
 
 def test_biased_rows_lean_to_an_end_of_one_column():
     made = table(4000)
     leans = []
     for seed in range(5):
-        dealt = deal(made, REGIMES["biased50"], (seed,))
-        for X, rows in zip(dealt.columns, dealt.labelled, strict=True):
+        drawn = partition(made, REGIMES["biased50"], (seed,))
+        for X, rows in zip(drawn.columns, drawn.labelled, strict=True):
             leans.append(np.abs(X[rows].mean(axis=0) - X.mean(axis=0)).max())
     # Odds of e² from one end to the other move a normal column's mean by 0.5; chance moves the largest of three by 0.14.
     assert np.mean(leans) > 0.35
 
 
 def test_a_table_too_small_is_left_out_of_a_regime():
-    assert deal(table(900), REGIMES["n200"], (0,)) is None  # 405 shared and 600 labelled
-    assert deal(table(900, attributes=6), REGIMES["M8"], (0,)) is None
+    assert partition(table(900), REGIMES["n200"], (0,)) is None  # 405 shared and 600 labelled
+    assert partition(table(900, attributes=6), REGIMES["M8"], (0,)) is None
     nothing = np.zeros((900, 4))  # columns that never vary tell nothing
-    flat = DataSet("flat", nothing, np.arange(900.0), tuple("abcd"), tuple((j,) for j in range(4)), "regression")
+    flat = NumericDataSet("flat", nothing, np.arange(900.0), tuple("abcd"), tuple((j,) for j in range(4)), "regression")
     assert table_of(flat).attributes == ()
-    assert all(deal(table_of(flat), regime, (0,)) is None for regime in REGIMES.values())
-    assert deal(table(900), REGIMES["n50"], (0,), most_rows=200) is None
-    assert len(deal(table(900), REGIMES["n10"], (0,), most_rows=200).test) == 200 - 90 - 30
+    assert all(partition(table_of(flat), regime, (0,)) is None for regime in REGIMES.values())
+    assert partition(table(900), REGIMES["n50"], (0,), most_rows=200) is None
+    assert len(partition(table(900), REGIMES["n10"], (0,), most_rows=200).test) == 200 - 90 - 30
 
 
 def test_other_targets_are_no_columns(tmp_path):
@@ -114,7 +113,7 @@ def test_the_two_groups_share_no_set():
 def parts(seed=0, labels=(12, 11, 0)):
     rng = np.random.default_rng(seed)
     return [
-        Part(
+        SiteFeatures(
             rng.normal(size=(n, r)),
             rng.normal(size=(12, r)),
             rng.normal(size=(4, r)),
@@ -155,10 +154,14 @@ def test_exact_leave_one_out_is_leaving_one_out_of_the_whole_federation():
     errors = np.zeros((len(COUPLINGS), 4))
     for i in range(4):
         keep = np.arange(4) != i
-        left = Part(made[0].labelled[keep], made[0].shared, made[0].labelled[[i]], made[0].y[keep], made[0].ridge)
+        left = SiteFeatures(
+            made[0].labelled[keep], made[0].shared, made[0].labelled[[i]], made[0].y[keep], made[0].ridge
+        )
         errors[:, i] = (
             made[0].y[i]
-            - agree([left, *(Part(p.labelled, p.shared, p.test[:1], p.y, p.ridge) for p in made[1:])]).test[0][:, 0]
+            - agree([left, *(SiteFeatures(p.labelled, p.shared, p.test[:1], p.y, p.ridge) for p in made[1:])]).test[0][
+                :, 0
+            ]
         )
     assert int(np.argmin(np.mean(errors**2, axis=1))) == found.chosen_exactly[0]
 
@@ -172,11 +175,11 @@ def test_a_site_without_labels_has_nothing_to_choose_by():
 
 
 def test_every_method_of_a_federation_and_what_its_sites_were_told():
-    dealt = deal(table(500), REGIMES["n20"], (3,))
-    out = cell(dealt, 3)
+    drawn = partition(table(500), REGIMES["n20"], (3,))
+    out = trial(drawn, 3)
     assert set(out["methods"]) | {"additive", "together-own-pick", "together-else-own"} == set(OWN + TOGETHER)
     json.dumps(out, allow_nan=False)
-    found = seats({"a/n20/3": out})
+    found = site_outcomes({"a/n20/3": out})
     for v, told in enumerate(out["sites"]):
         for method, errors in out["methods"].items():
             assert found[v].change[method] == pytest.approx(np.sqrt(errors[v] / out["alone"][v]) - 1.0)
@@ -198,25 +201,25 @@ def test_every_method_of_a_federation_and_what_its_sites_were_told():
 
 
 def test_labels_at_one_site_and_the_same_rows_everywhere():
-    one = cell(deal(table(500), REGIMES["one"], (3,)), 3, trees=False)
+    one = trial(partition(table(500), REGIMES["one"], (3,)), 3, trees=False)
     assert [told["labels"] for told in one["sites"]] == [100, 0, 0]
     assert one["sites"][1]["own"] is None
     assert one["methods"]["best-site"][0] == one["alone"][0]
     assert one["methods"]["agreement-loo"][1] == one["alone"][1]
-    same = cell(deal(table(500), REGIMES["same50"], (3,)), 3, trees=False)
+    same = trial(partition(table(500), REGIMES["same50"], (3,)), 3, trees=False)
     assert all(value is not None for value in (told["together"] for told in same["sites"]))
 
 
 # --- what came out ----------------------------------------------------------------------------------------------------
 
 
-def seat(name, change, **changes):
-    values = {"regime": REGIMES["n20"], "federation": name, "site": 0, "labels": 20, "judged": True, "told": {}}
-    return Seat(name, change={"additive": change}, **(values | changes))
+def site_outcome(name, change, **changes):
+    values = {"regime": REGIMES["n20"], "site": 0, "labels": 20, "judged": True, "record": {}}
+    return SiteOutcome(name, change={"additive": change}, **(values | changes))
 
 
 def test_each_set_counts_once():
-    found = [seat("a", -0.1)] * 8 + [seat("b", 0.3)] + [seat("b", 0.01)]
+    found = [site_outcome("a", -0.1)] * 8 + [site_outcome("b", 0.3)] + [site_outcome("b", 0.01)]
     got = figure(found, "additive")
     assert got.mean == pytest.approx((-0.1 + 0.155) / 2)
     assert got.harmed == pytest.approx((0.0 + 0.5) / 2)
@@ -226,9 +229,9 @@ def test_each_set_counts_once():
 
 
 def test_the_headline_leaves_out_what_it_says():
-    kept, none = seat("a", -0.1), {"labels": 0}
+    kept, none = site_outcome("a", -0.1), {"labels": 0}
     for changes in ({"judged": False}, none, {"regime": REGIMES["same50"]}):
-        told = headline([kept, seat("a", 0.9, **changes)])
+        told = headline([kept, site_outcome("a", 0.9, **changes)])
         assert told["sites"] == {"additive": {"mean_change": -0.1, "median_change": -0.1, "harmed": 0.0}}
     assert told["sets"] == {"a": {"additive": -0.1}}
 
@@ -297,8 +300,7 @@ def test_quick_takes_a_thousand_rows_and_the_bundled_set_needs_no_folder():
 
 def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     asked = study(folder, "mg", "n10,n20", draws=1)
-    done, _ = run_jobs(asked, asked.jobs(), Path(tmp_path) / "r.jsonl", Where(1))
-    made = report(seats({key: each.result for key, each in done.items()}))
+    made = report(site_outcomes(run_study(asked, tmp_path, "r", Where(1), lambda *_: {}).results))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert "1 sets (judged on)" in made.findings[0]
     assert "What was asked there" in made.findings[1]

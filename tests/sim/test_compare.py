@@ -46,33 +46,3 @@ def test_every_schedule_beside_the_closed_form_for_machines_and_people():
         assert row["true_error"] <= row["certified_prediction_bound"]
         assert 1 <= row["rounds_to_error"] <= row["rounds"]
     assert "rounds to" in CliRunner().invoke(app, arguments).stdout
-
-
-def test_directions_in_float32_beside_float64():
-    arguments = ["compare", "--sites", "3", "--labelled", "10", "--unlabelled", "400", "--coupling", "0.05"]
-    found = CliRunner().invoke(app, [*arguments, "--form", "semi-parametric", "--wire", "float32", "--json"])
-    assert found.exit_code == 0, found.output
-    wide, narrow, *others = json.loads(found.stdout)["schedules"]
-    assert (wide["wire"], narrow["wire"]) == ("float64", "float32")
-    assert wide["schedule"] == narrow["schedule"] == "conjugate-gradients"
-    assert {row["wire"] for row in others} == {"float64"}
-    assert narrow["true_error"] <= narrow["certified_prediction_bound"]
-    # Affine and verified rounds are whole, every other is half of it.
-    assert narrow["rounds"] == wide["rounds"]
-    assert narrow["numbers_sent"] == wide["numbers_sent"]
-    assert wide["bytes_sent"] == 8 * wide["numbers_sent"]
-    assert 0.5 < narrow["bytes_sent"] / wide["bytes_sent"] < 0.8
-    assert "conjugate-gradients, float32" in CliRunner().invoke(app, [*arguments, "--wire", "float32"]).stdout
-
-
-@pytest.mark.parametrize("answers", ["clear", "sums"])
-def test_a_run_with_directions_in_float32(answers):
-    told = {}
-    for wire in ("float64", "float32"):
-        arguments = ["run", "--sites", "3", "--labelled", "10", "--unlabelled", "300", "--answers", answers]
-        found = CliRunner().invoke(app, [*arguments, "--wire", wire, "--json"])
-        assert found.exit_code == 0, found.output
-        told[wire] = json.loads(found.stdout.splitlines()[-1])
-    assert told["float32"]["bytes_sent"] < told["float64"]["bytes_sent"]
-    refused = CliRunner().invoke(app, ["run", "--wire", "float32", "--schedule", "consensus"])
-    assert refused.exit_code != 0

@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, Unreachable, UsageError
 from coreg_sim.cli.app import app
-from coreg_sim.papers import runner
+from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, rademacher, runner
 from coreg_sim.papers.baselines import RIDGES, WIDTHS, kernel_ridge
-from coreg_sim.papers.experiment import Job, Plot, Report, Series, Table
 from coreg_sim.papers.pool import Pool, fetch
 from coreg_sim.papers.runner import NAMES, find, run_experiment
+from coreg_sim.study.jobs import Job
+from coreg_sim.study.report import Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
 ENTRY = {"name": "toy", "file": "toy.csv", "target": "y", "task": "regression", "categorical": ["kind"]}
 
@@ -59,7 +61,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path, text, says):
         pool(tmp_path, text).load("toy")
 
 
-def test_a_pool_that_is_none(tmp_path):
+def test_a_folder_without_a_manifest_is_reported(tmp_path):
     with pytest.raises(UsageError, match=r"manifest\.json.*--data"):
         Pool(tmp_path)
     (tmp_path / "manifest.json").write_text("[1, 2]")
@@ -120,9 +122,13 @@ class Squares:
     def report(self, results, *, quick):
         values = tuple(float(r["value"]) for r in results.values())
         series = Series("squares", tuple(float(k) for k in results), values)
-        return Report(("they grow",), (Table("t", ("i", "i²"), tuple(zip(results, values, strict=True))),), (
+        return Report(("they grow",), (ReportTable("t", ("i", "i²"), tuple(zip(results, values, strict=True))),), (
             Plot("squares", "Squares", "i", "i²", (series,)),
         ), {"sum": sum(values)})  # fmt: skip
+
+
+def figures(study):
+    return study.page["report"]["figures"]
 
 
 @pytest.fixture
@@ -134,7 +140,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, toys):
     out, first = tmp_path / "out", Squares()
     whole = run_experiment(first, toys, out)
     assert first.done == ["0", "1", "2", "3"]
-    assert (whole.jobs, whole.resumed, whole.report.figures) == (4, 0, {"sum": 14.0})
+    assert (len(whole.results), whole.resumed, figures(whole)) == (4, 0, {"sum": 14.0})
     report = (out / "squares.json").read_text()
     assert json.loads(report)["absent"] == ["other"]
     lines = (out / "squares.jsonl").read_bytes().splitlines(keepends=True)
@@ -149,7 +155,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, toys):
 def test_a_job_with_other_arguments_is_another_job(tmp_path, toys):
     run_experiment(Squares(), toys, tmp_path / "out")
     other = Squares(factor=10)
-    assert run_experiment(other, toys, tmp_path / "out").report.figures == {"sum": 140.0}
+    assert figures(run_experiment(other, toys, tmp_path / "out")) == {"sum": 140.0}
     assert other.done == ["0", "1", "2", "3"]
     third = Squares(factor=10)  # the later line of a key counts
     run_experiment(third, toys, tmp_path / "out")
@@ -185,8 +191,16 @@ def paper(*arguments):
     return CliRunner().invoke(app, ["paper", *map(str, arguments)])
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """The quick forms with fewer folds and labelled rows; `make papers` runs the experiments themselves."""
+    for module in (corlsr_uci, rademacher):
+        monkeypatch.setattr(module, "FOLDS", 3)
+    monkeypatch.setattr(corlsr_unlabelled, "LABELLED", 20)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_runs_and_reports(everything, tmp_path, name):
+def test_every_experiment_runs_and_reports(everything, tmp_path, small, name):
     result = paper(name, "--data", everything, "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     run = json.loads((tmp_path / f"{name}-quick.json").read_text())
@@ -216,39 +230,16 @@ def test_a_full_run_is_jobs_with_keys_of_their_own(everything, name):
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(300)
 def test_over_ray_the_numbers_are_the_same(everything, tmp_path):
     """In a process of its own, as a user has it."""
-    program = "from coreg_sim.cli.app import main; main()"
-    command = [sys.executable, "-c", program, "paper", "xnv", "--data", everything, "--quick", "--json"]
-    reports = []
-    for jobs in (1, 2):
-        done = subprocess.run(
-            [*command, "--jobs", str(jobs), "--out", tmp_path / str(jobs)], capture_output=True, text=True, timeout=240
-        )
-        if jobs == 2 and done.returncode == 7:
-            pytest.skip(f"Ray does not start on this machine: {done.stderr[-300:]}")
-        assert done.returncode == 0, done.stderr
-        reports.append(json.loads(done.stdout)["report"])
-    assert reports[0] == reports[1]
-
-
-@pytest.mark.e2e
-def test_ray_that_does_not_start_is_said(everything, tmp_path, monkeypatch):
-    def refuse(**_):
-        raise RuntimeError("no raylet")
-
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
-    result = paper("corlsr-uci", "--data", everything, "--quick", "--jobs", "2", "--out", tmp_path)
-    assert isinstance(result.exception, Unreachable)
-    assert "no raylet" in str(result.exception)
-
-
-def test_ray_that_is_not_there_is_said(everything, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    result = paper("corlsr-uci", "--data", everything, "--quick", "--jobs", "2", "--out", tmp_path)
-    assert isinstance(result.exception, UsageError)
-    assert "coreg-federation[sim]" in str(result.exception)
+    arguments = ["oca", "--data", everything, "--quick", "--json"]
+    here = paper(*arguments, "--out", tmp_path / "here")
+    program = [sys.executable, "-c", "from coreg_sim.cli.app import main; main()", "paper", *arguments, "--jobs", "2"]
+    done = subprocess.run([*program, "--out", tmp_path / "there"], capture_output=True, text=True, timeout=240)
+    if done.returncode == Unreachable.exit_code:
+        pytest.skip(f"Ray does not start on this machine: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["report"] == json.loads(here.stdout)["report"]
 
 
 def test_the_practitioner_chooses_as_grid_search_would():
@@ -267,6 +258,6 @@ def test_the_practitioner_chooses_as_grid_search_would():
     np.testing.assert_allclose(fitted.predict(X), search.predict(scaled) + y.mean(), rtol=1e-10)
 
 
-def test_an_experiment_that_is_none():
+def test_an_unknown_experiment_is_reported():
     with pytest.raises(UsageError, match=r"'nope'.*corlsr-uci.*or all"):
         runner.find("nope")

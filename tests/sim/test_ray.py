@@ -4,56 +4,83 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ray_checks import CHECKS
 from typer.testing import CliRunner
 
 from coreg_core.agreement.closed_form import add_information, closed_form_of, consensus_closed_form, pairwise_sum
 from coreg_core.agreement.columns import Column
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.protocol.messages import Ask, Finished, PlanAccepted, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Finished, PlanAccepted, Prediction
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement
+from coreg_core.protocol.vectors import Vector
 from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import factored, plan_for
 from coreg_sim.over_ray.closed_form import Factors, aligned
-from coreg_sim.over_ray.hosts import Host, dealt, make_site, share, told
+from coreg_sim.over_ray.hosts import Host, answered_question, make_site, partition, share
 
 
-def checks(*arguments):
-    program = [sys.executable, Path(__file__).with_name("ray_checks.py"), *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=280, check=False)
-    if done.returncode == Unreachable.exit_code:
-        pytest.skip(f"Ray does not start on this machine: {done.stderr[-300:]}")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@contextmanager
+def running(nodes):
+    """A process with a running Ray, which runs the checks that it is given."""
+    program = [sys.executable, Path(__file__).with_name("ray_checks.py"), nodes]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(program, text=True, **pipes) as process:
+        if process.stdout.readline() != "ready\n":
+            fault = process.stderr.read()
+            assert process.wait() == Unreachable.exit_code, fault
+            pytest.skip(f"Ray does not start on this machine: {fault[-300:]}")
+        yield process
+        process.stdin.close()
+        process.wait(60)
+
+
+def run(check, process):
+    process.stdin.write(f"{check}\n")
+    process.stdin.flush()
+    if fault := process.stdout.readline().strip():
+        pytest.fail(json.loads(fault))
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    with running("one-node") as process:
+        yield process
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(300)
-def test_sites_in_actors_keep_the_contract_and_end_on_the_same_bits_killed_or_not():
-    checks("one-node")
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS["one-node"]])
+def test_over_ray(one_node, check):
+    run(check, one_node)
+
+
+@pytest.fixture
+def two_nodes():
+    with running("two-nodes") as process:
+        yield process
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(300)
-def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same():
-    checks("two-nodes")
+def test_a_cluster_of_two_nodes_is_joined_and_its_bits_are_the_same(two_nodes):
+    run(CHECKS["two-nodes"][0].__name__, two_nodes)
 
 
 # --- without Ray --------------------------------------------------------------------------------------------------
 
 
-def test_sites_are_dealt_in_order_and_every_core_has_some():
+def test_sites_are_partitioned_in_order_and_every_core_has_some():
     sites = [f"s{i}" for i in range(10)]
-    assert dealt(sites, 4, None) == [tuple(sites[:3]), tuple(sites[3:6]), tuple(sites[6:9]), tuple(sites[9:])]
-    assert dealt(sites, 4, 8) == [tuple(sites[:8]), tuple(sites[8:])]
-    assert dealt([], 4, None) == []
+    assert partition(sites, 4, None) == [tuple(sites[:3]), tuple(sites[3:6]), tuple(sites[6:9]), tuple(sites[9:])]
+    assert partition(sites, 4, 8) == [tuple(sites[:8]), tuple(sites[8:])]
+    assert partition([], 4, None) == []
 
 
 @pytest.mark.parametrize("nodes", [(2,), (2, 2), (1, 3), (16, 1)])
@@ -72,7 +99,7 @@ def test_sums_of_aligned_groups_are_nodes_of_one_tree(sites, cpus):
     def add(left, right):
         return f"({left}+{right})"
 
-    groups = dealt(names, cpus, aligned(sites, cpus))
+    groups = partition(names, cpus, aligned(sites, cpus))
     assert pairwise_sum((pairwise_sum(group, add) for group in groups), add) == pairwise_sum(names, add)
     assert len(groups) >= min(sites, cpus)
 
@@ -116,7 +143,7 @@ def test_a_host_that_is_made_again_knows_what_its_sites_answered():
     assert isinstance(accepted, PlanAccepted)
     [(_, [answered])] = host.handle([(name, 0)], first).answers
     assert isinstance(answered, Prediction)
-    made_again = Host(make_site, problem.sites, {name: [told(again), told(first)]})
+    made_again = Host(make_site, problem.sites, {name: [answered_question(again), answered_question(first)]})
     assert [hello.site for hello in made_again.hello()] == list(problem.sites)
     done = made_again.handle([(name, 0), (name, 1)], plan, Finished(plan.run, Outcome.CONVERGED, "", columns, targets))
     assert done.answers[0] == (name, [accepted])
@@ -132,40 +159,47 @@ def sim(*arguments):
     [
         (["--address", "auto"], r"--on ray"),
         (["--sites-per-actor", "2"], r"--on ray"),
-        (["--on", "moon"], r"process, ray"),
+        (["--on", "moon"], r"'process', 'ray'"),
         (["--on", "ray", "--address", "ray://head:10001"], r"HOST:PORT.*on a node"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_a_place_that_is_none_is_said(command, options, says):
+def test_wrong_options_of_ray_are_usage_errors(command, options, says):
     result = sim(command, *options)
-    assert isinstance(result.exception, UsageError)
-    assert re.search(says, str(result.exception))
+    assert getattr(result.exception, "exit_code", result.exit_code) == UsageError.exit_code
+    assert re.search(says, f"{result.exception} {result.output}")
 
 
-def test_ray_that_is_not_there_is_said(monkeypatch):
+RAY = pytest.mark.parametrize("command", [["run"], ["sweep", "--seeds", "1"]], ids=lambda words: words[0])
+
+
+@RAY
+def test_ray_that_is_not_installed_is_reported(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
-    result = sim("run", "--on", "ray")
+    result = sim(*command, "--on", "ray")
     assert isinstance(result.exception, UsageError)
     assert "coreg-federation[sim]" in str(result.exception)
 
 
-def test_ray_that_does_not_start_is_said(monkeypatch):
+@RAY
+def test_ray_that_does_not_start_is_reported(command, tmp_path, monkeypatch):
     def refuse(**_):
         raise RuntimeError("no raylet")
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
-    result = sim("run", "--on", "ray")
+    result = sim(*command, "--on", "ray")
     assert isinstance(result.exception, Unreachable)
     assert "no raylet" in str(result.exception)
     assert "leave --on ray out" in str(result.exception).lower()
 
 
-def test_a_cluster_that_is_gone_is_said_in_time(monkeypatch):
+def test_an_unreachable_cluster_is_reported_in_time(monkeypatch):
     def silent(command, *, timeout, **_):
         raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr("coreg_sim.over_ray.cluster.subprocess.run", silent)
+    monkeypatch.setattr("coreg_sim.ray_cluster.subprocess.run", silent)
     result = sim("run", "--on", "ray", "--address", "127.0.0.1:1")
     assert isinstance(result.exception, Unreachable)
     assert "127.0.0.1:1" in str(result.exception)

@@ -42,24 +42,22 @@ from coreg_core.protocol.messages import (
     Roster,
     Share,
     ToSite,
-    Vector,
-    Words,
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import (
     MOST_COLUMNS,
+    Aggregation,
     Agreement,
-    Answers,
+    DropoutPolicy,
     Form,
     Iteration,
     LabelUnits,
-    LostPolicy,
     Membership,
     Plan,
     Privacy,
     Scoring,
 )
-from coreg_core.protocol.plan import Wire as PlanWire
+from coreg_core.protocol.vectors import Vector, Words
 from coreg_wire.transport.chunks import chunk_frames, chunk_of
 from coreg_wire.transport.codec import (
     MAX_FRAME_BYTES,
@@ -106,13 +104,6 @@ def vectors(draw: st.DrawFn) -> Vector:
     return Vector(np.array(flat).reshape(m, k))
 
 
-@st.composite
-def single_vectors(draw: st.DrawFn) -> Vector:
-    m, k = draw(st.integers(1, 6)), draw(st.integers(1, 4))
-    flat = draw(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=m * k, max_size=m * k))
-    return Vector(np.array(flat).reshape(m, k), single=True)
-
-
 exponents = st.lists(st.integers(-1000, 1000), max_size=4).map(tuple)
 rows_of_words = st.lists(uint64, min_size=1, max_size=40).map(lambda words: Words(np.array(words, dtype="<u8")))
 
@@ -138,14 +129,13 @@ iterations = st.builds(
     prediction_tolerance=not_negative,
     max_rounds=counts,
     threads=st.integers(1, 1024),
-    wire=st.sampled_from(get_args(PlanWire)),
 )
 memberships = made_later(
     Membership,
     sites=st.lists(texts, min_size=1, max_size=4).map(tuple),
     min_sites=counts,
-    on_lost=st.sampled_from(get_args(LostPolicy)),
-    most_returns=uint31,
+    on_dropout=st.sampled_from(get_args(DropoutPolicy)),
+    max_rejoins=uint31,
 )
 
 
@@ -176,13 +166,13 @@ additives = made_later(
     forecast=st.just(False),
     max_rounds=st.integers(2, 2**31 - 1),
     memory=st.integers(1, 2**62),
-    largest_gain=positive_finite,
+    operator_norm_bound=positive_finite,
 )
 scorings = made_later(
     Scoring,
     of_run=texts,
     trained=st.sampled_from(["additive", "agreement"]),
-    lacking=st.sampled_from(["refuse", "mean"]),
+    missing_instances=st.sampled_from(["refuse", "mean"]),
     receivers=st.lists(texts, max_size=3).map(tuple),
 )
 plans = st.builds(
@@ -193,7 +183,7 @@ plans = st.builds(
     memberships,
     agreements | additives | scorings,
     iterations,
-    st.builds(Privacy, st.sampled_from(get_args(Answers)), st.booleans(), st.sampled_from(get_args(BoundRule))),
+    st.builds(Privacy, st.sampled_from(get_args(Aggregation)), st.booleans(), st.sampled_from(get_args(BoundRule))),
 )
 heads = st.builds(Head, uint64, texts, texts)
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
@@ -216,7 +206,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
         texts,
     ),
     PlanRefused: made_later(PlanRefused, runs, texts),
-    Prediction: made_later(Prediction, runs, uint64, uint31, vectors() | single_vectors()),
+    Prediction: made_later(Prediction, runs, uint64, uint31, vectors()),
     Share: made_later(Share, runs, uint64, uint31, scalars, st.none() | vectors()),
     Masked: made_later(Masked, runs, uint64, uint31, rows_of_words),
     Fault: made_later(Fault, runs, uint64, uint31, texts),
@@ -233,7 +223,7 @@ TO_SITE: dict[type, st.SearchStrategy[Any]] = {
         st.sampled_from(get_args(Part)),
         columns,
         st.booleans(),
-        vectors() | single_vectors(),
+        vectors(),
         exponents,
     ),
     Inquiry: made_later(
@@ -387,21 +377,6 @@ def test_minus_zero_and_the_smallest_numbers_survive() -> None:
     assert np.signbit(back.values.values[0, 0])
 
 
-@pytest.mark.parametrize("rows", [1, 2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1, 4 * PIECE + 1])
-def test_singles_are_half_the_bytes_and_every_bit(rows: int) -> None:
-    numbers = np.random.default_rng(rows).normal(size=(rows, 1)).astype(np.float32)
-    numbers[0] = -0.0
-    vector = Vector(numbers.astype(np.float64), single=True)
-    frames = of_site(Prediction("r", 0, 0, vector))
-    assert len(frames) == -(-4 * rows // SMALLEST_PIECE)
-    assert 4 * rows < sum(map(len, frames)) < 4 * rows + 40 * len(frames)
-    [back] = from_site_frames(frames, max_rows=rows)
-    assert isinstance(back, Prediction)
-    assert back == Prediction("r", 0, 0, vector)
-    assert back.values.values.dtype == np.float64
-    assert np.signbit(back.values.values[0, 0])
-
-
 def test_what_was_read_cannot_be_written_to() -> None:
     [back] = from_site_frames(of_site(Prediction("r", 0, 0, Vector(np.ones((3, 1))))))
     assert isinstance(back, Prediction)
@@ -449,42 +424,6 @@ def test_memory_is_taken_once_and_for_the_vector_alone() -> None:
     assert peak < 8 * SMALLEST_PIECE + 4 * SMALLEST_PIECE, (
         "the vector, a frame or two, and nothing of its size beside it"
     )
-
-
-SINGLES = pb.Vector(rows=2, columns=1, data=struct.pack("<2f", 0.5, 1.0), single=True)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pb.FromSite(share=pb.Share(run="r", values=SINGLES)),
-        pb.FromSite(masked=pb.Masked(run="r", words=SINGLES)),
-        pb.ToSite(inquiry=pb.Inquiry(run="r", targets=SINGLES)),
-        pb.ToSite(finished=pb.Finished(run="r", targets=SINGLES)),
-    ],
-)
-def test_singles_are_of_directions_and_answers_to_them_alone(body: Any) -> None:
-    from_a_site = isinstance(body, pb.FromSite)
-    frame = (pb.SiteFrame if from_a_site else pb.CoordinatorFrame)(message=body).SerializeToString()
-    with pytest.raises(ProtocolError, match="in singles; only search directions"):
-        (from_site_frames if from_a_site else to_site_frames)([frame])
-
-
-@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001])
-def test_singles_that_are_no_numbers_are_refused(bits: int) -> None:
-    vector = pb.Vector(rows=1, columns=1, data=struct.pack("<I", bits), single=True)
-    frame = pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="r", values=vector)))
-    with pytest.raises(ProtocolError, match="NaN or infinity"):
-        from_site_frames([frame.SerializeToString()])
-
-
-@pytest.mark.parametrize("single", [True, False])
-def test_a_piece_of_the_other_width_does_not_fit(single: bool) -> None:
-    data = struct.pack("<2d", 0.5, 1.0) if single else struct.pack("<2f", 0.5, 1.0)
-    vector = pb.Vector(rows=2, columns=1, data=data, single=single)
-    frame = pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run="r", values=vector)))
-    with pytest.raises(ProtocolError, match=f"a piece of {len(data)} bytes"):
-        from_site_frames([frame.SerializeToString()])
 
 
 WHOLE_PIECE = b"\0" * SMALLEST_PIECE
@@ -674,7 +613,7 @@ NAN = float("nan")
         (planned("agreement"), "objective is of a kind that this version does not know"),
         (planned("iteration"), "iteration is missing"),
         (planned("privacy"), "privacy is missing"),
-        (planned("membership", on_lost="panic"), "on_lost is 'panic'"),
+        (planned("membership", on_dropout="panic"), "on_dropout is 'panic'"),
         (planned("membership", sites=None), "sites has 0 entries"),
         (planned("membership", min_sites=None), "min_sites is 0; at least 1"),
         (planned("agreement", form="Exact"), "form is 'Exact'"),

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Ask, Prediction, Vector
+from coreg_core.protocol.messages import Ask, Prediction
+from coreg_core.protocol.vectors import Vector
 from coreg_wire.transport.chunk_size import SECONDS_A_PIECE, Pace, piece_at
 from coreg_wire.transport.codec import (
     LARGEST_PIECE,

@@ -1,0 +1,131 @@
+"""A serving agent in this process, and a coordinator in memory that it dials."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+from agent_files import inputs, write
+from test_data_sets import TABLE
+
+from coreg_core.protocol.messages import Hello
+from coreg_wire.transport.codec import Assembler, coordinator_message_to_frames
+from site_agent.data.data_sets import DataSets
+from site_agent.ledger import Ledger
+from site_agent.machine import agent as machine
+from site_agent.models.store import ModelStore
+from site_agent.policy.policy import Policy
+from site_agent.service.daemon import AgentDaemon
+from site_agent.service.state_dir import StateDir
+from site_agent.service.workers import RunWorkers
+from site_agent.session.dial import Dial, NoAnswer
+
+
+class Agent:
+    """Its parts, in one folder; ``notices`` are those that it gave."""
+
+    def __init__(self, folder, *, once=False, ask_first=False, policy=None, **data):
+        self.notices, self.ledger, self.on_notice = [], Ledger(folder / "ledger.jsonl"), lambda _notice: None
+        self.state = None if once else StateDir(folder / "service")
+        if self.state is not None:
+            self.state.open()
+        table = write(folder, TABLE, "local.csv")
+        self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
+        store = ModelStore("north", folder / "models")
+        policy = policy or Policy(aggregation="plaintext")
+        self.workers = RunWorkers("north", policy, None, store, self.data_sets, self.ledger, self.notices.append)
+        agent = machine.Agent(once=once, ask_first=ask_first)
+        self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified)
+
+    def _notified(self, notice):
+        self.notices.append(notice)
+        self.on_notice(notice)
+
+    @property
+    def noticed(self):
+        return [notice.name for notice in self.notices]
+
+    def against(self, conversation, timeout=float("inf")):
+        """Live while a coordinator has this conversation; how the agent ended."""
+
+        async def both():
+            coordinator = Coordinator()
+            living = asyncio.create_task(self.daemon.live(Dial(coordinator, timeout, jitter=lambda _low, _high: 0.01)))
+            talking = asyncio.create_task(conversation(coordinator))
+            await asyncio.wait({living, talking}, return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                talking.result()
+                self.daemon.stop()
+            talking.cancel()
+            return await living
+
+        try:
+            return asyncio.run(asyncio.wait_for(both(), 60))
+        finally:
+            self.ledger.close()
+
+
+class Coordinator:
+    """The dialler of an agent, and the other end of its connections."""
+
+    address = "coordinator:1"
+
+    def __init__(self):
+        self.answers, self.dialled = True, 0
+        self._sessions = asyncio.Queue()
+
+    @asynccontextmanager
+    async def connect(self, timeout):
+        self.dialled += 1
+        if not self.answers:
+            raise NoAnswer("no answer")
+        line = Line()
+        self._sessions.put_nowait(line)
+        yield line
+
+    def diagnose(self):
+        return ""
+
+    async def session(self):
+        """The next session, past its greeting."""
+        line = await self._sessions.get()
+        assert isinstance(await line.hears(), Hello)
+        return line
+
+
+class Line:
+    """One connection: the agent's side, and what the coordinator does with it."""
+
+    def __init__(self):
+        self._to_agent, self._heard, self._assembler = asyncio.Queue(), asyncio.Queue(), Assembler()
+
+    async def read(self):
+        frame = await self._to_agent.get()
+        if isinstance(frame, Exception):
+            raise frame
+        return frame
+
+    async def write(self, frame):
+        message = self._assembler.feed_site(frame)
+        if message is not None:
+            self._heard.put_nowait(message)
+
+    async def finish(self):
+        self._to_agent.put_nowait(None)
+
+    def says(self, *messages):
+        for message in messages:
+            for frame in coordinator_message_to_frames(message):
+                self._to_agent.put_nowait(frame)
+
+    def breaks(self):
+        self._to_agent.put_nowait(ConnectionError("cut"))
+
+    async def hears(self):
+        return await self._heard.get()
+
+
+async def until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not within the deadline"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,319 @@
+"""The agent as a function: a table of cases, and a state machine of whatever a coordinator and an operator can do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from machine.additive_tiny import additive_plan
+from machine.tiny import make_plan
+
+from coreg_core.agreement.columns import Column
+from coreg_core.errors import BadData, LeftBehind, Refused
+from coreg_core.protocol.messages import Ask, Countersigned, Dismissed, Finished, Head, Rejected, Roster
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.vectors import Vector
+from site_agent.machine.agent import MAX_BEGUN, Agent, Stage, handle
+from site_agent.machine.agent_events import (
+    AskOperator,
+    Decided,
+    EndSession,
+    Exit,
+    Forget,
+    Heard,
+    Judge,
+    Judged,
+    Notify,
+    Say,
+    SessionEnded,
+    SessionOpened,
+    Work,
+    Worked,
+)
+
+PLAN = make_plan(run="r")
+TARGETS = Vector(np.zeros((1, 1)))
+
+
+def question(run="r", number=0):
+    return Ask(run, number, 0, "affine", (Column(0.1, 0.6),), True, TARGETS)
+
+
+def finished(outcome=Outcome.STALLED, run="r", targets=None):
+    return Finished(run, outcome, "why", targets=targets)
+
+
+def dismissed(outcome=Outcome.STALLED, run="r"):
+    return Dismissed(run, outcome, "why")
+
+
+def brief(action):
+    """An action in a few words: cases compare whole lists of them."""
+    match action:
+        case Say(message):
+            return f"say {type(message).__name__}"
+        case Work(_, message):
+            return f"work on {type(message).__name__}"
+        case Notify(notice):
+            return f"notify {notice.name}"
+        case Forget(_, keep_consent):
+            return "forget, but for the consent" if keep_consent else "forget"
+        case Exit(error=None, outcome=None):
+            return "exit"
+        case Exit(error=None, outcome=outcome):
+            return f"exit {outcome.name}"
+        case Exit(error=error):
+            return f"exit {type(error).__name__}: {error}"
+        case _:
+            return {Judge: "judge", AskOperator: "ask the operator", EndSession: "end the session"}.get(
+                type(action), type(action).__name__
+            )
+
+
+def after(*events, **agent):
+    """The agent after these events, messages among them, and what it does at the last."""
+    state, actions = Agent(**agent), []
+    for event in (SessionOpened(), *events):
+        known = (SessionOpened, SessionEnded, Judged, Decided, Worked, Heard)
+        state, actions = handle(state, event if isinstance(event, known) else Heard(event))
+    return state, "; ".join(map(brief, actions))
+
+
+PLANNED = [PLAN, Worked(PLAN, accepted=True)]  # accepted and idle
+ASKED = [PLAN, Judged("r", None)]  # put to the operator
+GROUPED = [additive_plan(run=run, residuals="grouped", rows="common") for run in ("r", "s")]
+ASKS = {"ask_first": True}
+ONCE = {"once": True}
+BROKE = "exit Refused: the coordinator broke the protocol: it "
+NOTHING = " Nothing was answered."
+
+# fmt: off
+CASES = {
+    "a plan is worked on": ([PLAN], {}, "notify plan; work on Plan"),
+    "a plan that comes again in a new session is worked on again": (
+        [*PLANNED, SessionEnded(), SessionOpened(), PLAN], {}, "notify plan; work on Plan"),
+    "a question of an accepted run is worked on": ([*PLANNED, question()], {}, "notify asked; work on Ask"),
+    "a question waits while another is worked on": ([*PLANNED, question(), question("r", 1)], {}, ""),
+    "and is worked on when that is done": (
+        [*PLANNED, question(), question("r", 1), Worked(question())], {}, "notify asked; work on Ask"),
+    "a roster and an end are worked on": ([*PLANNED, Roster("r", 0, ())], {}, "work on Roster"),
+    "a run that has ended is forgotten": (
+        [*PLANNED, finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], {}, "notify run_over; forget"),
+    "the consent to a run that stalled stays": (
+        [*PLANNED, finished(), Worked(finished())], {}, "notify run_over; forget, but for the consent"),
+    "an agent of one run ends with it": (
+        [*PLANNED, finished(), Worked(finished())], ONCE, "notify run_over; forget, but for the consent; exit STALLED"),
+    "a refused plan is forgotten": ([PLAN, Worked(PLAN, accepted=False, reason="no")], {}, "notify refused; forget"),
+    "a run whose result is here already is forgotten": ([PLAN, Worked(PLAN, accepted=False, fetched=True)], {}, "forget"),
+    "another plan under the same name is refused": (
+        [*PLANNED, replace(PLAN, study="another")], {}, "notify refused; say PlanRefused; forget"),
+    "a plan with another number of threads is refused": (
+        [*PLANNED, make_plan(run="s", threads=2)], {}, "notify plan; notify refused; say PlanRefused; forget"),
+    "an agent of one run refuses another": (
+        [*PLANNED, make_plan(run="s")], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
+    "two runs at once are worked on": ([*PLANNED, make_plan(run="s")], {}, "notify plan; work on Plan"),
+    "of runs that tell groups of labels one is under way": (
+        GROUPED, {}, "notify plan; notify refused; say PlanRefused; forget"),
+    "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
+    # --- consent
+    "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),
+    "the operator is asked about a plan that the policy allows": (ASKED, ASKS, "ask the operator; notify waiting_for_approval"),
+    "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
+    "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
+    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS, "notify approved; work on Plan"),
+    "a plan approved between two sessions waits for the next": (
+        [*ASKED, SessionEnded(), Decided("r", True, "")], ASKS, "notify approved"),
+    "and is worked on once there": (
+        [*ASKED, SessionEnded(), Decided("r", True, ""), SessionOpened(), PLAN, Worked(PLAN, accepted=True)], ASKS, ""),
+    "a plan that comes again while the operator thinks changes nothing": (
+        [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan"),
+    "a plan that the operator refuses is refused": (
+        [*ASKED, Decided("r", False, "not this one")], ASKS, "notify refused; say PlanRefused; forget"),
+    "decisions and verdicts on other runs change nothing": (
+        [*ASKED, Decided("s", True, ""), Judged("s", None), Judged("r", "late")], ASKS, ""),
+    "a run that ends before it was approved is over": (
+        [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
+    # --- ends
+    "a run that goes on without this site is forgotten": (
+        [*PLANNED, dismissed(Outcome.SITE_FAULT)], {}, "notify dismissed; forget"),
+    "an agent of one run ends when it is dismissed": (
+        [*PLANNED, dismissed(Outcome.SITE_FAULT)], ONCE,
+        "notify dismissed; forget; exit BadData: run r continues without this site: why"),
+    "the end of an unknown run is fetched": ([finished()], {}, "say Fetched"),
+    "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
+    "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
+    "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: run r continues without this site: why"),
+    "a run that ends while its plan is worked on is over at once": (
+        [PLAN, finished()], {}, "say Fetched; notify run_over; forget, but for the consent"),
+    "and forgotten again when that is done": (
+        [PLAN, finished(), Worked(PLAN, accepted=True)], {}, "forget, but for the consent"),
+    "a plan that comes again meanwhile waits for that": ([PLAN, dismissed(), PLAN], {}, ""),
+    "and is worked on then": (
+        [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Plan"),
+    # --- breaches
+    "a question of an unknown run": ([question()], {}, f"{BROKE}asked for run r, of which no plan came.{NOTHING}"),
+    "a question before the consent": (
+        [*ASKED, question()], ASKS, f"{BROKE}asked for run r, whose plan was not accepted.{NOTHING}"),
+    "an unknown run that converged": (
+        [finished(Outcome.CONVERGED)], {}, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
+    "a model before the consent": (
+        [*ASKED, finished(targets=TARGETS)], ASKS, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
+    "what a site finds wrong": ([*PLANNED, question(), Worked(question(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
+    # --- sessions
+    "a session that is refused ends, and is dialled again": ([Rejected("not listed")], {}, "end the session"),
+    "unless it is refused for good": (
+        [Rejected("renamed", final=True)], {}, "exit Refused: the coordinator refused this session: renamed"),
+    "or the agent has one run": (
+        [Rejected("not listed")], ONCE, "exit Refused: the coordinator refused this session: not listed"),
+    "a countersignature is written": ([Countersigned("r", Head(0, "", ""), "", "", "")], {}, "Countersign"),
+    "messages that were not worked on come again": ([*PLANNED, question(), question("r", 1), SessionEnded()], {}, ""),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_agent_does(case):
+    events, agent, expected = CASES[case]
+    assert after(*events, **agent)[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"), [(Outcome.SITE_FAULT, BadData), (Outcome.STALLED, LeftBehind), (Outcome.REFUSED, Refused)]
+)
+def test_the_error_of_a_dismissal_follows_its_outcome(outcome, error):
+    _, [*_, exited] = handle(Agent(once=True), Heard(dismissed(outcome)))
+    assert type(exited.error) is error
+
+
+def test_begun_runs_are_counted_until_one_is_finished():
+    begun, _ = after(*PLANNED, question(), Worked(question()), question("r", 1), Worked(question("r", 1)))
+    assert begun.begun == 1
+    ended, _ = handle(handle(begun, Heard(finished()))[0], Worked(finished()))
+    assert (ended.begun, ended.runs) == (0, {})
+
+
+RUNS = {name: make_plan(run=name) for name in ("p", "q")}
+
+
+class AnyCoordinator(RuleBasedStateMachine):
+    """A coordinator that says anything at any time, an operator, and work that takes its time."""
+
+    def __init__(self):
+        super().__init__()
+        self.restart(ask=False)
+
+    @property
+    def working(self):
+        return [work for works in self.at_work.values() for work in works]
+
+    def restart(self, *, ask):
+        self.agent, self.connected = Agent(ask_first=ask), False
+        self.at_work = {run: [] for run in RUNS}  # messages that are worked on
+        self.judging, self.approved, self.plans = [], set(), dict.fromkeys(RUNS, 0)
+
+    def apply(self, event):
+        self.agent, actions = handle(self.agent, event)
+        for action in actions:
+            match action:
+                case Work(plan, message):
+                    assert self.connected
+                    self.at_work[plan.run].append(message)
+                    if self.agent.ask_first:
+                        assert plan.run in self.approved, "consent comes before work"
+                    if isinstance(message, Plan):
+                        self.plans[plan.run] -= 1
+                        assert self.plans[plan.run] >= 0, "a plan is worked on once each time it comes"
+                case Judge(plan):
+                    self.judging.append(plan.run)
+                case Forget(run, keep_consent=False):
+                    self.approved.discard(run)
+                case Exit(error=Refused()) | EndSession():
+                    self.restart(ask=self.agent.ask_first)
+                    return
+                case Exit():
+                    raise AssertionError("an agent that serves stays")
+
+    @rule(ask=st.booleans())
+    def start(self, ask):
+        self.restart(ask=ask)
+        self.session()
+
+    @precondition(lambda self: not self.connected)
+    @rule()
+    def session(self):
+        self.connected = True
+        self.apply(SessionOpened())
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def lose_session(self):
+        """Work that was begun is done before the session's end is handled."""
+        while self.connected and (self.working or self.judging):
+            self.judge_one(None) if self.judging else self.work(0, True)
+        if self.connected:
+            self.connected, self.plans = False, dict.fromkeys(RUNS, 0)
+            self.apply(SessionEnded())
+
+    @precondition(lambda self: self.connected)
+    @rule(run=st.sampled_from("pq"))
+    def plan(self, run):
+        self.plans[run] += 1
+        self.apply(Heard(RUNS[run]))
+
+    @precondition(lambda self: self.connected)
+    @rule(run=st.sampled_from("pq"), number=st.integers(0, 3))
+    def ask(self, run, number):
+        known = run in self.agent.runs and self.agent.runs[run].stage is not Stage.OVER
+        before = self.agent
+        self.apply(Heard(question(run, number)))
+        if not known:
+            assert self.agent is not before
+            assert not self.connected, "a breach ends the session"
+
+    @precondition(lambda self: self.connected)
+    @rule(run=st.sampled_from("pq"), outcome=st.sampled_from([Outcome.STALLED, Outcome.REFUSED]), end=st.booleans())
+    def end(self, run, outcome, end):
+        self.apply(Heard((finished if end else dismissed)(outcome, run)))
+
+    @precondition(lambda self: self.judging)
+    @rule(reason=st.sampled_from([None, "no"]))
+    def judge_one(self, reason):
+        self.apply(Judged(self.judging.pop(0), reason))
+
+    @rule(run=st.sampled_from("pq"), approved=st.booleans())
+    def decide(self, run, approved):
+        waits = run in self.agent.runs and self.agent.runs[run].stage is Stage.WAITING
+        if waits and approved:
+            self.approved.add(run)
+            self.plans[run] = 1 if self.connected else 0
+        self.apply(Decided(run, approved, ""))
+
+    @precondition(lambda self: self.working)
+    @rule(which=st.integers(0, 9), good=st.booleans())
+    def work(self, which, good):
+        message = self.working[which % len(self.working)]
+        self.at_work[message.run].remove(message)
+        self.apply(Worked(message, accepted=good if isinstance(message, Plan) else None))
+
+    @invariant()
+    def no_run_is_worked_on_by_two_messages(self):
+        assert max(map(len, self.at_work.values())) <= 1
+        assert {n for n, run in self.agent.runs.items() if run.busy} == {n for n, w in self.at_work.items() if w}
+
+    def teardown(self):
+        """Every run comes to its end: once it is finished and the work is done, nothing of it is left."""
+        if not self.connected:
+            return
+        for run in RUNS:
+            if run in self.agent.runs:
+                self.apply(Heard(finished(Outcome.REFUSED, run)))
+        while self.working:
+            self.work(0, True)
+        assert not any(n in self.agent.runs for n in RUNS) or not self.connected
+
+
+TestAnyCoordinator = AnyCoordinator.TestCase
+TestAnyCoordinator.settings = settings(max_examples=100, stateful_step_count=30)

@@ -1,0 +1,151 @@
+"""The agent's process, against a coordinator in memory: consent, sessions that break, signals, and what takes long."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from agent_home import Agent, until
+from test_model_store import plan
+
+from coreg_core.errors import Refused, Unreachable
+from coreg_core.protocol.messages import Fetched, Finished, Leaving, PlanAccepted, PlanRefused, Rejected
+from coreg_core.protocol.outcomes import Outcome
+from site_agent.ledger import read_ledger
+from site_agent.service import daemon as daemons
+from site_agent.service.state_dir import Decision
+
+
+def test_an_approval_is_acted_on_at_once(tmp_path):
+    """No decision is polled for: the operator's command rings."""
+    agent, times = Agent(tmp_path, ask_first=True), []
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        for run, approved, answer in (("r1", True, PlanAccepted), ("r2", False, PlanRefused)):
+            line.says(plan(run))
+            await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
+            since = time.monotonic()
+            agent.state.record_decision(run, Decision(approved, "not this one"))
+            assert isinstance(await line.hears(), answer)
+            times.append(time.monotonic() - since)
+
+    agent.against(conversation)
+    assert max(times) < 1.0
+    assert agent.noticed.count("waiting_for_approval") == 2
+
+
+def test_a_lost_ring_is_made_up_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(daemons, "DECISION_SECONDS", 0.2)
+    agent = Agent(tmp_path, ask_first=True)
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        await until(agent.state.pending)
+        agent.state.bell.unlink()
+        agent.state.record_decision("r1", Decision(True, ""))
+        assert isinstance(await line.hears(), PlanAccepted)
+
+    agent.against(conversation)
+
+
+def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_path):
+    async def ask(coordinator):
+        (await coordinator.session()).says(plan("r1"))
+        await until(agent.state.pending)
+        agent.state.record_decision("r1", Decision(True, ""))
+        agent.state.bell.unlink()
+
+    async def again(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        assert isinstance(await line.hears(), PlanAccepted)
+        line.says(Finished("r1", Outcome.REFUSED, "south refused"))
+        assert isinstance(await line.hears(), Fetched)
+        await until(lambda: agent.state.decision("r1") is None)
+
+    agent = Agent(tmp_path, ask_first=True)
+    agent.against(ask)
+    agent = Agent(tmp_path, ask_first=True)
+    agent.against(again)
+    assert [entry["stop"] for entry in agent.state.history()] == ["REFUSED"]
+
+
+def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
+    agent = Agent(tmp_path)
+
+    async def conversation(coordinator):
+        for _ in range(2):
+            line = await coordinator.session()
+            line.says(plan("r1"))
+            assert isinstance(await line.hears(), PlanAccepted)
+            line.breaks()
+        (await coordinator.session()).says(Rejected("not listed yet"))
+        (await coordinator.session()).says(Rejected("renamed", final=True))
+        await asyncio.sleep(60)
+
+    with pytest.raises(Refused, match="the coordinator refused this session: renamed"):
+        agent.against(conversation)
+    assert (agent.noticed.count("connected"), agent.noticed.count("not_connected")) == (2, 3)
+    assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"
+    assert agent.noticed.count("data_read") == 1, "nothing is read or factored again"
+
+
+@pytest.mark.parametrize("moment", ["connected", "not_connected"])
+def test_a_stopped_agent_leaves_its_session_in_order_or_stops_dialling(tmp_path, moment):
+    agent, heard = Agent(tmp_path), []
+    agent.on_notice = lambda notice: agent.daemon.stop() if notice.name == moment else None
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        if moment == "not_connected":
+            coordinator.answers = False
+            line.breaks()
+        else:
+            heard.append(await line.hears())
+        await asyncio.sleep(60)
+
+    since = time.monotonic()
+    assert agent.against(conversation).error is None
+    assert time.monotonic() - since < 5
+    assert [type(message) for message in heard] == [Leaving] * (moment == "connected")
+
+
+def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answers(tmp_path):
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        line.says(plan("r1"))
+        assert isinstance(await line.hears(), PlanAccepted)
+        line.says(Finished("r1", Outcome.STALLED, "south is gone"))
+        await asyncio.sleep(60)
+
+    async def silence(coordinator):
+        coordinator.answers = False
+        await asyncio.sleep(60)
+
+    assert Agent(tmp_path, once=True).against(conversation).outcome is Outcome.STALLED
+    assert [e["kind"] for e in read_ledger(tmp_path / "ledger.jsonl")][-2:] == ["Fetched", "Leaving"]
+    with pytest.raises(Unreachable, match=r"coordinator:1: no answer \(tried for 0 s\)\. Start the agent again"):
+        Agent(tmp_path, once=True).against(silence, timeout=0.2)
+
+
+def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
+    for name, seconds in (("FIRST_REPORT", 0.02), ("SILENCE", 0.02), ("SETTLED", 0.01)):
+        monkeypatch.setattr(daemons, name, seconds)
+    agent = Agent(tmp_path)
+    work = agent.workers.work
+    monkeypatch.setattr(agent.workers, "work", lambda *a, **k: time.sleep(0.3) or work(*a, **k))
+
+    async def conversation(coordinator):
+        line = await coordinator.session()
+        await until(lambda: "connected" in agent.noticed)
+        assert "waiting" not in agent.noticed, "a serving agent without runs is silent"
+        line.says(plan("r1"))
+        await line.hears()
+        await until(lambda: "waiting" in agent.noticed)
+
+    agent.against(conversation)
+    working = [notice.text for notice in agent.notices if notice.name == "working"]
+    assert 2 <= len(working) <= 5, "after 20, 60, 140 ms: twice as long each time"
+    assert set(working) == {"checking the plan and factoring the data: 0 s so far"}

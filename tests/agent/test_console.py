@@ -1,0 +1,88 @@
+"""What an agent prints: sentences or JSON for the operator who started it, log lines for a service."""
+
+import io
+import json
+import time
+
+import pytest
+from machine.additive_tiny import additive_plan
+from machine.tiny import make_plan
+from rich.console import Console
+
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.protocol.messages import Finished, Inquiry
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Scoring
+from coreg_wire.terminal.logs import make_log
+from site_agent.machine import notices
+from site_agent.machine.notices import Notice, describe_plan, describe_work
+from site_agent.service.console import OperatorConsole, ServiceLog
+
+QUESTION = Inquiry("r", 3, 0, Kind.FIXED_POINT, "affine", 0, (), (), None)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_plan_is_seen_to_be_worked_on(terminal):
+    """A line in a pipe; on a terminal what is done, with a spinner."""
+    out = io.StringIO()
+    console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=terminal, width=200))
+    console(notices.plan_received(make_plan()))
+    time.sleep(0.3)  # a frame is drawn every tenth of a second
+    console(notices.asked(QUESTION))
+    console.close()
+    assert "plan of run run-1" in out.getvalue()
+    assert ("factoring the data" in out.getvalue()) is terminal
+
+
+def test_json_has_sentences_and_questions_as_events(capsys):
+    console = OperatorConsole(as_json=True)
+    console(notices.finding("your model is good"))
+    console(notices.asked(QUESTION))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"event": "note", "text": "your model is good"},
+        {"event": "asked", "question": 3, "part": "affine", "kind": "FIXED_POINT"},
+    ]
+
+
+def test_the_words_of_plans_and_work():
+    clear, secure = make_plan(), make_plan(aggregation="secure", min_sites=3)
+    assert "IN THE CLEAR" in describe_plan(clear)
+    assert "sums alone" in describe_plan(secure)
+    assert "additive objective" in describe_plan(additive_plan())
+    scores = make_plan()
+    scores = type(scores)(**{**vars(scores), "objective": Scoring("t1", "additive", receivers=("a",))})
+    assert describe_plan(scores).endswith(
+        "scoring together with the models of run t1 (additive), scores to a, sites a, b, c"
+    )
+    assert describe_work(clear) == "checking the plan and factoring the data"
+    assert describe_work(scores) == "checking the plan"
+    assert describe_work(QUESTION) == "answering question 3 (affine, fixed point)"
+    assert describe_work(Finished("r", Outcome.CONVERGED, "")) == "writing the result"
+
+
+def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):
+    log = ServiceLog(make_log(as_json=True))
+    log(notices.finding("a label is 7.25"))
+    log(notices.asked(QUESTION))
+    log(notices.refused("r", "monthly", "max_rounds"))
+    log(notices.run_over(make_plan(), "r", Outcome.CONVERGED, "", 1))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["event"], line["run"]) for line in lines] == [
+        ("warning", "refused", "r"),
+        ("info", "run_over", "r"),
+    ]
+    assert (lines[1]["stop"], lines[1]["models"]) == ("CONVERGED", 1)
+
+
+def test_a_coordinator_that_stays_away_is_logged_ever_less_often(capsys, monkeypatch):
+    now, log = [0.0], ServiceLog(make_log(as_json=True))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def lines_at(seconds, why):
+        for at in seconds:
+            now[0] = at
+            log(Notice("not_connected", f"no session with c:1 for {at} s: {why}; trying again (no timeout)"))
+        return len(capsys.readouterr().err.splitlines())
+
+    assert lines_at(range(40), "no answer") == 4, "at 0, 5, 15 and 35 seconds"
+    assert lines_at(range(40, 43), "another certificate") == 1, "another reason is logged at once"

@@ -1,0 +1,143 @@
+"""The models of a serving agent: a folder per run, a link to the one in use, nothing written over, retention, scores."""
+
+import json
+import stat
+
+import numpy as np
+import pytest
+from agent_files import agent, inputs, write
+from test_data_sets import TABLE
+
+from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
+from site_agent.data.data_sets import DataSets
+from site_agent.data.tables import read_table
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.site import Site
+from site_agent.models.batch import Scored, batch_of
+from site_agent.models.file import load_model
+from site_agent.models.output import OneScoring
+from site_agent.models.store import ModelStore
+
+
+def plan(run, study="waits", **changes):
+    members, secrets = Membership(("north", "south"), 2), Privacy("plaintext")
+    return Plan(run, "clinics", members, privacy=secrets, study=study, data="patients", **changes)
+
+
+class Stored(ModelStore):
+    """A store of results as a site ends runs of which nothing but its own solution is known."""
+
+    def put(self, run, outcome=Outcome.CONVERGED):
+        table = write(self.folder.parent, TABLE, "local.csv")
+        prepared, _ = DataSets({"patients": inputs(table)}, b"salt").get("patients")
+        site = Site("north", prepared.data)
+        assert site.handle(plan(run))
+        alone = site.view.solve(np.zeros(2), 0.0)
+        result = SiteResult(outcome, "", plan(run), (alone,), None, 0.0, 1.0)
+        return self.put_models(plan(run), result, prepared, "y", lambda text: None)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Stored("north", tmp_path / "models")
+
+
+def runs(store):
+    return [m["run"] for m in store.manifests()]
+
+
+def test_every_run_has_its_folder_and_the_link_names_the_last_that_converged(store):
+    assert not store.has(plan("r1"))
+    for run, outcome in (("r1", Outcome.MAX_ROUNDS), ("r2", Outcome.CONVERGED), ("r3", Outcome.STAGNATED)):
+        [model] = store.put(run, outcome)
+        assert (load_model(model).run, store.has(plan(run)), store.model_of(run).run) == (run, True, run)
+    study = store.folder / "waits"
+    assert sorted(p.name for p in study.iterdir()) == ["current", "r1", "r2", "r3"]
+    assert (study / "current").resolve() == (study / "r2").resolve()
+    assert stat.S_IMODE((study / "r1").stat().st_mode) == 0o700
+    assert [(m["run"], m["stop"], m["current"]) for m in store.manifests()] == [
+        ("r1", "MAX_ROUNDS", False), ("r2", "CONVERGED", True), ("r3", "STAGNATED", False)
+    ]  # fmt: skip
+    with pytest.raises(BadData, match="no model of run r9"):
+        store.model_of("r9")
+
+
+def test_nothing_is_written_over_and_a_killed_agents_partial_folder_is_no_run(store):
+    [first] = store.put("r1")
+    before, study = first.read_bytes(), store.folder / "waits"
+    (study / ".r2.partial").mkdir()
+    (study / ".r2.partial" / "model.coreg").write_bytes(b"half")
+    assert runs(store) == ["r1"]
+    store.put("r2")
+    assert not (study / ".r2.partial").exists()
+    store.put("r1")  # fetched once more
+    assert (study / "r1.old-1" / "model.coreg").read_bytes() == before
+    first.unlink()
+    assert not store.has(plan("r1")), "it can be fetched again"
+    (study / "r2" / "manifest.json").write_text("{")
+    with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
+        store.manifests()
+
+
+def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keeping = Stored("north", store.folder, keep=2)
+    for number in range(4):
+        keeping.put(f"r{number}")
+    assert runs(store) == ["r2", "r3"]
+    config = ("--config", write(tmp_path, 'coordinator = "c:1"\n[data.p]\ntable = "t.csv"\nid = "id"\n', "agent.toml"))
+    listed = [json.loads(line) for line in agent("models", "list", *config, "--json").stdout.splitlines()]
+    assert [(m["run"], m["current"]) for m in listed] == [("r2", False), ("r3", True)]
+    shown = agent("models", "list", *config).stdout.splitlines()
+    assert [line.split()[:3] for line in shown[::2]] == [["waits", "r2", listed[0]["at"]], ["*", "waits", "r3"]]
+    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r2)\n"
+    assert runs(store) == ["r3"]
+    keeping.put("r4", Outcome.STALLED)
+    assert agent("models", "prune", "waits", *config, "--keep", 1).stdout == "waits: 1 runs removed (r3)\n"
+    assert [m["current"] for m in store.manifests()] == [True], "the link goes to one that is here"
+    agent("models", "prune", "waits", *config)
+    assert list(store.folder.iterdir()) == []
+    with pytest.raises(UsageError, match="no models of a study 'waits'"):
+        agent("models", "prune", "waits", *config)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", ".hidden", "", "x" * 64])
+def test_a_coordinator_names_no_folder_elsewhere(store, name):
+    with pytest.raises(UsageError):
+        store.folder_of(plan(name))
+    if name:
+        with pytest.raises(UsageError):
+            store.folder_of(plan("r1", study=name))
+
+
+def test_a_scoring_of_several_batches_is_one_vector_and_a_file_for_each(store, tmp_path):
+    [path] = store.put("r1")
+    model = load_model(path)
+    write(tmp_path, "id,a,b\nn2,1,2\nn1,0,1\n", "monday.csv")
+    write(tmp_path, "id,a,b\nn1,2,2\nn3,,\n", "tuesday.csv")
+    tables = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
+    batch, scored = batch_of(model, tables, b"salt")
+    assert scored.ids == {"monday": ("n1", "n2"), "tuesday": ("n1", "n3")}
+    assert batch.missing.tolist() == [False, False, False, True]
+    assert any("no record of 1 instances" in note and "n3 first" in note for note in scored.notes)
+    expected = np.concatenate([model.part(read_table(tmp_path / f"{d}.csv").rows(r)) for d, r in
+                               (("monday", [1, 0]), ("tuesday", [0]))])  # fmt: skip
+    np.testing.assert_array_equal(batch.part[:3], expected)
+    assert batch.ids_digest != batch_of(model, dict(reversed(tables.items())), b"salt")[0].ids_digest
+    assert batch.ids_digest != batch_of(model, {"monday": tables["monday"]}, b"salt")[0].ids_digest
+
+    scoring = plan("s1", objective=Scoring("r1", "agreement"))
+    result = SiteResult(Outcome.CONVERGED, "", scoring, (), None, 0.0, 1.0, scores=np.arange(4.0))
+    written = store.put_scores(scoring, result, scored)
+    assert [p.relative_to(store.folder).as_posix() for p in written] == ["waits/s1/monday.csv", "waits/s1/tuesday.csv"]
+    beside = OneScoring(model, tmp_path / "scores.csv").put_scores(scoring, result, scored)
+    assert [p.name for p in beside] == ["scores-monday.csv", "scores-tuesday.csv"]
+    for paths in (written, beside):
+        assert [read_table(p).ids("id") for p in paths] == [["n1", "n2"], ["n1", "n3"]]
+        assert [read_table(p).numbers("score").tolist() for p in paths] == [[0.0, 1.0], [2.0, 3.0]]
+        assert {stat.S_IMODE(p.stat().st_mode) for p in paths} == {0o600}
+    assert (runs(store), store.has(scoring)) == (["r1", "s1"], True)
+    assert OneScoring(model, tmp_path / "one.csv").put_scores(scoring, result, Scored({"": ("n",) * 4}, {"": "id"}, ()))
+    assert store.put_scores(scoring, SiteResult(Outcome.REFUSED, "", scoring, (), None, 0.0, 1.0), scored) == ()

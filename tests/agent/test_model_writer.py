@@ -1,0 +1,210 @@
+"""A run's models onto the disk: nothing there is lost, and a file in the way is refused before the run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from agent_files import prepared, write
+from machine.additive_tiny import additive_plan, private_data, undisturbed
+from machine.tiny import Pump
+
+from coreg_core.agreement.views import KernelExpansion, Solution
+from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.kernels.functions import Linear
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Membership, Plan
+from site_agent.data.tables import read_table
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.site import Site
+from site_agent.models.file import load_model
+from site_agent.models.writer import Models, check_output
+
+PLAN = Plan("run-1", "tests", Membership(("north",), 1), Agreement(coupling=(0.5,)))
+
+
+@pytest.fixture
+def models(tmp_path):
+    table = write(tmp_path, "id,a,y\n1,1.5,1\n2,2,2\n3,4,\n")
+    return Models("north", prepared(table), "y", tmp_path / "north.coreg", None)
+
+
+def result(run="run-1", coupling=(0.5,), weight=1.0, alone=False):
+    """A result whose models predict the given multiple of the feature."""
+    plan = dataclasses.replace(PLAN, run=run, objective=dataclasses.replace(PLAN.objective, coupling=coupling))
+
+    def solution(factor):
+        return Solution(KernelExpansion(Linear(), np.eye(1), np.array([factor])), np.zeros(1), 0.0)
+
+    solutions = tuple(solution(weight + j) for j in range(len(coupling)))
+    return SiteResult(Outcome.CONVERGED, "", plan, solutions, solution(-1.0) if alone else None, 0.0, 1.0)
+
+
+def written(models, run_result):
+    """The files, and the notes."""
+    notes = []
+    return models.write(run_result, notes.append), notes
+
+
+def names(folder, pattern="*.coreg"):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def slope(path):
+    return load_model(path).function.coef.tolist()[0]
+
+
+def test_a_model_is_written_where_it_was_asked_for(models, tmp_path):
+    assert written(models, result()) == ((tmp_path / "north.coreg",), [])
+    model = load_model(tmp_path / "north.coreg")
+    assert (model.run, model.site, model.coupling, model.stop) == ("run-1", "north", 0.5, "CONVERGED")
+    assert model.plan == json.loads(json.dumps(PLAN.to_dict()))
+
+
+@pytest.mark.parametrize("stem", ["north", "the models.d/north v1.2"])
+def test_a_model_of_an_earlier_run_is_kept_under_its_runs_name_and_noted(models, tmp_path, stem):
+    output = tmp_path / f"{stem}.coreg"
+    output.parent.mkdir(exist_ok=True)
+    models = dataclasses.replace(models, output=output)
+    written(models, result("run-1"))
+    earlier, kept = output.read_bytes(), output.with_name(f"{output.stem}-run-run-1.coreg")
+    paths, notes = written(models, result("run-2", weight=2.0))
+    assert (paths, load_model(output).run, kept.read_bytes()) == ((output,), "run-2", earlier)
+    assert notes == [f"{output} was the model of an earlier run; it is kept as {kept}"]
+    written(models, result("run-3"))
+    assert names(output.parent) == [f"{output.stem}-run-run-{n}.coreg" for n in (1, 2)] + [output.name]
+
+
+def test_the_model_of_the_same_run_replaces_itself(models, tmp_path):
+    written(models, result(weight=1.0))
+    assert written(models, result(weight=2.0))[1] == []
+    assert (names(tmp_path), slope(tmp_path / "north.coreg")) == (["north.coreg"], 2.0)
+
+
+def test_a_taken_name_is_numbered_and_nothing_is_written_over(models, tmp_path):
+    """The same run's model, fetched again after another run and put aside once more."""
+    for run, weight in (("run-1", 1.0), ("run-2", 2.0), ("run-1", 3.0), ("run-2", 4.0)):
+        written(models, result(run, weight=weight))
+    assert sorted(map(slope, tmp_path.glob("*.coreg"))) == [1.0, 2.0, 3.0, 4.0]
+    earlier = ["north-run-run-1-2.coreg", "north-run-run-1.coreg", "north-run-run-2.coreg"]
+    assert names(tmp_path) == [*earlier, "north.coreg"]
+
+
+def test_every_model_of_a_path_and_the_local_one_are_kept_too(models, tmp_path):
+    models = dataclasses.replace(models, local_model=tmp_path / "alone.coreg")
+    for run in ("run-1", "run-2"):
+        paths, notes = written(models, result(run, coupling=(0.25, 0.5), alone=True))
+    assert [path.name for path in paths] == ["north-coupling-0.25.coreg", "north-coupling-0.5.coreg", "alone.coreg"]
+    assert {load_model(path).run for path in paths} == {"run-2"}
+    kept = names(tmp_path, "*-run-run-1.coreg")
+    assert kept == [f"{path.stem}-run-run-1.coreg" for path in sorted(paths)]
+    assert {load_model(tmp_path / name).run for name in kept} == {"run-1"}
+    assert len(notes) == 3
+
+
+def test_the_local_model_stands_beside_the_joined_one_unless_a_path_was_given(models):
+    paths, _ = written(models, result(alone=True))
+    assert [path.name for path in paths] == ["north.coreg", "north-local.coreg"]
+    assert slope(paths[1]) == -1.0
+
+
+def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_why(models):
+    choice = PathChoice(1, (np.array([3.0, 3.0]), np.array([1.0, 1.0])), np.array([2.0, 2.0]))
+    chosen = dataclasses.replace(result(coupling=(0.0, 0.5)), couplings=(0.0, 0.5), choice=choice)
+    paths, notes = written(models, chosen)
+    assert [path.name for path in paths] == ["north.coreg", "north-coupling-0.coreg", "north-coupling-0.5.coreg"]
+    assert load_model(paths[0]).coupling == 0.5
+    assert slope(paths[0]) == slope(paths[2])
+    assert "coupling 0.5 serves this site best" in notes[0]
+    assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
+    assert "by 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
+    assert "keep the joined model" in notes[2]
+
+
+def test_a_run_without_models_leaves_the_earlier_one(models, tmp_path):
+    written(models, result("run-1"))
+    before = (tmp_path / "north.coreg").read_bytes()
+    ended = dataclasses.replace(result("run-2"), outcome=Outcome.STALLED, solutions=())
+    for each in (ended, dataclasses.replace(ended, plan=None)):
+        assert written(models, each) == ((), [])
+    assert (names(tmp_path), (tmp_path / "north.coreg").read_bytes()) == (["north.coreg"], before)
+
+
+def test_a_file_that_is_no_model_or_a_damaged_one_is_refused_before_the_run(models, tmp_path):
+    models.check()
+    check_output(None)
+    written(models, result())
+    models.check()  # a model is not in the way
+    path = tmp_path / "north.coreg"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(UsageError, match="It would be written over"):
+        models.check()
+    notes = write(tmp_path, "not to be lost", "notes.txt")
+    for what in ("output", "local_model"):
+        with pytest.raises(UsageError, match=r"notes\.txt.*It would be written over: move it away"):
+            dataclasses.replace(models, **{"output": tmp_path / "new", what: notes}).check()
+    assert notes.read_text() == "not to be lost"
+    with pytest.raises(UsageError, match="no such folder for the model"):
+        check_output(tmp_path / "none" / "m.coreg")
+    with pytest.raises(UsageError, match="name a file for the model"):
+        check_output(tmp_path)
+
+
+def test_a_file_in_the_way_of_a_path_of_couplings_does_not_cost_the_run(models, tmp_path):
+    """The couplings are known once the plan came, so these names cannot be checked before joining."""
+    other = write(tmp_path, "not a model, and not to be lost", "north-coupling-0.25.coreg")
+    paths, [note] = written(models, result(coupling=(0.25, 0.5)))
+    assert [(load_model(path).run, load_model(path).coupling) for path in paths] == [("run-1", 0.25), ("run-1", 0.5)]
+    assert other.read_text() == "not a model, and not to be lost"
+    assert note.endswith(f"is no model of coreg, and stays as it is: the model goes to {paths[0]}")
+
+
+def test_a_full_disk_leaves_the_earlier_model_somewhere(models, tmp_path, monkeypatch):
+    written(models, result("run-1"))
+    before = (tmp_path / "north.coreg").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        written(models, result("run-2"))
+    assert before in [path.read_bytes() for path in tmp_path.glob("*.coreg")]
+
+
+# --- the additive objective ---------------------------------------------------------------------------------------
+
+
+def table(folder, name):
+    data = private_data(name)
+    rows = [f"z{i:02d},{p!r},{q!r}," for i, (p, q) in enumerate(data.Z.tolist())]
+    rows += [f"x{i:02d},{p!r},{q!r},{y!r}" for i, ((p, q), y) in enumerate(zip(data.X.tolist(), data.y, strict=True))]
+    return write(folder, "\n".join(["id,p,q,y", *rows, ""]).replace("np.float64(", "").replace(")", ""), f"{name}.csv")
+
+
+def test_an_additive_model_predicts_alone_and_names_its_objective(tmp_path):
+    plan = additive_plan()
+    tables = {name: prepared(table(tmp_path, name)) for name in plan.sites}
+    pump = Pump(plan, {name: Site(name, each.data) for name, each in tables.items()}).join().run()
+    models = Models("a", tables["a"], "y", tmp_path / "a.model", tmp_path / "alone.model")
+    paths, notes = written(models, pump.sites["a"].result)
+    assert paths == (tmp_path / "a.model", tmp_path / "alone.model")
+    assert any("label noise" in note for note in notes)
+    loaded, rows = load_model(paths[0]), read_table(tmp_path / "a.csv")
+    assert (loaded.objective, loaded.plan["objective"]["name"], loaded.coupling) == ("additive", "additive", None)
+    own = pump.sites["a"].result.additive.own
+    np.testing.assert_array_equal(loaded.predict(rows), own.predict(tables["a"].preprocessing.transform(rows)))
+    assert load_model(paths[1]).predict(rows) != pytest.approx(loaded.predict(rows))
+    raw = paths[0].read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
+    assert "rows of the site's own data" in header["warning"]
+    paths[0].write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(BadData, match="damaged"):
+        load_model(paths[0])
+
+
+def test_an_additive_run_without_a_model_writes_none(models, tmp_path):
+    nothing = undisturbed(additive_plan(), dict.fromkeys("abc", 0)).sites["a"].result
+    assert written(models, nothing) == ((), [])
+    assert names(tmp_path) == []

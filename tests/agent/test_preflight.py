@@ -1,0 +1,135 @@
+"""check: everything that can be found out before joining, each with its verdict; and a plan that is judged beforehand."""
+
+import json
+import platform
+
+import grpc
+import numpy as np
+import pytest
+import scipy
+from agent_files import agent, write
+from typer.testing import CliRunner
+
+from coordinator.cli.app import app as coordinator_app
+from coreg_core.errors import UsageError
+from coreg_core.protocol.plan import plan_from_dict
+from coreg_wire.files.plan_file import read_plan
+
+TABLE = ("--data", "north.csv", "--target", "y", "--id", "id")
+INSECURE = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+FEDERATION = """
+[federation]
+name = "tried"
+sites = ["east", "north"]
+[model]
+form = "exact"
+bandwidth = {bandwidth}
+ridge = {ridge}
+[privacy]
+aggregation = "plaintext"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{i},{a:.6f},{b:.6f},{a + b if i < 9 else ''}" for i, (a, b) in enumerate(rng.normal(size=(20, 2)))]
+    write(tmp_path, "\n".join(["id,u,v,y", *rows, ""]), "north.csv")
+    write(tmp_path, 'aggregation = "plaintext"\n', "policy.toml")
+    return tmp_path
+
+
+def check(*words):
+    """The exit code, and the verdicts: true, false, or None for what was skipped."""
+    done = agent("check", *words, "--json")
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_check_has_its_own_verdict(folder):
+    write(folder, (folder / "north.csv").read_text().replace("\n3,", "\n3,1;", 1), "typo.csv")
+    code, verdicts = check(*TABLE, "--data", "typo.csv", "--coordinator", "127.0.0.1:9")
+    assert code == 6
+    wrong = [v["text"] for v in verdicts if v["ok"] is False]
+    assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
+    assert ("line 5" in wrong[0], "enroll" in wrong[1]) == (True, True)
+    [skipped] = [v for v in verdicts if v["ok"] is None]
+    assert skipped["text"] == "coordinator: 127.0.0.1:9 is not probed without an identity"
+    done = agent("check", *TABLE, *INSECURE[:3], "--coordinator", "localhost")
+    assert done.exit_code == 2
+    assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
+        "WRONG  coordinator: --coordinator localhost: expected HOST:PORT, as in coordinator.example.org:7600."
+    ]
+
+
+def test_versions_and_the_space_for_the_model_are_printed(folder):
+    code, verdicts = check(*TABLE, *INSECURE)
+    found = {title: text for title, _, text in (v["text"].partition(": ") for v in verdicts)}
+    assert (code, found["coordinator"]) == (0, "127.0.0.1:9 is not probed with --insecure")
+    for part in (
+        f"Python {platform.python_version()}",
+        "coreg ",
+        f"numpy {np.__version__}",
+        f"scipy {scipy.__version__}",
+        grpc.__version__,
+    ):
+        assert part in found["versions"]
+    assert found["output"].startswith("the model goes to model.coreg, where ")
+    assert found["output"].endswith("B are free")
+
+
+# --- a plan -------------------------------------------------------------------------------------------------------
+
+
+def planned(folder, bandwidth=3.0, ridge=1.0):
+    """What `coreg-coordinator plan` prints."""
+    write(folder, FEDERATION.format(bandwidth=bandwidth, ridge=ridge), "federation.toml")
+    return json.loads(CliRunner().invoke(coordinator_app, ["plan", "federation.toml"], catch_exceptions=False).stdout)
+
+
+def judged(folder, plan):
+    write(folder, json.dumps(plan), "plan.json")
+    code, verdicts = check(*TABLE, *INSECURE, "--policy", "policy.toml", "--plan", "plan.json")
+    found = [v for v in verdicts if v["check"] == "plan"]
+    return code, [v["text"] for v in found if v["ok"]], [v["text"] for v in found if not v["ok"]]
+
+
+def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
+    code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
+    assert (code, wrong) == (0, [])
+    assert "one label of this site would be" in good[0]
+    assert good[-1] == "plan: this site would take part in it"
+    code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
+    assert (code, len(wrong)) == (4, 2)
+    assert ("bandwidth_min=0.5" in wrong[0], "ridge_min=0.01" in wrong[1]) == (True, True)
+    assert figures[0].startswith("plan: its bandwidth is ")
+    assert figures[1].startswith("plan: its ridge is 1e-06 times")
+
+
+def test_all_reasons_against_a_plan_are_given_at_once(folder):
+    write(folder, 'aggregation = "secure"\nforms = ["landmarks"]\nmax_rounds = 7\n', "policy.toml")
+    plan = planned(folder)
+    plan["membership"]["sites"] = ["east", "south"]
+    _, _, wrong = judged(folder, {"asked": "today", "plan": plan})  # as `pending --json` has it
+    words = ("does not list north", "max_rounds=7", "aggregation='plaintext'", "forms=['landmarks']")
+    assert [word in text for word, text in zip(words, wrong, strict=True)] == [True] * 4
+
+
+def test_a_file_that_is_no_plan_or_one_beyond_its_limits_is_refused(folder):
+    good, path = planned(folder), folder / "plan.json"
+    path.write_text(json.dumps(good))
+    assert read_plan(path) == plan_from_dict(good)
+    for text, words in (
+        ("[1, 2]", "no plan"),
+        ("{}", "no plan"),
+        ("not JSON", "no plan"),
+        ("[" * 100_000, "no plan"),
+        (json.dumps({**good, "objective": {**good["objective"], "ridge": -1.0}}), "ridge"),
+        (json.dumps({**good, "membership": {**good["membership"], "sites": ["east", "east"]}}), "twice"),
+        (json.dumps({**good, "objective": {**good["objective"], "form": "best"}}), "form"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=words):
+            read_plan(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_plan(folder / "none.json")

@@ -1,0 +1,107 @@
+"""agent.toml, the environment and the command line: what goes before what, and every fault with its key."""
+
+import math
+
+import pytest
+from agent_files import agent, write
+
+from coreg_core.errors import UsageError
+from site_agent.config.settings import ONLY, AgentSettings, read_settings
+from site_agent.data.inputs import Inputs
+from site_agent.data.sources import Query
+from site_agent.service.app import Given
+
+FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
+SECTIONS = """
+coordinator = "c:1"
+identity = "north"
+[data.patients]
+table = "t.csv"
+target = "y"
+id = "id"
+dates = ["d"]
+scale = false
+[data.staff]
+table = "/else/where.csv"
+id = "id"
+"""
+
+
+def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
+    flat = read_settings(write(tmp_path, FLAT, "a.toml"), {}).data
+    query, shared = Query(tmp_path / "clinic.db", "SELECT 1"), tmp_path / "s.csv"
+    assert flat == {ONLY: Inputs(table=query, target="y", id="id", unlabelled=shared)}
+    settings = read_settings(write(tmp_path, SECTIONS, "b.toml"), {}, ("data", "target", "id", "coordinator"))
+    patients, staff = settings.data["patients"], settings.data["staff"]
+    assert (patients.table, patients.dates, patients.scale) == (tmp_path / "t.csv", ("d",), False)
+    assert (str(staff.table), staff.target, staff.scale) == ("/else/where.csv", None, True)
+    with pytest.raises(UsageError, match=r"--data, --target: .*b\.toml has sections \[data\.NAME\]"):
+        read_settings(tmp_path / "b.toml", {"data": "x.csv", "target": "y"})
+
+
+def test_paths_of_the_file_are_relative_to_it_and_those_of_a_command_line_are_not(tmp_path):
+    config = write(tmp_path, SECTIONS, "a.toml")
+    settings = read_settings(config, {"output": "m.coreg", "policy": None})
+    assert (str(settings.output), settings.policy) == ("m.coreg", None)
+    assert settings.ledger_path == tmp_path / "north" / "ledger.jsonl"
+    assert settings.state_path == tmp_path / "north" / "service"
+    assert settings.models == tmp_path / "models"
+    flat = read_settings(write(tmp_path, FLAT, "flat.toml"), {"unlabelled": "here.csv"}).data[ONLY]
+    assert (flat.table.database, str(flat.unlabelled)) == (tmp_path / "clinic.db", "here.csv")
+    assert read_settings(None, {"identity": "here"}).ledger_path.as_posix() == "here/ledger.jsonl"
+    with pytest.raises(UsageError, match="an agent that serves has a section"):
+        Given(tmp_path / "flat.toml").settings()
+    assert Given(config, coordinator="other:2").settings().coordinator == "other:2"
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'data = "from-file.csv"\ntarget = "y"\nid = "id"\n', "a.toml")
+
+    def table(*options):
+        found = agent("check", "--config", "a.toml", "--insecure", "--name", "n", *options).stdout
+        return next(word for word in ("from-file", "from-env", "option") if f"{word}.csv: no such file" in found)
+
+    assert table() == "from-file"
+    monkeypatch.setenv("COREG_DATA", "from-env.csv")
+    assert table() == "from-env"
+    assert table("--data", "option.csv") == "option"
+
+
+def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt_key(tmp_path):
+    with pytest.raises(UsageError) as error:
+        read_settings(None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator"))
+    assert "needs --data, --coordinator (" in str(error.value)
+    assert "COREG_DATA, COREG_COORDINATOR" in str(error.value)
+    with pytest.raises(UsageError, match="dta: unknown key; did you mean data"):
+        read_settings(write(tmp_path, 'dta = "x.csv"', "a.toml"), {}, ("data",))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('dta = "t.csv"', ["dta: unknown key; did you mean data?"]),
+        ('approval = "never"\nspeed = 1\n[data.p]\ntable = "t"', ["3 fault(s)", "approval", "speed", "data.p.id"]),
+        ('[data."a/b"]\ntable = "t"\nid = "i"', ["data set"]),
+        ('[data.p]\ntable = "t"\nid = "i"\nscale = "yes"', ["data.p.scale = 'yes'"]),
+        ("patience = 5", ["patience: unknown key; it is now connect_timeout"]),
+        ('alone = "x"\nkeep = 3', ["it is now local_model", "it is now keep_models"]),
+        ('connect_timeout = "long"', ["connect_timeout"]),
+        ("connect_timeout = 0", ["connect_timeout"]),
+        ("min_bandwidth = 3", ["min_bandwidth"]),
+        ("insecure = true", ["insecure: only for a command line, as --insecure"]),
+        ('name = "n"', ["name: only for a command line, as --name"]),
+        ("ledger_max_bytes = 1", ["ledger_max_bytes"]),
+    ],
+)
+def test_every_fault_of_the_file_is_named(tmp_path, text, named):
+    with pytest.raises(UsageError) as error:
+        read_settings(write(tmp_path, text, "a.toml"), {})
+    assert [words for words in ("a.toml", *named) if words not in str(error.value)] == []
+
+
+def test_the_timeout_is_a_number_or_unlimited():
+    assert AgentSettings().timeout(600.0) == 600.0
+    assert AgentSettings(connect_timeout=5).timeout(600.0) == 5.0
+    assert AgentSettings(connect_timeout="unlimited").timeout(600.0) == math.inf
+    assert read_settings(None, {"connect_timeout": "7"}).timeout(600.0) == 7.0

@@ -1,0 +1,80 @@
+"""Where a serving agent and its operator exchange files: pending plans, decisions, history, status."""
+
+import json
+import stat
+
+import pytest
+from agent_files import agent, write
+from test_model_store import plan
+
+from coreg_core.errors import StorageError, UsageError
+from coreg_wire.files.locks import exclusive
+from site_agent.service.state_dir import Decision, StateDir
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Opened, with an agent.toml that leads the commands to it."""
+    made = StateDir(tmp_path / "service")
+    made.open()
+    write(tmp_path, f'coordinator = "c:1"\nidentity = "{tmp_path}"\n[data.p]\ntable = "t"\nid = "i"\n', "agent.toml")
+    return made
+
+
+def command(state, *words):
+    return agent(*words, "--config", state.folder.parent / "agent.toml")
+
+
+def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
+    for run in ("abc1", "abd2"):
+        state.request_approval(run, plan(run).to_dict())
+    assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
+    shown = command(state, "pending").stdout
+    assert "abc1" in shown
+    assert "IN THE CLEAR" in shown, "of a plan with aggregation = plaintext"
+    for prefix in ("ab", "x"):
+        with pytest.raises(UsageError, match="waiting runs begin with"):
+            command(state, "approve", prefix)
+    assert command(state, "refuse", "abc", "--reason", "no consent").stdout == "run abc1: refused\n"
+    again = StateDir(state.folder)
+    assert (again.decision("abc1"), again.decision("abd2")) == (Decision(False, "no consent"), None)
+    again.close_request("abc1")
+    assert [entry["plan"]["run"] for entry in again.pending()] == ["abd2"]
+    assert again.decision("abc1") is not None
+    again.clear("abc1")
+    assert again.decision("abc1") is None
+    assert command(state, "approve", "abd").stdout == "run abd2: approved\n"
+    assert again.decision("abd2") == Decision(True, "")
+    for name in ("../out", "a/b", "", "x" * 64):
+        with pytest.raises(UsageError):
+            state.request_approval(name, {})
+        state.clear(name)
+
+
+def test_the_history_goes_on_after_a_torn_line_and_runs_are_listed_with_their_reasons(state):
+    ended = {"study": "waits", "at": "t"}
+    state.append_history({"run": "a1", "stop": "REFUSED", "models": [], "reason": "east refused", **ended})
+    with (state.folder / "history.jsonl").open("a") as file:
+        file.write('{"run": "torn')
+    state.append_history({"run": "b2", "stop": "CONVERGED", "models": ["m"], "reason": "", **ended})
+    assert [entry["run"] for entry in state.history()] == ["a1", "b2"]
+    assert [line.split()[0] for line in command(state, "runs").stdout.splitlines()] == ["b2", "a1", "east"]
+    assert {stat.S_IMODE(p.stat().st_mode) for p in state.folder.rglob("*.json*")} == {0o600}
+
+
+def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
+    assert command(state, "status").stdout == "this agent has not served yet\n"
+    found = {"site": "north", "connected_since": "2026-01-01", "waiting": "for runs", "certificate_until": None}
+    run = {"r1": {"study": "waits", "data": "p", "doing": "answering"}}
+    state.write_status({**found, "runs": run, "troubles": {"p": "a fault"}})
+    assert command(state, "status").exit_code == 7
+    assert "north: not running" in command(state, "status").stdout
+    with exclusive(state.folder.parent / "ledger.jsonl", "this agent"):
+        up = command(state, "status")
+        assert up.exit_code == 0
+        for words in ("connected since 2026-01-01; waiting for runs", "run r1 of waits: answering", "p cannot be used"):
+            assert words in up.stdout
+        assert json.loads(command(state, "status", "--json").stdout)["up"]
+    (state.folder / "status.json").write_text("{")
+    with pytest.raises(StorageError, match="Move it away"):
+        state.status()

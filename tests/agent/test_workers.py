@@ -1,0 +1,126 @@
+"""The work on a run's messages: which data set is read, what the coordinator hears of it, and where results go."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from agent_files import inputs, write
+from agent_home import Agent
+from test_data_sets import TABLE
+from test_model_store import Stored, plan
+
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.additive.question_types import Question
+from coreg_core.protocol.messages import Fetched, Finished, Inquiry, PlanAccepted, PlanRefused, Share
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Scoring
+from coreg_core.protocol.vectors import Vector
+from coreg_wire.transport.codec import Assembler
+from site_agent.data.tables import read_table
+from site_agent.ledger import read_ledger
+from site_agent.models.file import load_model, save_model
+from site_agent.policy.policy import Policy
+
+
+@pytest.fixture
+def agent(tmp_path):
+    made = Agent(tmp_path, policy=Policy(aggregation="plaintext", scoring=True))
+    yield made
+    made.ledger.close()
+
+
+def answers(agent, message, *, listening=True):
+    frames, _ = agent.workers.work(message, listening=listening)
+    assembler = Assembler()
+    assembler.expect(message.run, 100, 2)
+    return [found for frame in frames if (found := assembler.feed_site(frame)) is not None]
+
+
+def refusal(agent, message):
+    [answer] = answers(agent, message)
+    assert isinstance(answer, PlanRefused)
+    return answer.reason
+
+
+def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
+    write(tmp_path, TABLE.replace("0.5,", "half,", 1), "local.csv")
+    for reason in (agent.workers.judge(plan("r1")).reason, refusal(agent, plan("r1"))):
+        assert reason == "its data set 'patients' cannot be used as it is; its operator was told why."
+    assert "'half'" in agent.workers.troubles["patients"]
+    assert "data_unusable" in agent.noticed
+    assert not any("half" in notice.text for notice in agent.notices)
+    write(tmp_path, TABLE, "local.csv")
+    assert agent.workers.judge(plan("r1")).reason is None
+    assert isinstance(answers(agent, plan("r1"))[0], PlanAccepted)
+    assert agent.workers.troubles == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": "../out"}, "run"),
+        ({"study": "a/b"}, "study"),
+        ({"data": "staff"}, "this site has no data set 'staff'"),
+        ({"objective": Scoring("t9", "agreement")}, "no model of run t9"),
+    ],
+)
+def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_asked(agent, tmp_path, changes, words):
+    agent.data_sets.relist({name: inputs(tmp_path / "local.csv") for name in ("patients", "other")})
+    asked = dataclasses.replace(plan("r1"), **changes)
+    for reason in (agent.workers.judge(asked).reason, refusal(agent, asked)):
+        assert words in reason
+    assert agent.workers.counters.refusals == 1
+
+
+def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
+    table = write(tmp_path, "id,a,b\nq1,1,2\nq2,2,0.5\n", "none.csv")
+    agent = Agent(tmp_path, unlabelled=inputs(table, labels=False))
+    assert "additive objective takes it" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
+    agent.ledger.close()
+
+
+def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
+    Stored("north", tmp_path / "models").put("r1")
+    assert agent.workers.judge(plan("r1")).fetched
+    assert [type(a) for a in answers(agent, plan("r1"))] == [Fetched]
+    assert "data_read" not in agent.noticed
+
+
+def test_nothing_is_recorded_of_an_answer_that_nobody_listens_to(agent):
+    assert answers(agent, plan("r1"), listening=False) == []
+    assert list(read_ledger(agent.ledger.path)) == []
+    assert agent.workers.room("r1") is not None, "the run goes on when its plan comes again"
+
+
+def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(agent, tmp_path):
+    [path] = Stored("north", tmp_path / "models").put("t1")
+    for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
+        write(tmp_path, f"id,a,b\n{rows}", f"{name}.csv")
+    days = {day: inputs(tmp_path / f"{day}.csv", None) for day in ("monday", "tuesday")}
+    agent.data_sets.relist({"patients": inputs(tmp_path / "local.csv"), **days})
+    terms = Scoring("t1", "agreement", batches=("monday", "tuesday"))
+    assert "has no record of 1 of 4 instances" in refusal(agent, plan("s0", objective=terms))
+
+    scoring = plan("s1", objective=dataclasses.replace(terms, missing_instances="mean"))
+    [accepted] = answers(agent, scoring)
+    assert (type(accepted), accepted.n_unlabelled) == (PlanAccepted, 4)
+    question = Inquiry.of("s1", 0, 0, Question(Kind.TOGETHER, np.zeros((0, 0))), ())
+    [share] = answers(agent, question)
+    assert isinstance(share, Share)
+    model = load_model(path)
+    parts = [model.part(read_table(tmp_path / f"{day}.csv")) for day in days]
+    told = [parts[0][1], parts[0][0], parts[1][0], model.mean_on_shared]
+    np.testing.assert_allclose(share.values.values[:, 0], told, rtol=1e-12)
+    total = Vector(2.0 * share.values.values)  # as if the other site's part was the same
+    [fetched] = answers(agent, Finished("s1", Outcome.CONVERGED, "", targets=total))
+    assert isinstance(fetched, Fetched)
+    files = agent.workers.written
+    assert [p.relative_to(tmp_path).as_posix() for p in files] == [f"models/waits/s1/{day}.csv" for day in days]
+    scores = np.concatenate([read_table(p).numbers("score") for p in files])
+    np.testing.assert_allclose(scores, model.intercept + np.array(told), rtol=1e-12)
+
+
+def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
+    [path] = Stored("north", tmp_path / "models").put("t1")
+    save_model(path, dataclasses.replace(load_model(path), site="south"))
+    assert "is of another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))

@@ -1,0 +1,137 @@
+"""What a user gets wrong: one clear message, the documented exit code, never a traceback."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from coreg_core.agreement.schedules.schedule import Stop
+from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
+from coreg_wire.terminal.command_line import EXIT_CODES
+
+AGENT = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = [["id", "a", "b", "y"], *([f"p{i}", i, 2 * i % 7, i if i < 8 else ""] for i in range(20))]
+    typo = [[*row] for row in rows]
+    typo[4][1] = "1,5"
+    for name, table in (("good", rows), ("typo", typo)):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(table)
+    entry = {"at": "2026-01-01T00:00:00.000+00:00", "kind": "Leaving", "previous": "0" * 64}
+    for name, text in {
+        "config.toml": '[federation]\nname = "x"\nsites = ["a"]\n[schedule]\ntolerence = 1\n',
+        "fed.toml": '[federation]\nname = "x"\nsites = ["a", "b", "c"]\n',
+        "score.toml": '[study]\nname = "s"\n[model]\nobjective = "scoring"\n',
+        "broken.toml": "[federation\n",
+        "agent.toml": 'dta = "x.csv"\n',
+        "policy.toml": "max_rounds = 0\n",
+        "not-a-model": "hello",
+        "broken.jsonl": f"{json.dumps(entry)}\n" * 2,
+    }.items():
+        (tmp_path / name).write_text(text)
+
+
+def agent(*arguments, data="good.csv", target="y"):
+    return ("coreg-agent", "--data", data, "--target", target, "--id", "id", *arguments)
+
+
+COORDINATOR, SIM, PREDICT = ("coreg-coordinator",), ("coreg-sim",), ("coreg-agent", "predict", "--data", "good.csv")
+MISTAKES = {
+    "no option": (("coreg-agent", "--data", "good.csv"), 2, "--target"),
+    "an option that is none": (("coreg-agent", "--dta", "x"), 2, "--dta"),
+    "no such command": ((*COORDINATOR, "served"), 2, "served"),
+    "no such table": (agent(*AGENT, data="bad.csv"), 6, "bad.csv: cannot be read (No such file"),
+    "a column misspelt": (agent(*AGENT, target="Y"), 6, "Did you mean 'y'"),
+    "a typo in a number": (agent(*AGENT, data="typo.csv"), 6, "typo.csv, line 5, column 'a': '1,5'"),
+    "not enrolled": (agent("--coordinator", "127.0.0.1:9"), 2, "coreg-agent enroll"),
+    "no port": (agent("--insecure", "--name", "n", "--coordinator", "localhost"), 2, "HOST:PORT"),
+    "insecure beyond loopback": (agent("--insecure", "--name", "n", "--coordinator", "example.org:1"), 2, "loopback"),
+    "nobody listens": (agent(*AGENT, "--connect-timeout", "1"), 7, "127.0.0.1:9"),
+    "an output that is no model": (agent(*AGENT, "--output", "good.csv"), 2, "good.csv: not a model file"),
+    "an unknown key in agent.toml": (("coreg-agent", "--config", "agent.toml"), 2, "dta: unknown key"),
+    "an agent.toml without sections": (("coreg-agent", "serve", "--config", "agent.toml"), 2, "[data.NAME]"),
+    "a policy out of range": (agent(*AGENT, "--policy", "policy.toml"), 2, "max_rounds"),
+    "no such model": ((*PREDICT, "--model", "m"), 8, "m: no such model file"),
+    "not a model": ((*PREDICT, "--model", "not-a-model"), 6, "not a model file"),
+    "predictions for a spreadsheet": (
+        (*PREDICT, "--model", "m", "--output", "p.xlsx"), 2,
+        "p.xlsx: predictions are written as .csv or .parquet; give --output such a name.",
+    ),
+    "a chain that is broken": (("coreg-agent", "ledger", "broken.jsonl"), 8, "broken.jsonl, line 2: the chain is broken"),
+    "peers before enrolment": (("coreg-agent", "peers", "--identity", "none"), 2, "coreg-agent enroll --identity none --name"),
+    "revoked in a folder that is none": ((*COORDINATOR, "revoke", "north", "--identity", "no"), 2, "--identity"),
+    "a request that is none": ((*COORDINATOR, "sign", "good.csv"), 2, "coreg-coordinator init DIR"),
+    "a misspelt key": ((*COORDINATOR, "run", "config.toml"), 2, "schedule.tolerence"),
+    "not TOML": ((*COORDINATOR, "run", "broken.toml"), 2, "line 1"),
+    "an address that is none": ((*COORDINATOR, "run", "fed.toml", "--listen", "here"), 2, "HOST:PORT"),
+    "no store": ((*COORDINATOR, "runs", "--store", "none.sqlite"), 2, "none.sqlite"),
+    "a store that is none": ((*COORDINATOR, "runs", "--store", "good.csv"), 8, "good.csv"),
+    "scoring before a training": ((*COORDINATOR, "run", "fed.toml", "--study", "score.toml"), 2, "train first"),
+    "no target for a table": ((*SIM, "run", "--data", "good.csv"), 2, "--target"),
+    "no such schedule": ((*SIM, "run", "--schedule", "newton"), 2, "conjugate-gradients"),
+    "too few rows": ((*SIM, "run", "--data", "good.csv", "--target", "y", "--sites", "2"), 6, "too few"),
+    "not converged": (
+        (*SIM, "run", "--sites", 3, "--labelled", 10, "--unlabelled", 40, "--max-rounds", 3), 3,
+        "were reached before the tolerances. Raise max_rounds, or use conjugate gradients.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.usefixtures("folder")
+def test_a_mistake_ends_in_one_message_and_the_documented_code(command, mistake):
+    words, code, message = MISTAKES[mistake]
+    got, out, err = command(*words)
+    assert message in (out if code == 3 else err)
+    assert got == code
+    assert "Traceback" not in err
+
+
+def test_an_empty_command_line_shows_the_help(command):
+    code, out, _ = command("coreg-agent")
+    assert (code, "Usage" in out) == (2, True)
+
+
+@pytest.mark.parametrize("program", ["coreg-coordinator", "coreg-agent", "coreg-sim"])
+@pytest.mark.parametrize("words", [["--version"], ["run", "--version"]])
+def test_every_program_prints_its_release(command, program, words):
+    code, out, _ = command(program, *words)
+    assert code == 0
+    assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", out)
+
+
+def test_every_outcome_has_a_documented_exit_code_and_advice():
+    assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
+    assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
+    for outcome in Outcome:
+        assert bool(exit_code(outcome)) is bool(advice(outcome)) is (outcome is not Outcome.CONVERGED)
+        assert told(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
+        assert told(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
+
+
+def test_a_simulation_runs_on_a_table(command, tmp_path):
+    assert command("coreg-sim", "tables", tmp_path)[0] == 0
+    table = ("--data", tmp_path / "clinic.csv", "--target", "bmi", "--drop", "patient", "--drop", "progression")
+    words = ("--sites", 2, "--labelled", 20, "--coupling", 0.01, "--json")
+    code, out, err = command("coreg-sim", "run", *table, *words)
+    assert code == 0, err
+    last = json.loads(out.splitlines()[-1])
+    assert (last["stop"], len(last["rmse_sites"])) == ("CONVERGED", 2)
+
+
+def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
+    words = ("--sites", 3, "--labelled", 10, "--unlabelled", 40, "--prediction-tolerance", "1e-6", "--json")
+    code, out, err = command("coreg-sim", "compare", *words)
+    assert code == 0, err
+    found = json.loads(out)
+    names = {row["schedule"] for row in found["schedules"]}
+    assert names == {"conjugate-gradients", "block-coordinate-descent", "consensus"}
+    for row in found["schedules"]:
+        # Q is a sum that is rounded: a few hundred eps of it.
+        assert row["true_gap"] <= row["certified_gap"] + 1e-13 * found["closed_form"]["objective"]
+        assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
+        assert row["certified_prediction_bound"] <= 1e-6

@@ -1,0 +1,408 @@
+"""The agent's process against a coordinator's sessions: the races of a slow site, the end of a run, a coordinator of bad will."""
+
+import asyncio
+import struct
+import threading
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract.agents import RunningAgent, Scripted, Workers, dialler_of
+from contract.harness import Events, Frames, Home, Watching, within
+from machine.tiny import UNLABELLED, make_plan, private_data
+
+from coordinator.authority.notary import Notary
+from coordinator.authority.pki import load_server
+from coordinator.driver import NullSink, drive
+from coordinator.machine.events import Received, SiteJoined
+from coordinator.machine.federation import begin
+from coordinator.machine.phases import Timeouts
+from coordinator.machine.records import HeadSigned
+from coordinator.machine.state import RunState
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight
+from coreg_core.errors import BadData, CoregError, LeftBehind, Refused, StorageError, Unreachable
+from coreg_core.protocol import messages as m
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_wire.identity.names import load_certificates
+from coreg_wire.transport.codec import SMALLEST_PIECE
+from coreg_wire.v1 import federation_pb2 as pb
+from site_agent.ledger import HeadSigner
+from site_agent.ledger.audit import SignedHead, audit
+from site_agent.machine.agent_events import Exit
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.site import MOST_FAULTS, Site
+from site_agent.service import daemon
+
+# --- a coordinator that speaks while a site prepares --------------------------------------------------------------
+
+
+class SlowWorkers(Workers):
+    """Begins to work on a plan, and goes on when it is told to."""
+
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def work(self, message: Any, **given: Any) -> Any:
+        if isinstance(message, Plan):
+            self.began.set()
+            assert self.may_go_on.wait(20)
+        return super().work(message, **given)
+
+
+def while_it_prepares(path: Path, then: Callable[[Frames], Awaitable[None]]) -> RunningAgent:
+    """An agent that lived until its end; ``then`` happens while it works on the plan."""
+    agent = RunningAgent(path / "ledger.jsonl", workers=SlowWorkers)
+    SlowWorkers.began, SlowWorkers.may_go_on = threading.Event(), threading.Event()
+
+    async def live() -> None:
+        sessions, events = Frames(), Events()
+        await sessions.start(events.emit)
+        dialler = dialler_of(sessions)
+        living = asyncio.create_task(agent.live(dialler, timeout=1.0))
+        assert isinstance(await events.next(), SiteJoined)
+        await sessions.send("a", make_plan())
+        await asyncio.to_thread(SlowWorkers.began.wait, 20)
+        acting = asyncio.create_task(then(sessions))
+        await asyncio.sleep(0.1)
+        dialler.up = bool(sessions._sessions)
+        SlowWorkers.may_go_on.set()
+        try:
+            await living
+        finally:
+            await acting
+            await sessions.close()
+
+    asyncio.run(asyncio.wait_for(live(), 40))
+    return agent
+
+
+def test_a_site_that_is_rejected_while_it_prepares_hears_why(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="its certificate was revoked"):
+        while_it_prepares(tmp_path, lambda sessions: sessions.reject("a", "its certificate was revoked"))
+
+
+def test_a_coordinator_that_goes_while_a_site_prepares_is_dialled_again(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="Start the agent again when it is up"):
+        while_it_prepares(tmp_path, lambda sessions: sessions.close())
+
+
+def test_the_end_is_heard_by_a_site_that_is_still_answering(tmp_path: Path) -> None:
+    """The coordinator speaks its last word while the site prepares, and waits for the site to end the stream."""
+
+    async def finish(sessions: Frames) -> None:
+        await sessions.send("a", m.Finished("run-1", Outcome.TOO_FEW_SITES, "b is gone"))
+
+    kinds = while_it_prepares(tmp_path, finish).kinds
+    assert (kinds.count("Fetched"), kinds[-1]) == (1, "Leaving")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"), [(Outcome.REFUSED, Refused), (Outcome.SITE_FAULT, BadData), (Outcome.STALLED, LeftBehind)]
+)
+def test_a_site_that_is_dismissed_while_it_prepares_hears_why(
+    tmp_path: Path, outcome: Outcome, error: type[CoregError]
+) -> None:
+    async def dismiss(sessions: Frames) -> None:
+        await sessions.send("a", m.Dismissed("run-1", outcome, "it has other instances"))
+
+    with pytest.raises(error, match="run run-1 continues without this site: it has other instances"):
+        while_it_prepares(tmp_path, dismiss)
+
+
+# --- a model is on the disk before the coordinator hears of it ----------------------------------------------------
+
+
+def to_the_end(path: Path, deliver: Callable[[SiteResult], None]) -> tuple[list[type], RunningAgent]:
+    """A run of one question: the kinds of message that the coordinator received."""
+    agent = RunningAgent(path / "ledger.jsonl", deliver=deliver)
+    columns = (Column(0.5, consensus_weight(0.5, 3)),)
+    ask = m.Ask("run-1", 0, 0, "affine", columns, True, m.Vector(np.ones((UNLABELLED, 1))))
+    received = list[type]()
+
+    async def live() -> None:
+        sessions, events = Frames(), Events()
+        await sessions.start(events.emit)
+        sessions.expect("run-1", UNLABELLED, 1)
+        living = asyncio.create_task(agent.live(dialler_of(sessions)))
+        await events.next()
+        end = m.Finished("run-1", Outcome.CONVERGED, "", ask.columns, ask.targets)
+        for message in (make_plan(schedule="consensus", coupling=(0.5,)), ask, end):
+            await sessions.send("a", message)
+            if message is not end:
+                received.append(type((await events.next()).message))
+        try:
+            await living
+        finally:
+            await sessions.close()
+            received.extend(type(e.message) for e in events.seen[1 + len(received) :] if isinstance(e, Received))
+
+    try:
+        asyncio.run(asyncio.wait_for(live(), 40))
+    finally:
+        (path / "received").write_text(" ".join(kind.__name__ for kind in received))
+    return received, agent
+
+
+def test_the_coordinator_hears_that_a_site_has_its_model_after_it_is_on_the_disk(tmp_path: Path) -> None:
+    before = list[Any]()
+
+    def deliver(result: SiteResult) -> None:
+        assert len(result.solutions) == 1
+        before.append((tmp_path / "ledger.jsonl").read_text().count("Fetched"))
+
+    received, agent = to_the_end(tmp_path, deliver)
+    assert before == [0], "delivered once, before a word of it"
+    assert agent.kinds == ["Hello", "PlanAccepted", "Prediction", "Fetched", "Leaving"]
+    assert received == [m.PlanAccepted, m.Prediction, m.Fetched, m.Leaving]
+
+
+def test_a_model_that_cannot_be_written_is_not_reported_as_fetched(tmp_path: Path) -> None:
+    def deliver(result: SiteResult) -> None:
+        raise StorageError("model.coreg: cannot be written (No space left on device).")
+
+    with pytest.raises(StorageError, match="No space left"):
+        to_the_end(tmp_path, deliver)
+    assert (tmp_path / "received").read_text() == "PlanAccepted Prediction"
+
+
+# --- the head of the ledger is countersigned ----------------------------------------------------------------------
+
+Answer = Callable[[Frames, HeadSigned], Awaitable[None]]
+
+
+def countersigned(home: Home, path: Path, answer: Answer) -> RunningAgent:
+    """A run that ends without a model; ``answer`` is given what the coordinator made of the head that came with `Fetched`."""
+    identity = home.identity("a")
+    agent, notary = RunningAgent(path, signer=HeadSigner(identity)), Notary(load_server(home.authority))
+
+    async def live() -> Exit:
+        sessions, events = Frames(), Events()
+        await sessions.start(events.emit)
+        living = asyncio.create_task(agent.live(dialler_of(sessions, ("a", identity.certificate_pem))))
+        await events.next()
+        await sessions.send("a", m.Finished("run-1", Outcome.CANCELLED, "enough"))
+        fetched = (await events.next()).message
+        await answer(sessions, notary.countersign("a", sessions.certificate("a"), fetched))
+        end = await living
+        await sessions.close()
+        return end
+
+    end = asyncio.run(asyncio.wait_for(live(), 40))
+    assert end.outcome is Outcome.CANCELLED, "the run is over for it, whatever was countersigned"
+    return agent
+
+
+def both_signed(home: Home, path: Path, *record: SignedHead) -> SignedHead | None:
+    authorities = load_certificates((home.authority / "ca.pem").read_bytes(), "ca.pem")
+    return audit(path, authorities, "a", record).both
+
+
+def test_the_coordinators_signature_stands_in_the_ledger_before_the_agent_leaves(home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    agent = countersigned(home, path, lambda sessions, signed: sessions.send("a", signed.receipt))
+    assert agent.kinds == ["Hello", "Fetched", "Countersigned", "Leaving"]
+    both = both_signed(home, path)
+    assert (both.run, both.head.lines) == ("run-1", 1)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_coordinator_that_does_not_countersign_is_not_waited_for(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Its record has the head all the same, and its own signature with it."""
+    path, kept = tmp_path / "ledger.jsonl", list[HeadSigned]()
+    monkeypatch.setattr(daemon, "COUNTERSIGNING", 30.0 if killed else 0.3)
+
+    async def silent(sessions: Frames, signed: HeadSigned) -> None:
+        kept.append(signed)
+        if killed:
+            await sessions.close()
+
+    agent = countersigned(home, path, silent)
+    assert agent.kinds == ["Hello", "Fetched", "Leaving"]
+    assert any("did not countersign the head" in note for note in agent.notes)
+    assert both_signed(home, path) is None
+    [signed] = kept
+    record = SignedHead("a", "run-1", signed.receipt.head, signed.signature, signed.certificate, signed.receipt)
+    assert both_signed(home, path, record) == record
+
+
+def test_a_head_under_another_key_is_not_countersigned_and_the_site_receives_the_reason(
+    home: Home, tmp_path: Path
+) -> None:
+    notary, reasons = Notary(load_server(home.authority)), list[str]()
+
+    async def refuse(sessions: Frames, signed: HeadSigned) -> None:
+        pem = home.identity("b").certificate_pem
+        refused = notary.countersign("a", pem, m.Fetched("run-1", signed.receipt.head, signed.signature))
+        reasons.append(refused.receipt.reason)
+        await sessions.send("a", refused.receipt)
+
+    agent = countersigned(home, tmp_path / "ledger.jsonl", refuse)
+    assert agent.kinds == ["Hello", "Fetched", "Leaving"]
+    assert any(reasons[0] in note for note in agent.notes)
+
+
+# --- a coordinator of bad will ------------------------------------------------------------------------------------
+
+
+def refused(script: Callable[[Scripted], Any], path: Path, **agent: Any) -> tuple[str, list[str]]:
+    """Why the agent ended, and what stands in its ledger; it is not the agent that hangs, so it ends soon."""
+    running = RunningAgent(path / "ledger.jsonl", **agent)
+
+    async def live() -> None:
+        await running.live(Scripted(script).dialler)
+
+    with pytest.raises(Refused) as error:
+        asyncio.run(asyncio.wait_for(live(), 30))
+    return str(error.value), running.kinds
+
+
+def asked(number: int, **changes: Any) -> m.Ask:
+    columns = tuple(Column(lam, consensus_weight(lam, 3)) for lam in (0.1, 1.0))
+    ask = m.Ask("run-1", number, 0, "linear", columns, True, m.Vector(np.ones((UNLABELLED, 2))))
+    return replace(ask, **changes)
+
+
+HUGE = {
+    "ask": {"run": "run-1", "part": "affine", "columns": 4096 * [pb.Column(coupling=1.0, weight=1.0)]},
+    "finished": {"run": "run-1", "outcome": "CONVERGED", "columns": [pb.Column(coupling=1.0, weight=1.0)]},
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_vector_before_a_plan_ends_the_session_before_memory_is_taken(tmp_path: Path, kind: str) -> None:
+    vector = pb.Vector(rows=20_000, columns=4096, data=bytes(SMALLEST_PIECE))
+    body = pb.ToSite(**{kind: {"ask": pb.Ask, "finished": pb.Finished}[kind](**HUGE[kind], targets=vector)})
+
+    async def script(coordinator: Scripted) -> None:
+        await coordinator.says(pb.CoordinatorFrame(message=body))
+        for _ in range(3):
+            await coordinator.says(pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=bytes(SMALLEST_PIECE))))
+
+    tracemalloc.start()
+    try:
+        reason, kinds = refused(script, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20, "655 MB were announced"
+    finally:
+        tracemalloc.stop()
+    assert "broke the protocol: a vector for run 'run-1', whose plan nobody has accepted here" in reason
+    assert kinds == ["Hello"], "and nothing was answered"
+
+
+def test_a_question_of_another_run_ends_the_session(tmp_path: Path) -> None:
+    async def script(coordinator: Scripted) -> None:
+        await coordinator.says(make_plan())
+        await coordinator.pipe.read()
+        await coordinator.says(asked(0, run="run-2"))
+
+    reason, kinds = refused(script, tmp_path)
+    assert "whose plan nobody has accepted here" in reason
+    assert kinds == ["Hello", "PlanAccepted"]
+
+
+def test_ten_forbidden_questions_in_a_row_end_the_session(tmp_path: Path) -> None:
+    async def script(coordinator: Scripted) -> None:
+        await coordinator.says(make_plan())
+        await coordinator.pipe.read()
+        for number in range(100):
+            await coordinator.says(asked(number, part="affine"))  # at another target than 0: it would show labels
+
+    reason, kinds = refused(script, tmp_path)
+    assert f"asked {MOST_FAULTS} questions that the plan does not allow" in reason
+    assert kinds == ["Hello", "PlanAccepted", *MOST_FAULTS * ["Fault"]]
+
+
+def test_a_model_that_was_never_asked_ends_the_session_without_one(tmp_path: Path) -> None:
+    delivered = list[SiteResult]()
+
+    async def script(coordinator: Scripted) -> None:
+        await coordinator.says(make_plan())
+        await coordinator.pipe.read()
+        await coordinator.says(asked(0))
+        huge = m.Vector(np.full((UNLABELLED, 2), 1e6))
+        await coordinator.says(m.Finished("run-1", Outcome.CONVERGED, "", 2 * (Column(0.1, 1e12),), huge))
+
+    reason, kinds = refused(script, tmp_path, deliver=delivered.append)
+    assert "ended run run-1 with a model to targets or weights that are not those" in reason
+    assert delivered == []
+    assert kinds == ["Hello", "PlanAccepted", "Prediction"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pb.CoordinatorFrame(),
+        pb.CoordinatorFrame(message=pb.ToSite()),
+        pb.CoordinatorFrame(chunk=pb.Chunk(run="run-1", data=struct.pack("<d", 1.0))),
+        pb.CoordinatorFrame(message=pb.ToSite(plan=pb.Plan(run="run-1"))),
+        pb.CoordinatorFrame(message=pb.ToSite(finished=pb.Finished(run="run-1", outcome="VICTORY"))),
+    ],
+    ids=["no content", "no body", "chunk", "half a plan", "outcome"],
+)
+def test_a_frame_that_the_protocol_does_not_allow_is_refused_in_words(
+    tmp_path: Path, frame: pb.CoordinatorFrame
+) -> None:
+    reason, kinds = refused(lambda coordinator: coordinator.says(frame), tmp_path)
+    assert "the coordinator broke the protocol: " in reason
+    assert kinds == ["Hello"]
+
+
+# --- numbers that overflow ----------------------------------------------------------------------------------------
+
+
+class _Infinite:
+    def respond(self, targets: Any, weights: Any, part: str) -> Any:
+        return np.full_like(targets, np.inf)
+
+
+class Overflowing(Site):
+    """A site whose arithmetic overflows at its third question: it has finite targets, and no finite answer to them."""
+
+    def handle(self, message: m.ToSite) -> list[m.FromSite]:
+        if self.name == "b" and isinstance(message, m.Ask) and message.question == 2:
+            self.runs[message.run] = replace(self.runs[message.run], view=_Infinite())  # type: ignore[arg-type]
+        return super().handle(message)
+
+
+@within(60)
+async def test_an_answer_that_is_not_finite_ends_the_run_at_once_though_lost_sites_are_waited_for(
+    tmp_path: Path,
+) -> None:
+    """The round's minute and the stall's ten are not waited for."""
+    plan = make_plan(tolerance=0.0, prediction_tolerance=0.0, on_dropout="wait")
+    sessions, living = Frames(), dict[str, asyncio.Task[Any]]()
+    agents = {name: RunningAgent(tmp_path / f"{name}.jsonl", name=name) for name in "abc"}
+
+    def dial(_emit: Any) -> None:
+        living.update({name: asyncio.create_task(agent.live(dialler_of(sessions))) for name, agent in agents.items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("site_agent.service.workers.Site", Overflowing)
+        ends = await drive(begin(RunState(plan), Timeouts()), sessions, NullSink(), Watching(), on_start=dial)
+        a, b, c = await asyncio.gather(*living.values(), return_exceptions=True)
+    reason = "b: its own answer is not finite: features or label column are too large for this kernel. Scale them."
+    assert (ends[plan.run].outcome, ends[plan.run].reason) == (Outcome.SITE_FAULT, reason)
+    assert a.outcome is c.outcome is Outcome.SITE_FAULT
+    assert isinstance(b, BadData)
+    assert agents["b"].kinds.count("Fault") == 1, "it was said once, and not asked again"
+
+
+@within(30)
+async def test_a_kernel_that_overflows_refuses_the_plan_in_words(tmp_path: Path) -> None:
+    data, frames = private_data("a"), list[pb.SiteFrame]()
+
+    async def script(coordinator: Scripted) -> None:
+        await coordinator.says(make_plan(kernel="polynomial", degree=400))
+        frames.append(pb.SiteFrame.FromString(await coordinator.pipe.read()))
+        await coordinator.says(m.Finished("run-1", Outcome.REFUSED, "a refused the plan"))
+
+    agent = RunningAgent(tmp_path / "ledger.jsonl", data=replace(data, X=50.0 * data.X, Z=50.0 * data.Z))
+    end = await agent.live(Scripted(script).dialler)
+    assert end.outcome is Outcome.REFUSED
+    assert "kernel='polynomial'" in frames[0].message.plan_refused.reason

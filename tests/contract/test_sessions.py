@@ -1,0 +1,380 @@
+"""coordinator/transports/sessions.py: who gets in, how a session opens, breaks the protocol, is replaced, ends, is held back."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+from contract.harness import RUN, Client, EchoSite, Events, Frames, hello, within
+from machine.tiny import acceptance, make_plan
+
+from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
+from coordinator.transports import sessions as rules
+from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED, _Session
+from coreg_core.agreement.columns import Column
+from coreg_core.errors import Refused
+from coreg_core.protocol import messages as m
+from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
+from coreg_wire.v1 import federation_pb2 as pb
+
+PIECE = SMALLEST_PIECE // 8
+WHOLE_PIECE = b"\0" * SMALLEST_PIECE
+LEAVING = m.Leaving("the run is over")
+
+
+@pytest.fixture(autouse=True)
+def _peers_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "CLOSE_GRACE", 0.2)
+
+
+@contextlib.asynccontextmanager
+async def serving(rows: int = 3, **options: Any) -> AsyncIterator[tuple[Frames, Events]]:
+    sessions, events = Frames(**options), Events()
+    await sessions.start(events.emit)
+    sessions.expect(RUN, rows, 1)  # as the machine says once a site has accepted the plan
+    yield sessions, events
+    await sessions.close()
+
+
+async def joined(sessions: Frames, events: Events, release: str = "test") -> Client:
+    client = sessions.dial()
+    await client.send(hello(release=release))
+    assert await events.next() == SiteJoined(hello(release=release))
+    return client
+
+
+def ask(rows: int = 3, number: int = 0) -> m.Ask:
+    return m.Ask(RUN, number, 0, "affine", (Column(0.25, 0.5),), True, m.Vector(np.ones((rows, 1))))
+
+
+def head(rows: int, data: bytes, columns: int = 1, run: str = RUN) -> pb.SiteFrame:
+    """A prediction whose vector announces so many rows, with these bytes."""
+    vector = pb.Vector(rows=rows, columns=columns, data=data)
+    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run=run, values=vector)))
+
+
+def numbers(*values: float, rows: int | None = None, **more: Any) -> pb.SiteFrame:
+    return head(len(values) if rows is None else rows, struct.pack(f"<{len(values)}d", *values), **more)
+
+
+def chunk(data: bytes) -> pb.SiteFrame:
+    return pb.SiteFrame(chunk=pb.Chunk(run=RUN, data=data))
+
+
+# --- how a session opens ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        (list(site_message_to_frames(LEAVING)), "open with Hello"),
+        ([numbers(1, 2, 3)], "whose plan nobody has accepted here"),
+        ([chunk(b"12345678")], "a chunk that belongs to no vector"),
+        ([pb.SiteFrame()], "an empty frame"),
+        ([pb.SiteFrame(message=pb.FromSite())], "of a kind that this version does not know"),
+        ([b"\xff\xff\xff garbage"], "no protobuf message"),
+        ([b""], "an empty frame"),
+        (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
+        ([], "nothing came"),
+        (None, "nothing came"),
+    ],
+)
+@within(30)
+async def test_a_session_opens_with_hello_or_is_rejected_with_the_reason(frames: Any, words: str) -> None:
+    async with serving(keepalive=0.05) as (sessions, events):
+        client = sessions.dial()
+        if frames is None:
+            await client.connection.finish()
+        else:
+            await client.write(*frames)
+        reason = await client.rejection()
+        assert words in reason
+        assert events.seen == [AccessRefused("", reason)]
+
+
+@within(30)
+async def test_the_name_is_the_certificates_and_the_allow_list_is_asked_at_every_join() -> None:
+    listed = {"a"}
+
+    def authorise(name: str, certificate: bytes) -> None:
+        assert certificate == b"", "no certificate, no end of it"
+        if name not in listed:
+            raise Refused(f"{name} is not listed")
+
+    async with serving(authorise=authorise) as (sessions, events):
+        for name, said, words in (
+            ("b", "b", "b is not listed"),
+            ("a", "c", "says it is 'c', but its certificate is 'a''s"),
+        ):
+            client = sessions.dial((name, b""))
+            await client.send(hello(said))
+            reason = await client.rejection()
+            assert words in reason
+            assert await events.next() == AccessRefused(said, reason)
+        listed.add("b")
+        await sessions.dial(("b", b"")).send(hello("b"))
+        assert await events.next() == SiteJoined(hello("b"))
+
+
+@within(30)
+async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "valid_until", lambda pem: "2027-01-01")
+    listed = {"a"}
+
+    def authorise(name: str, certificate: bytes) -> None:
+        if name not in listed:
+            raise Refused("revoked")
+
+    async with serving(authorise=authorise) as (sessions, events):
+        await sessions.dial(("a", b"pem")).send(hello())
+        await sessions.dial().send(hello("b"))  # without TLS there is nothing to revoke
+        await events.take(2)
+        assert sessions.certificate("a") == b"pem"
+        sessions.check_again()
+        listed.clear()
+        sessions.check_again()
+        assert events.seen[2:] == [Revoked("a", "revoked")]
+
+
+# --- a session that breaks the protocol ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "frames", "words"),
+    [
+        (3, [numbers(1, 2, 3, 4)], "at most 3 x 1 fit"),
+        (3, [head(1 << 60, b"")], "at most 3 x 1 fit"),
+        (3, [numbers(*range(6), rows=3, columns=2)], "at most 3 x 1 fit"),
+        (3, [numbers(1, 2, rows=3)], "a piece of 16 bytes at 0 of a vector of 24"),
+        (3, [numbers(1, 2, 3, 4, rows=3)], "a piece of 32 bytes at 0"),
+        (3, [numbers(1, float("nan"), 3)], "NaN or infinity"),
+        (3, [numbers(1, float("-inf"), 3)], "NaN or infinity"),
+        (3, [chunk(b"12345678")], "belongs to no vector"),
+        (3, [numbers(1, 2, 3), chunk(b"12345678")], "belongs to no vector"),
+        (3, [b"\x0a\xff"], "no protobuf message"),
+        (3, [pb.SiteFrame()], "an empty frame"),
+        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last one's vector was complete"),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
+        (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
+        (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
+        (3, [numbers(1, 2, 3, run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
+        (
+            3,
+            list(site_message_to_frames(acceptance("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
+            f"at most {MAX_UNLABELLED} fit",
+        ),
+    ],
+)
+@within(30)
+async def test_a_site_that_breaks_the_protocol_receives_the_reason_and_may_come_back(
+    rows: int, frames: list[Any], words: str
+) -> None:
+    async with serving(rows) as (sessions, events):
+        client = await joined(sessions, events)
+        await client.write(*frames)
+        assert words in await client.rejection()
+        [breached] = [event for event in events.seen[1:] if not isinstance(event, Received)]
+        assert isinstance(breached, Breached)
+        assert words in breached.reason
+        await sessions.dial().send(hello())
+        while not isinstance(await events.next(), SiteJoined):
+            pass
+
+
+@within(30)
+async def test_what_was_whole_before_the_fault_still_counts() -> None:
+    async with serving() as (sessions, events):
+        client = await joined(sessions, events)
+        await client.write(numbers(1, 2, 3), b"garbage")
+        received, breached = await events.take(2)
+        assert received == Received("a", m.Prediction(RUN, 0, 0, m.Vector(np.array([[1.0], [2.0], [3.0]]))))
+        assert isinstance(breached, Breached)
+
+
+# --- how a session ends -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["the link is cut", "the site ends it"])
+@within(30)
+async def test_a_stream_that_ends_without_a_word_is_a_lost_site(how: str) -> None:
+    async with serving() as (sessions, events):
+        pipe = sessions.pipe()
+        client = Client(pipe.site)
+        await client.send(hello())
+        await events.next()
+        pipe.cut() if how == "the link is cut" else await client.connection.finish()
+        assert await events.next() == SiteLost("a", "its stream ended")
+        await sessions.send("a", ask())  # nobody is there, and nothing happens
+        assert len(events.seen) == 2
+
+
+@within(30)
+async def test_a_vector_that_was_under_way_when_the_stream_broke_is_named() -> None:
+    """The link may be the reason, if that had lasted for longer than the keepalive."""
+    async with serving(2 * PIECE, keepalive=0.02) as (sessions, events):
+        pipe = sessions.pipe()
+        client = Client(pipe.site)
+        await client.send(hello())
+        await client.write(head(2 * PIECE, WHOLE_PIECE))
+        await events.next()
+        while "a" not in sessions.flows(RUN) or sessions.flows(RUN)["a"].seconds < 0.1:
+            await asyncio.sleep(0.01)
+        flow = sessions.flows(RUN)["a"]
+        assert (flow.to_site, flow.moved, flow.of, flow.whole) == (False, SMALLEST_PIECE, 2 * SMALLEST_PIECE, False)
+        pipe.cut()
+        lost = await events.next()
+        assert isinstance(lost, SiteLost)
+        assert "when 0.131 of 0.262 MB were through after 0 s" in lost.reason
+        assert "lower min_bandwidth on both sides" in lost.reason
+
+
+@within(30)
+async def test_a_site_that_leaves_is_not_lost() -> None:
+    async with serving() as (sessions, events):
+        client = await joined(sessions, events)
+        await client.send(LEAVING)
+        assert await client.receive() is None
+        assert events.seen[1:] == [Received("a", LEAVING)]
+
+
+@within(30)
+async def test_close_ends_every_stream_without_a_loss() -> None:
+    async with serving() as (sessions, events):
+        clients = [sessions.dial() for _ in "ab"]
+        for name, client in zip("ab", clients, strict=True):
+            await client.send(hello(name))
+        await events.take(2)
+        await asyncio.gather(sessions.close(), *(client.receive() for client in clients))
+    assert len(events.seen) == 2
+
+
+# --- a session that is replaced -----------------------------------------------------------------------------------
+
+
+@within(30)
+async def test_a_site_that_rejoins_replaces_its_old_session_without_an_event() -> None:
+    async with serving() as (sessions, events):
+        old = await joined(sessions, events)
+        new = await joined(sessions, events, "newer")
+        told = await old.receive()
+        assert told.final, "dialling again would only end the other"
+        assert "another agent has joined under this name, from 127.0.0.1" in told.reason
+        assert await old.receive() is None
+        await sessions.send("a", ask(3))  # before the driver knew of the new session: its site has no plan yet
+        plan = make_plan(run=RUN)
+        for message in (plan, ask(4)):
+            await sessions.send("a", message)
+            assert await new.receive() == message
+        await new.send(LEAVING)
+        assert await events.next() == Received("a", LEAVING)
+        assert len(events.seen) == 3
+
+
+@pytest.mark.parametrize("last_words", [b"garbage", *site_message_to_frames(LEAVING)], ids=["garbage", "Leaving"])
+@within(30)
+async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: bytes) -> None:
+    """Its writer hangs in flow control, because its peer does not read; its reader must not speak for the new one."""
+    async with serving() as (sessions, events):
+        pipe = sessions.pipe()
+        old = Client(pipe.site)
+        await old.send(hello())
+        await events.next()
+        pipe.open.clear()
+        await sessions.send("a", ask(2_000_000))
+        new = await joined(sessions, events)
+        pipe.incoming.put_nowait(last_words)
+        await new.send(m.Leaving("new"))
+        assert await events.next() == Received("a", m.Leaving("new"))
+        assert len(events.seen) == 3
+        pipe.open.set()
+
+
+@within(30)
+async def test_messages_of_a_replaced_session_that_were_held_back_are_no_events() -> None:
+    async with serving() as (sessions, events):
+        old = await joined(sessions, events)
+        events.held = []
+        for number in range(MAX_UNHANDLED + 2):
+            await old.send(m.Fault(RUN, number, 0, ""))
+        await events.take(MAX_UNHANDLED)
+        await joined(sessions, events, "newer")
+        for handled in events.held:
+            handled()
+        await asyncio.sleep(0.05)
+        assert isinstance(events.seen[-1], SiteJoined)
+
+
+@within(30)
+async def test_the_reader_of_a_replaced_session_emits_nothing() -> None:
+    async with serving() as (sessions, events):
+        sessions._sessions["a"] = _Session("a", Assembler())
+
+        async def frames() -> AsyncIterator[bytes]:
+            for frame in (*site_message_to_frames(LEAVING), b"garbage"):
+                yield frame
+
+        await sessions._read(frames(), Assembler(), _Session("a", Assembler()))
+        assert events.seen == []
+
+
+# --- backpressure -------------------------------------------------------------------------------------------------
+
+
+@within(30)
+async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> None:
+    async with serving() as (sessions, events):
+        a = await joined(sessions, events)
+        events.held = []
+        b = sessions.dial()
+        for number in range(3 * MAX_UNHANDLED):
+            await a.send(m.Fault(RUN, number, 0, ""))
+        await asyncio.sleep(0.05)
+        assert len(events.seen) == 1 + MAX_UNHANDLED
+        await b.send(hello("b"))  # another session is not held back by it
+        await b.send(m.Fault(RUN, 0, 0, ""))
+        await asyncio.sleep(0.05)
+        assert [type(event) for event in events.seen[-2:]] == [SiteJoined, Received]
+        while len(events.seen) < 3 + 3 * MAX_UNHANDLED:
+            assert len(events.held) <= MAX_UNHANDLED + 1
+            events.held.pop(0)()
+            await asyncio.sleep(0)
+        told = [e.message.question for e in events.seen if isinstance(e, Received) and e.site == "a"]
+        assert told == list(range(3 * MAX_UNHANDLED)), "none was dropped"
+
+
+@within(30)
+async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "MAX_UNSENT", 5)
+    async with serving() as (sessions, events):
+        pipe = sessions.pipe()
+        await Client(pipe.site).send(hello())
+        await events.next()
+        pipe.open.clear()  # its window is full
+        for number in range(20):
+            await sessions.send("a", ask(number=number))
+            await asyncio.sleep(0)
+        lost = await events.next()
+        assert isinstance(lost, SiteLost)
+        assert "does not read" in lost.reason
+        assert len(events.seen) == 2
+        assert sessions.flows(RUN) == {}
+        pipe.open.set()
+        await joined(sessions, events)
+
+
+@within(30)
+async def test_traffic_counts_what_crossed() -> None:
+    async with serving() as (sessions, events):
+        client, rows = sessions.dial(), 10_000
+        frames = list(site_message_to_frames(EchoSite("a").hello()))
+        await client.write(*frames)
+        await events.next()
+        assert sessions.traffic.received == sum(map(len, frames))
+        await sessions.send("a", ask(rows))
+        assert await client.receive() == ask(rows)
+        assert 8 * rows < sessions.traffic.sent < 8 * rows + 200

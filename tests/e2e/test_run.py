@@ -1,0 +1,246 @@
+"""`run`: the service with one study, and agents of one run, over mutual TLS, to the same bits whatever happens to them."""
+
+import os
+import re
+import shlex
+import signal
+
+import numpy as np
+import pytest
+from federation import BRISK, ENDLESS, LONG, SITES, as_json, federation, run, until, well, write_tables
+
+from coreg_core.estimators import CoRLSR
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
+from site_agent.data.tables import read_table
+from site_agent.models.file import load_model
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+
+def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers(tmp_path):
+    with federation(tmp_path) as fed:
+        fed.study("one")
+        coordinator, agents = fed.run("one"), fed.all_join()
+        assert coordinator.wait() == 0, fed.last("coordinator")
+        assert [agent.wait() for agent in agents.values()] == [0, 0, 0], fed.last("north")
+        assert fed.models() == fed.undisturbed(), "masks and the wire change no bit"
+        end = fed.events()[-1]
+        assert (end["event"], end["stop"], end["last"]["prediction_bound"] <= 1e-8) == ("finished", "CONVERGED", True)
+
+        # The certificate bounds the distance to the closed form; both solutions' own rounding is far below 1e-10.
+        tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}
+        data = [table.data for table in tables.values()]
+        central = CoRLSR(coupling=0.1).fit([d.X for d in data], [d.y - d.y.mean() for d in data], [d.Z for d in data])
+        for v, site in enumerate(SITES):
+            predicted = load_model(tmp_path / f"{site}.model").predict(tables[site].table.unlabelled)
+            off = predicted - data[v].y.mean() - central.predictions_unlabelled_[v]
+            assert np.linalg.norm(off) <= end["last"]["prediction_bound"] + 1e-10
+        well("coreg-agent", "predict", "--model", "north.model", "--data", "north.csv", "--id", "id", cwd=tmp_path)
+        predictions = read_table(tmp_path / "predictions.csv")
+        assert (predictions.columns, len(predictions)) == (["id", "prediction"], 70)
+
+        [listed] = fed.runs()
+        [shown] = as_json("coreg-coordinator", "show", listed["run"][:6], cwd=tmp_path)
+        assert len(shown["rounds"]) == listed["questions"] == fed.answered()
+        assert listed["rounds"] == end["rounds"] == shown["rounds"][-1]["round"]
+        assert listed["closed"] is not None
+
+        # Labels leave once: one affine answer, and linear ones from then on.
+        ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
+        kinds = [e["kind"] for e in ledger]
+        assert [kind for kind in kinds if kind != "Masked"] == [
+            "Hello",
+            "PlanAccepted",
+            "Fetched",
+            "Countersigned",
+            "Leaving",
+        ]
+        parts = [e["part"] for e in ledger if e["kind"] == "Masked"]
+        assert parts == ["affine"] + ["linear"] * (len(parts) - 1)
+        # Both sides have signed where the ledger stood, and the coordinator's record fits.
+        (tmp_path / "c.json").write_text(
+            well("coreg-coordinator", "ledger-checkpoints", "--site", "north", "--json", cwd=tmp_path)
+        )
+        verify = ("ledger", "north/ledger.jsonl", "--verify", "--checkpoints", "c.json")
+        assert as_json("coreg-agent", *verify, cwd=tmp_path)[0]["both"]["head"]["lines"] == kinds.index("Fetched")
+        whole = (tmp_path / "north" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "north" / "ledger.jsonl").write_bytes(b"".join(whole[:4]))
+        code, _, why = run("coreg-agent", *verify, cwd=tmp_path)
+        assert (code, "the end was cut off" in why) == (8, True)
+        private = [*tmp_path.glob("*/site.key"), *tmp_path.glob("co/*.key"), *tmp_path.glob("*.model")]
+        assert len(private) == 3 + 2 + 6
+        assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+
+
+def test_a_killed_and_a_stalled_run_resume_under_the_same_command_to_the_same_bits(tmp_path):
+    with federation(tmp_path) as fed:
+        fed.study("long", **LONG)
+        coordinator, agents = fed.run("long"), fed.all_join()
+        until(lambda: fed.answered() >= 30)
+        agents["south"].kill()
+        killed_at = fed.answered()
+        agents["south"] = fed.joins("south")
+        until(lambda: fed.answered() >= killed_at + 20)
+        coordinator.kill()
+        killed_at = fed.answered()
+
+        fed.timeouts(round=2, stall=2)
+        coordinator = fed.run("long")  # the agents dial again by themselves
+        until(lambda: fed.answered() >= killed_at + 20)
+        agents["west"].kill()
+        assert coordinator.wait() == 5, fed.last("coordinator")
+        assert [agents[site].wait() for site in ("north", "south")] == [5, 5]
+        assert "stalled" in fed.said("north")
+        stalled_at = fed.answered()
+        assert stalled_at < LONG["max_rounds"]
+        assert [r["ended"] for r in fed.runs()] == [None]
+
+        coordinator, agents = fed.run("long", json=False), fed.all_join()
+        assert coordinator.wait() == 3, fed.last("coordinator")
+        assert [agent.wait() for agent in agents.values()] == [3, 3, 3], fed.last("south")
+        assert f"at question {stalled_at}" in fed.said("coordinator")
+        assert [r["questions"] for r in fed.runs()] == [LONG["max_rounds"]], "one run"
+        assert fed.models() == fed.undisturbed()
+        [pasted] = re.findall(r"show this run again: (coreg-coordinator show .*)", fed.said("coordinator"))
+        shown = well(*shlex.split(pasted), cwd=tmp_path)
+        assert (shown.startswith("run "), shown.splitlines()[-1].split(":")[0]) == (True, "max_rounds")
+
+
+def test_a_killed_run_of_fifty_thousand_instances_resumes_to_the_same_bits_on_two_threads(tmp_path):
+    """Long sums round by their number of threads: it is pinned before the records are folded again."""
+    with federation(tmp_path, "ridge_min = 0.0\nlabel_share_max = 1.0") as fed:
+        write_tables(tmp_path, np.random.default_rng(1), 50_000)
+        steep = {"coupling": 10.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 40}
+        fed.study("large", model='form = "landmarks"\nlandmarks = 40\nridge = 0.001', threads=2, **steep)
+        coordinator, agents = fed.run("large"), fed.all_join()
+        until(lambda: fed.answered() >= 10)
+        coordinator.kill()
+        assert fed.answered() < 35
+        coordinator = fed.run("large")
+        assert coordinator.wait() == 3, fed.last("coordinator")
+        assert [agent.wait() for agent in agents.values()] == [3, 3, 3], fed.last("south")
+        assert "resuming run" in fed.said("coordinator")
+        assert fed.models() == fed.undisturbed()
+
+
+def test_an_agent_waits_for_a_late_coordinator_and_is_refused_with_other_data_or_a_revoked_certificate(tmp_path):
+    with federation(tmp_path) as fed:
+        fed.study("endless", **ENDLESS)
+        coordinator = fed.run("endless")
+        coordinator.send_signal(signal.SIGTERM)
+        assert coordinator.wait() == 130
+        agents = fed.all_join()
+        until(lambda: all("no session" in fed.said(site) for site in SITES))
+        coordinator = fed.run("endless")
+        until(lambda: fed.answered() >= 10)
+        code, _, why = run("coreg-coordinator", "run", "co/federation.toml", "--study", "endless.toml", cwd=tmp_path)
+        assert (code, f"the coordinator with process id {coordinator.pid} on {os.uname().nodename}" in why) == (8, True)
+        agents["west"].kill()
+        table = tmp_path / "west.csv"
+        table.write_text(table.read_text().removesuffix("\n") + "5\n")
+        west = fed.joins("west")
+        assert west.wait() == 4
+        assert "came back with another data" in fed.said("west")
+        well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
+        assert agents["south"].wait() == 4, "no restart is needed"
+        assert "was revoked" in fed.said("south")
+        assert fed.joins("south").wait() == 4
+        assert [e["name"] for e in fed.events(event="access_denied")][-1] == "south"
+        for process in (coordinator, agents["north"]):
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 130, fed.last("coordinator")
+
+
+def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
+    """Of agents that serve: they stay from one coordinator to the next."""
+    with federation(tmp_path) as fed:
+        clear = {"schedule": "block-coordinate-descent", "aggregation": "plaintext", "prediction_tolerance": 1e-6}
+        fed.study("coupled", coupling=0.3)
+        fed.study("clear", **clear)
+        fed.study("plain")
+        fed.study("hidden", **(clear | {"aggregation": "secure"}))
+        code, _, why = run("coreg-coordinator", "run", "co/federation.toml", "--study", "hidden.toml", cwd=tmp_path)
+        assert (code, "no sum hides it" in why) == (2, True)
+        fed.policy("strict.toml", 'coupling_max = 0.2\naggregation = "secure"')
+
+        def ended(study, while_running=lambda: None):
+            coordinator = fed.run(study, first=BRISK)
+            while_running()
+            code, end = coordinator.wait(), fed.events()[-1]
+            return code, end["stop"], end["reason"]
+
+        coordinator = fed.run("coupled", first=BRISK)
+        agents = {s: fed.stays(s, policy="strict.toml" if s == "south" else "policy.toml") for s in SITES}
+        assert coordinator.wait() == 4
+        assert "coupling_max=0.2" in fed.events()[-1]["reason"]
+        code, stop, reason = ended("clear")
+        assert (code, stop, "aggregation='plaintext' would show the coordinator" in reason) == (4, "REFUSED", True)
+
+        fed.policy("strict.toml", 'aggregation = "plaintext"')
+        agents["south"].send_signal(signal.SIGHUP)
+        until(lambda: fed.events("south", "reloaded"))
+        assert ended("clear")[:2] == (0, "CONVERGED")
+        assert fed.events(event="answers_in_clear")
+        assert any("IN THE CLEAR" in e["text"] for e in fed.events("north", "plan"))
+
+        agents["north"].send_signal(signal.SIGTERM)
+        assert agents["north"].wait() == 0
+        agents["north"] = fed.stays("north", more='approval = "ask"')
+
+        def approve():
+            until(lambda: list((tmp_path / "north" / "service" / "pending").glob("*.json")))
+            [entry] = as_json("coreg-agent", "pending", "--config", "north.toml", cwd=tmp_path)
+            well("coreg-agent", "approve", entry["plan"]["run"][:6], "--config", "north.toml", cwd=tmp_path)
+
+        fed.timeouts(plan=2)
+        code, stop, reason = ended("plain")
+        assert (code, stop, "north did not accept the plan in time" in reason) == (5, "TOO_FEW_SITES", True)
+        fed.timeouts()
+        assert ended("plain", approve)[:2] == (0, "CONVERGED"), fed.last("coordinator")
+
+
+def test_a_run_that_was_killed_while_models_are_fetched_is_delivered_by_the_same_command(tmp_path):
+    blocked = """if True:
+        import pathlib, time
+        from site_agent.models.writer import Models
+        Models.write = lambda *_: pathlib.Path("blocked").touch() or time.sleep(600)
+    """
+    with federation(tmp_path) as fed:
+        fed.study("one")
+        coordinator, west = fed.run("one"), fed.joins("west", first=blocked)
+        agents = [fed.joins(site) for site in ("north", "south")]
+        until((tmp_path / "blocked").exists)
+        assert [agent.wait() for agent in agents] == [0, 0], fed.last("north")
+        west.kill()
+        coordinator.kill()
+        [(ended, closed)] = fed.query("select ended, closed from runs")
+        assert (ended is not None, closed, (tmp_path / "west.model").exists()) == (True, None, False)
+        coordinator = fed.run("one")
+        assert [fed.joins("west").wait(), coordinator.wait()] == [0, 0], fed.last()
+        assert fed.models() == fed.undisturbed()
+        [only] = fed.runs()
+        assert {load_model(tmp_path / f"{site}.model").run for site in SITES} == {only["run"]}
+        # And now that everybody has it, the same command begins another run.
+        fed.run("one").kill()
+        assert len(fed.runs()) == 2
+
+
+def test_a_peer_that_is_frozen_with_its_connection_open_is_noticed_in_time_and_taken_back(tmp_path):
+    with federation(tmp_path, round=60, stall=60) as fed:
+        fed.study("endless", **ENDLESS)
+        coordinator, agents = fed.run("endless"), fed.all_join("--min-bandwidth", 1e8)
+
+        def frozen(process, noticed, seconds):
+            until(lambda: fed.answered() >= 10)
+            process.send_signal(signal.SIGSTOP)
+            until(noticed, seconds)
+            stopped_at = fed.answered()
+            process.send_signal(signal.SIGCONT)
+            until(lambda: fed.answered() > stopped_at + 10)
+
+        # The coordinator pings every second, and waits 0.8 s for the answer; agents do every 5 s, and wait 4 s.
+        frozen(agents["west"], lambda: fed.events(event="left"), 6)
+        assert {(e["site"], e["lost"]) for e in fed.events(event="left")} == {("west", True)}, "and nobody else"
+        frozen(coordinator, lambda: all("no session with" in fed.said(site) for site in SITES), 14)
+        assert {process.poll() for process in (coordinator, *agents.values())} == {None}

@@ -1,0 +1,284 @@
+"""A federation that stands: runs from a queue, nobody typing anything, and whoever is killed is found again."""
+
+import json
+import re
+import signal
+import socket
+import stat
+import urllib.request
+from collections import Counter
+
+import numpy as np
+import pytest
+from federation import ENDLESS, LONG, SITES, as_json, federation, run, until, well
+from proxy import proxied
+
+from coordinator.store.history import History
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def fetched(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        return answer.read().decode()
+
+
+def shifted(path):
+    """Another table in its place at one instant: the labels are all a little larger."""
+    heading, *rows = path.read_text().splitlines()
+    cut = [row.rpartition(",") for row in rows]
+    changed = [f"{row},{y and repr(float(np.float64(y) * 1.25))}" for row, _, y in cut]
+    path.with_suffix(".new").write_text("\n".join([heading, *changed]) + "\n")
+    path.with_suffix(".new").replace(path)
+
+
+def heard(fed):
+    """Messages and numbers by site, run and kind, as the coordinator counted them; those of ``disclosed`` alike."""
+    history = History(fed.folder / "runs.sqlite", read_only=True)
+    try:
+        runs = ["", *(run["run"] for run in fed.runs())]
+        return {(d.site, run, d.kind): (d.messages, d.numbers) for run in runs for d in history.disclosed(run)}
+    finally:
+        history.close()
+
+
+def disclosed(fed):
+    """The same by the sites' ledgers."""
+    messages, numbers = Counter(), Counter()
+    for site in SITES:
+        for entry in map(json.loads, (fed.folder / site / "ledger.jsonl").read_text().splitlines()):
+            if entry["kind"] != "Countersigned":  # it came back
+                key = (site, entry.get("run", ""), entry["kind"])
+                messages[key] += 1
+                numbers[key] += entry.get("numbers", 0)
+    return {key: (messages[key], numbers[key]) for key in messages}
+
+
+def test_a_study_goes_from_the_queue_to_models_at_every_site(tmp_path):
+    with federation(tmp_path) as fed:
+        fed.study("first")
+        early = fed.submit("first")  # before anybody serves
+        coordinator, agents = fed.serve(), fed.all_stay()
+        until(lambda: fed.over(early))
+        first = fed.run_of(early)
+        assert (first["stop"], first["plan"]["study"], first["plan"]["data"]) == ("CONVERGED", "first", "patients")
+        # The next run of the same study, on the same sessions; then one site's table is replaced.
+        same = fed.submit("first")
+        until(lambda: fed.over(same))
+        assert fed.kept(early) == fed.kept(same) == fed.undisturbed(early)
+        shifted(tmp_path / "west.csv")
+        other = fed.submit("first")
+        until(lambda: fed.over(other))
+        assert fed.kept(other) == fed.undisturbed(other), "the table was read again, since its file changed"
+        # What the sites keep: every run, and a link to the last.
+        for site in SITES:
+            folder = tmp_path / f"{site}-models" / "first"
+            assert sorted(p.name for p in folder.iterdir()) == sorted([early, same, other, "current"])
+            assert str((folder / "current").readlink()) == other
+            assert stat.S_IMODE((folder / other / "model.coreg").stat().st_mode) == 0o600
+            manifest = json.loads((folder / other / "manifest.json").read_text())
+            assert (manifest["run"], manifest["stop"], manifest["site"]) == (other, "CONVERGED", site)
+        config = ("--config", "north.toml")
+        listed = as_json("coreg-agent", "models", "list", *config, cwd=tmp_path)
+        assert [(m["run"], m["current"]) for m in listed] == [(early, False), (same, False), (other, True)]
+        listed = as_json("coreg-agent", "runs", *config, cwd=tmp_path)
+        assert [line["run"] for line in listed] == [other, same, early]
+        assert "connected since" in well("coreg-agent", "status", *config, cwd=tmp_path)
+        sites = as_json("coreg-coordinator", "sites", cwd=tmp_path)
+        assert [(s["site"], s["connected"], s["until"] > "2026") for s in sites] == [(s, True, True) for s in SITES]
+        [status] = as_json("coreg-coordinator", "status", cwd=tmp_path)
+        assert (status["ready"], status["connected"], status["runs"]) == (True, list(SITES), [])
+        # SIGTERM ends both kinds with exit code 0, and the health checks tell.
+        for process, program, where in (
+            (coordinator, "coreg-coordinator", ()),
+            *((agent, "coreg-agent", ("--config", f"{site}.toml")) for site, agent in agents.items()),
+        ):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0, fed.last()
+            assert run(program, "status", *where, cwd=tmp_path)[0] == 7
+        assert "2 runs removed" in well("coreg-agent", "models", "prune", "first", "--keep", 1, *config, cwd=tmp_path)
+        assert sorted(p.name for p in (tmp_path / "north-models" / "first").iterdir()) == sorted([other, "current"])
+        assert heard(fed) == disclosed(fed), "what the coordinator heard is what stands in the sites' ledgers"
+
+
+def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed_bits(tmp_path):
+    """Five in a row and two at once; whoever is killed is started again by its supervisor, and nobody types anything."""
+    studies = {
+        "cg": {}, "strong": {"coupling": 2.0}, "slow": LONG,
+        "sweeps": {"schedule": "block-coordinate-descent", "aggregation": "plaintext"},
+        "last": {"coupling": 0.02}, "left": LONG | {"coupling": 2.0}, "right": LONG | {"coupling": 4.0},
+    }  # fmt: skip
+    small = {"west": "ledger_max_bytes = 15000"}  # its ledger is put aside in the middle of runs
+    with federation(tmp_path) as fed:
+
+        def started(name):
+            return fed.serve() if name == "coordinator" else fed.stays(name, more=small.get(name, ""))
+
+        def killed(name):
+            serving[name].kill()
+            serving[name] = started(name)
+
+        serving = {name: started(name) for name in ("coordinator", *SITES)}
+        for name, terms in studies.items():
+            fed.study(name, **terms)
+        runs = {name: fed.submit(name) for name in ("cg", "strong")}
+        until(lambda: fed.over(*runs.values()))
+        # In the middle of a run, each of them in turn.
+        slow = runs["slow"] = fed.submit("slow")
+        for number, name in enumerate(("north", "coordinator", "west", "south", "coordinator"), 1):
+            until(lambda least=number * 25: fed.answered(slow) >= least)
+            killed(name)
+        until(lambda: fed.over(slow))
+        # Between two runs, when nobody has anything to do; then while models are on their way.
+        killed("coordinator")
+        killed("north")
+        for name in ("sweeps", "last"):
+            runs[name] = fed.submit(name)
+            until(lambda run=runs[name]: fed.answered(run) > 0)
+            killed("west" if name == "sweeps" else "coordinator")
+            until(lambda run=runs[name]: fed.over(run))
+        # Two at once.
+        both = {name: fed.submit(name) for name in ("left", "right")}
+        for least, name in ((20, "coordinator"), (60, "south")):
+            until(lambda least=least: min(map(fed.answered, both.values())) > least)
+            killed(name)
+        runs |= both
+        until(lambda: fed.over(*runs.values()))
+        for name, each in runs.items():
+            assert fed.run_of(each)["stop"] == ("MAX_ROUNDS" if "max_rounds" in studies[name] else "CONVERGED")
+            assert fed.kept(each) == fed.undisturbed(each), name
+        assert "whole; 7 runs" in well("coreg-coordinator", "verify", cwd=tmp_path)
+        assert len(list((tmp_path / "west").glob("ledger-*.jsonl"))) > 5
+        for site in SITES:
+            checkpoints = well("coreg-coordinator", "ledger-checkpoints", "--site", site, "--json", cwd=tmp_path)
+            (tmp_path / "c.json").write_text(checkpoints)
+            verify = ("ledger", f"{site}/ledger.jsonl", "--verify", "--checkpoints", "c.json")
+            assert as_json("coreg-agent", *verify, cwd=tmp_path)[0]["both"]["run"] in both.values()
+
+
+def test_what_operators_say_to_a_federation_that_stands(tmp_path):
+    """Consent by hand, cancelling, revoking, two agents under one name, a proxy; and nothing of the tables in any log."""
+    with proxied() as proxy, federation(tmp_path) as fed:
+        pages, numbers = free_port(), free_port()
+        coordinator = fed.serve("--web", f"127.0.0.1:{pages}", "--metrics", f"127.0.0.1:{numbers}")
+        agents = {
+            "north": fed.stays("north", more='approval = "ask"'),
+            "south": fed.stays("south"),
+            "west": fed.stays("west", env={"https_proxy": proxy.url, "http_proxy": proxy.url, "no_proxy": ""}),
+        }
+        fed.study("asked")
+        fed.study("slow", **ENDLESS)
+        fed.study("narrow", model="bandwidth = 1e-6")
+
+        def waiting():
+            return [path.stem for path in (tmp_path / "north" / "service" / "pending").glob("*.json")]
+
+        def asked(study):
+            run = fed.submit(study)
+            until(lambda: waiting() == [run])
+            return run
+
+        def north(*words):
+            return well("coreg-agent", *words, "--config", "north.toml", cwd=tmp_path)
+
+        def ended(run):
+            until(lambda: fed.over(run))
+            return fed.run_of(run)["stop"], fed.run_of(run)["reason"]
+
+        agreed = asked("asked")
+        assert agreed in north("pending")
+        north("approve", agreed[:6])
+        assert ended(agreed)[0] == "CONVERGED"
+        assert proxy.connects == [fed.address], "the agent in the west came through it"
+        assert 'coreg_runs_finished_total{stop="CONVERGED",study="asked"} 1.0' in fetched(numbers, "/metrics")
+        assert 'coreg_site_connected{site="west"} 1.0' in fetched(numbers, "/metrics")
+        assert f"/run/{agreed}" in fetched(pages, "/")
+        assert "polyline" in fetched(pages, f"/run/{agreed}")
+
+        stop, reason = ended(fed.submit("narrow"))  # nobody is asked for what the policy refuses on these rows
+        assert (stop, "bandwidth_min=0.5" in reason, waiting()) == ("REFUSED", True, [])
+        refused = asked("asked")
+        north("refuse", refused, "--reason", "no consent for this one")
+        stop, reason = ended(refused)
+        assert (stop, "no consent for this one" in reason) == ("REFUSED", True)
+        endless = asked("slow")
+        north("approve", endless)
+        until(lambda: fed.answered(endless) > 5)
+        well("coreg-coordinator", "cancel", endless, "--reason", "enough of it", cwd=tmp_path)
+        assert ended(endless) == ("CANCELLED", "enough of it")
+        queued = asked("slow")  # and one that nobody approves is cancelled while it waits
+        well("coreg-coordinator", "cancel", queued, cwd=tmp_path)
+        until(lambda: fed.over(queued) and waiting() == [])
+
+        second = fed.stays("north", tag="-2")
+        assert agents["north"].wait() == 4
+        assert "another agent has joined under this name" in fed.said("north")
+        assert second.poll() is None
+        well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
+        until(lambda: "it was never signed here, or was revoked" in fed.said("south"))
+        assert agents["south"].poll() is None, "its operator may sign it again"
+
+        def sites():
+            return {line["site"]: line for line in as_json("coreg-coordinator", "sites", cwd=tmp_path)}
+
+        until(lambda: not sites()["south"]["connected"])
+        assert "was revoked" in sites()["south"]["refusal"]
+        assert sites()["west"]["connected"]
+
+        rows = [line.split(",") for site in SITES for line in (tmp_path / f"{site}.csv").read_text().splitlines()[1:]]
+        logged = "".join(map(fed.said, ("coordinator", *SITES, "north-2")))
+        assert not {cell for _, *cells in rows for cell in cells if cell} & set(re.findall(r"[-+.\w]+", logged))
+        assert not {row[0] for row in rows} & set(re.findall(r"\w+", logged)), "no id of an instance"
+        assert "PRIVATE KEY" not in logged
+        coordinator.send_signal(signal.SIGTERM)
+        assert coordinator.wait() == 0
+
+
+def test_an_authority_is_replaced_under_a_standing_federation_and_its_keys_are_encrypted(tmp_path):
+    with federation(tmp_path) as fed:
+        passphrase = tmp_path / "passphrase"
+        passphrase.write_text("correct horse battery\n")
+        passphrase.chmod(0o600)
+        secret = {"COREG_PASSPHRASE_FILE": str(passphrase)}
+        coordinator, agents = fed.serve(env=secret), fed.all_stay()
+        until(lambda: all(fed.events(site, "connected") for site in SITES))
+
+        def authority(*words):
+            return well("coreg-coordinator", *words, cwd=tmp_path, env=secret)
+
+        def site(*words):
+            return well("coreg-agent", *words, cwd=tmp_path)
+
+        assert "fingerprint" in authority("renew-authority", "co")
+        coordinator.send_signal(signal.SIGHUP)
+        until(lambda: len(fed.events(event="reloaded")) == 1)
+        for name in SITES:
+            site("enroll", "--identity", name, "--renew", *(["--new-key"] if name == "west" else []))
+            authority("sign", "--identity", "co", "--renew", f"{name}/site.csr")
+            if name == "west":  # its peers see that the key which they pinned has signed the new one, and pin that
+                shown = site("peers", "--identity", "north", "--policy", "policy.toml", "west/site.csr")
+                assert "west: a new key, signed by the one that is pinned" in shown
+            site("enroll", "--identity", name, "--install", f"co/{name}.pem")
+        pinned = site("peers", "--pin", "--identity", "north", *(f"co/{s}.pem" for s in SITES))
+        (tmp_path / "policy.toml").write_text(pinned)
+        authority("renew-authority", "co", "--finish")
+        for process in (coordinator, *agents.values()):
+            process.send_signal(signal.SIGHUP)
+        until(lambda: len(fed.events(event="reloaded")) == 2 and all(fed.events(s, "reloaded") for s in SITES))
+        assert [len(fed.events(s, "connected")) for s in SITES] == [1, 1, 1], "whoever was connected still is"
+
+        # From now on only what was renewed opens anything; and the keys of the coordinator are encrypted.
+        authority("encrypt-keys", "co")
+        coordinator.send_signal(signal.SIGTERM)
+        assert coordinator.wait() == 0
+        fed.serve(env=secret)
+        fed.study("month")
+        month = fed.submit("month")
+        until(lambda: fed.over(month))
+        assert fed.run_of(month)["stop"] == "CONVERGED"
+        assert [agent.poll() for agent in agents.values()] == [None, None, None]

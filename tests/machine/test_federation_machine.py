@@ -1,0 +1,478 @@
+"""coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go, delivery on demand."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+from machine.service import SITES, AgentOfRuns, Service
+from machine.stepwise import (
+    RUN,
+    accepts,
+    all_of,
+    answers,
+    begun,
+    joins,
+    planned,
+    rejected,
+    small_plan,
+    started,
+    told,
+    without,
+    written,
+)
+from machine.tiny import Machine, Pump, acceptance, column, hello, make_plan, make_sites, restarted, undisturbed
+
+from coordinator.machine import events as e
+from coordinator.machine import notices as n
+from coordinator.machine.phases import Phase
+from coordinator.machine.records import Closed, Delivered, Ended, SiteExcluded
+from coordinator.machine.scheduler import REST_SECONDS, Undelivered
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Dismissed, Fetched, Finished, FromSite, Head, Leaving, ToSite
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+
+FOUR = ("a", "b", "c", "d")
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        (
+            hello("b", protocol=7),
+            ["speaks protocol 7", f"this coordinator {PROTOCOL_VERSION}", "Install the same release"],
+        ),
+        (hello("z"), ["not in this federation's list of sites (a, b, c)", "federation.toml"]),
+    ],
+)
+def test_a_session_that_cannot_stay_gets_the_reason(late: Any, words: list[str]) -> None:
+    machine = started()
+    machine.handle(joins("a"))
+    reason = rejected(machine, e.SiteJoined(late))
+    assert all(word in reason for word in words), reason
+    assert machine.awaited == ("b", "c")
+    assert machine.handle(joins("b")) == [e.Notify(n.Joined(RUN, "b", 2, 3))]  # once it is mended
+
+
+def test_a_site_that_joins_twice_counts_once_and_its_session_is_replaced() -> None:
+    machine = started()
+    for _ in range(2):
+        assert machine.handle(joins("a")) == [e.Notify(n.Joined(RUN, "a", 1, 3))]
+    assert machine.awaited == ("b", "c")
+    machine.handle(joins("a", protocol=7))
+    assert machine.awaited == ("a", "b", "c"), "replaced by a session that cannot stay"
+
+
+def test_two_hellos_end_the_session_and_exclude_the_site_once_the_plan_is_out() -> None:
+    machine, reason = started(), "a said hello twice in one session."
+    machine.handle(joins("a"))
+    left = e.Notify(n.Left(RUN, "a", reason, lost=True))
+    assert machine.handle(e.Received("a", hello("a"))) == [e.Reject("a", reason), left]
+    assert machine.awaited == ("a", "b", "c"), "no plan is out, so it may try again"
+    machine = planned()
+    [reject, *_] = actions = machine.handle(e.Received("a", hello("a")))
+    assert reject == e.Reject("a", reason)
+    assert written(actions) == [SiteExcluded("a", Outcome.SITE_FAULT, f"a broke the protocol: {reason}")]
+    why = f"a: no longer in this run: a broke the protocol: {reason}"
+    assert machine.handle(joins("a")) == [
+        e.Send("a", Dismissed(RUN, Outcome.SITE_FAULT, why)),
+        e.Notify(n.SiteDismissed(RUN, "a", why, excluded=True)),
+    ]
+
+
+def test_a_breach_that_the_transport_saw_excludes_the_site_as_well() -> None:
+    machine = planned()
+    actions = machine.handle(e.Breached("b", "a message of 10 MB"))
+    assert written(actions) == [SiteExcluded("b", Outcome.SITE_FAULT, "b broke the protocol: a message of 10 MB")]
+    all_of(machine, [accepts(machine, s) for s in "ac"])
+    assert machine.participants == ("a", "c")
+    assert machine.handle(e.Breached("b", "again")) == [], "its session has ended"
+
+
+def test_a_peer_without_access_is_shown_and_changes_nothing() -> None:
+    machine = started()
+    before = machine.federation
+    assert machine.handle(e.AccessRefused("z", "revoked")) == [e.Notify(n.AccessDenied("z", "revoked"))]
+    assert machine.federation == before
+
+
+def test_timers_of_other_runs_and_dropped_timers_do_nothing() -> None:
+    machine = planned()
+    assert machine.handle(e.DeadlinePassed(RUN, 1)) == machine.handle(e.DeadlinePassed("run-0", 2)) == []
+    assert machine.phase is Phase.PLANNING
+
+
+# --- a session carries any number of runs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both() -> Machine:
+    """Run 1 of a, b, c has begun; run 2 of b, c, d is put in beside it, and is the machine's own."""
+    first, second = begun(), Machine(small_plan(run="run-2", sites=("b", "c", "d")))
+    second.federation = first.federation
+    assert told(second.handle(e.Submitted(second.plan))) == [
+        n.AnswersInClear("run-2"),
+        n.RunBegan("run-2", ("b", "c", "d")),
+        n.Joined("run-2", "b", 1, 3),
+        n.Joined("run-2", "c", 2, 3),
+    ], "sessions that are open join it at once"
+    return second
+
+
+def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
+    first = both.federation.runs[RUN]
+    assert told(both.handle(joins("d"))) == [n.Joined("run-2", "d", 3, 3), n.PlanSent("run-2", ("b", "c", "d"))]
+    all_of(both, [accepts(both, s) for s in "bcd"])
+    assert both.run.phase is Phase.ASKING
+    assert both.federation.runs[RUN] == first, "nothing of this concerns the other run"
+    second = both.run
+    both.handle(answers("b"))  # of run 1
+    assert both.federation.runs[RUN].awaited == ("a", "c")
+    assert both.run == second
+    assert both.handle(e.Received("a", acceptance("a", both.plan))) == [], "a is not in run 2"
+
+
+def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(both: Machine) -> None:
+    lost = [n.Left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
+    assert told(both.handle(e.SiteLost("c", "gone"))) == lost
+    both.handle(answers("b", column(1.0)))
+    assert set(both.federation.runs[RUN].recorded.excluded) == {"b"}
+    assert "b" in both.federation.sessions
+    assert both.run.live.here == {"b"}
+
+
+def test_without_a_scheduler_the_federation_is_done_when_every_run_is(both: Machine) -> None:
+    all_of(both, [e.DeadlinePassed("run-2", both.token)])
+    both.handle(accepts(both, "b"))
+    assert not both.federation.done
+    assert both.handle(e.Interrupted()) == [e.Finish(run, Outcome.INTERRUPTED, "") for run in (RUN, "run-2")]
+    assert both.federation.done
+    assert rejected(both, joins("a")) == "a: run run-1, run-2 is over."
+
+
+# --- runs come and go ---------------------------------------------------------------------------------------------
+
+
+def test_runs_come_and_go_over_the_same_sessions_on_the_bits_of_a_federation_of_one_run() -> None:
+    service = Service().joined()
+    assert [x for x in service.notices if isinstance(x, n.SessionOpened)] == [
+        n.SessionOpened(name, "test", "2027-01-01") for name in SITES
+    ]
+    for number in range(3):
+        service.submit(make_plan(run=f"run-{number}"))
+        assert service.finished[f"run-{number}"].outcome is Outcome.CONVERGED
+        assert not service.federation.done
+        assert service.federation.runs == {}, "nothing of it is kept"
+        assert set(service.federation.sessions) == set(SITES), "and everybody is still there"
+        assert service.bits(f"run-{number}") == undisturbed(make_plan()).bits
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_two_runs_do_not_meet_and_a_limit_of_one_keeps_them_apart(limit: int) -> None:
+    plans = [make_plan(run="run-1"), make_plan(run="run-2", coupling=(0.3, 2.0))]
+    service, most = Service(max_concurrent_runs=limit).joined(), 0
+    service.queue += plans
+    service.events.append(e.QueueChanged())
+    while service.events:
+        service.one()
+        most = max(most, len(service.federation.computing))
+    assert most == limit
+    for plan in plans:
+        assert service.bits(plan.run) == undisturbed(plan).bits
+
+
+@pytest.mark.parametrize("after", [0, 3, 9])
+def test_an_unfinished_run_is_resumed_on_the_same_bits_while_another_is_under_way(after: int) -> None:
+    plan, other = make_plan(run="run-1"), make_plan(run="run-2", coupling=(0.3, 2.0))
+    killed = Pump(plan, make_sites(SITES), kill_after=after + 1).join().run()
+    service = Service(unfinished=(plan,))
+    service.records[plan.run] = list(killed.records)
+    for name, agent in service.agents.items():
+        agent.runs["run-1"] = killed.sites[name]  # they went on, and their ledgers with them
+    service.submit(other).joined()
+    assert service.bits("run-1") == undisturbed(plan).bits
+    assert service.bits("run-2") == undisturbed(other).bits
+
+
+def until_answered(service: Service, question: int = 0) -> Service:
+    """Until this question is answered; messages after it are on their way."""
+    while not any(isinstance(x, n.QuestionAnswered) and x.question == question for x in service.notices):
+        service.one()
+    return service
+
+
+def test_a_run_that_lacks_its_sites_is_parked_and_resumed_once_they_are_back_and_rested() -> None:
+    plan = make_plan(run="run-1")
+    service = Service(max_concurrent_runs=1).joined()
+    service.queue += [plan, make_plan(run="run-2", sites=("a", "b"))]
+    service.events.append(e.QueueChanged())
+    runs = until_answered(service, 2).agents["c"].runs
+    runs["run-1"] = restarted(runs["run-1"])
+    service.events.appendleft(e.SiteLost("c", "gone"))
+    service.events = deque(without(service.events, "c"))
+    service.tell().out_of_time("run-1").out_of_time("run-1")
+    assert service.finished["run-1"].outcome is Outcome.STALLED
+    assert service.finished["run-2"].outcome is Outcome.CONVERGED, "the slot is free"
+    assert list(service.federation.scheduler.parked) == ["run-1"]
+    assert service.deadlines["run-1"].seconds == min(REST_SECONDS, service.federation.timeouts.round)
+    service.joined("c")
+    assert service.federation.runs == {}, "it rests"
+    service.out_of_time("run-1")
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
+    assert service.bits("run-1") == undisturbed(plan).bits
+
+
+def test_a_run_that_ended_before_its_first_question_is_over_and_is_not_resumed() -> None:
+    """It is closed in the store: to park it would resume and end it again every few seconds."""
+    service = Service().joined("a", "b").submit(make_plan(run="run-1", min_sites=3)).out_of_time("run-1")
+    assert service.finished["run-1"].outcome is Outcome.TOO_FEW_SITES
+    assert service.is_closed("run-1")
+    assert service.federation.scheduler.parked == {}
+
+
+def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes_on() -> None:
+    service = Service(max_concurrent_runs=1).joined("a").submit(make_plan(run="run-1"), make_plan(run="run-2"))
+    service.tell(e.QueueRead((), {"run-1": "not today", "run-2": "nor this", "unknown": "x"}))
+    assert service.finished == {"run-1": e.Finish("run-1", Outcome.CANCELLED, "not today")}
+    assert [type(r) for r in service.records["run-1"]] == [Ended, Closed]
+    assert not service.federation.done
+    assert set(service.federation.runs) <= {"run-2"}
+
+
+def test_a_run_that_is_cancelled_between_two_questions_ends_with_what_it_has() -> None:
+    service = Service().joined()
+    service.events.append(e.Submitted(make_plan(run="run-1")))
+    until_answered(service, 4).tell(e.Cancelled("run-1", "enough"))
+    assert service.finished["run-1"].outcome is Outcome.CANCELLED
+    assert {m.outcome for m in service.models.values()} == {Outcome.CANCELLED}
+    assert service.federation.runs == {}
+
+
+def test_a_revoked_site_is_expelled_with_the_reason_and_missed() -> None:
+    service = Service().joined()
+    service.tell(e.Revoked("b", "b is not in the list"), e.Revoked("z", "was never here"))
+    assert service.rejected == {"b": "b is not in the list"}
+    assert set(service.federation.sessions) == {"a", "c"}
+    for notice in (n.SessionRejected("b", "b is not in the list"), n.SessionEnded("b", "b is not in the list")):
+        assert notice in service.notices
+    service.submit(make_plan(run="run-1", min_sites=3))
+    assert service.federation.runs["run-1"].awaited == ("b",)
+    assert service.joined("b").finished["run-1"].outcome is Outcome.CONVERGED
+
+
+def test_the_list_of_sites_and_the_limit_are_read_anew() -> None:
+    service = Service(max_concurrent_runs=1).joined().tell(e.Reconfigured(("a", "b", "d"), 2))
+    assert list(service.rejected) == ["c"]
+    service.tell(joins("d"), joins("c"))
+    assert set(service.federation.sessions) == {"a", "b", "d"}
+    assert "c: not in this federation's list of sites (a, b, d)" in service.rejected["c"]
+    service.submit(make_plan(run="one"), make_plan(run="two"), make_plan(run="three"))
+    assert list(service.federation.runs) == ["one", "two"]
+
+
+# --- the end of the process ---------------------------------------------------------------------------------------
+
+
+def holding_back(agent: AgentOfRuns, kind: type[ToSite]) -> list[FromSite]:
+    """The agent's answers to messages of that kind, which are on their way for a while."""
+    held, handle = list[FromSite](), agent.handle
+
+    def late(message: ToSite) -> list[FromSite]:
+        answered = handle(message)
+        if not isinstance(message, kind):
+            return answered
+        held.extend(answered)
+        return []
+
+    agent.handle = late  # type: ignore[method-assign]
+    return held
+
+
+def test_draining_leaves_what_is_under_way_and_delivers_what_is_over() -> None:
+    """The first run waits for a fourth site; of the second, one site has not fetched its model yet."""
+    service = Service().joined().submit(make_plan(run="waits", sites=FOUR, min_sites=4))
+    held = holding_back(service.agents["c"], Finished)
+    service.submit(make_plan(run="over"), make_plan(run="queued", sites=FOUR, min_sites=4)).tell(e.Draining())
+    assert service.finished["waits"].outcome is Outcome.INTERRUPTED
+    assert "waits" not in service.records, "no end is written down: the next process resumes it"
+    assert not service.federation.done
+    service.tell(*(e.Received("c", answer) for answer in held))
+    assert service.federation.done
+    assert service.finished["over"].outcome is Outcome.CONVERGED
+
+
+def test_no_run_begins_in_a_process_that_drains() -> None:
+    """Not even one that the store was asked for when the signal came: the next process resumes it."""
+    service = Service().joined()
+    held = holding_back(service.agents["c"], Finished)
+    service.submit(make_plan(run="over"))
+    service.queue.append(make_plan(run="late"))
+    service.tell(e.QueueRead(tuple(service.queue)), e.Draining())
+    assert list(service.federation.runs) == ["over"]
+    service.tell(*(e.Received("c", answer) for answer in held))
+    assert service.federation.done
+
+
+def test_an_interrupt_waits_for_no_site() -> None:
+    service = Service().joined().submit(make_plan(run="waits", sites=FOUR, min_sites=4))
+    assert service.tell(e.Interrupted()).federation.done
+
+
+def test_a_service_of_one_study_is_done_when_its_queue_is_empty() -> None:
+    service = Service(exit_when_idle=True, waiting=(make_plan(run="one"),), max_concurrent_runs=1)
+    service.queue.append(make_plan(run="one"))
+    assert not service.federation.done
+    service.tell(e.QueueChanged()).out_of_time("one")
+    assert service.finished["one"].outcome is Outcome.TOO_FEW_SITES
+    assert service.federation.done, "it is not parked: the process does not wait without a limit"
+
+
+# --- delivery stays open for each site (issue 19, section 6, 1) ---------------------------------------------------
+
+
+def missing(agent: AgentOfRuns, kind: type[ToSite]) -> None:
+    """From here on, messages of that kind do not reach this agent."""
+    handle = agent.handle
+    agent.handle = lambda message: [] if isinstance(message, kind) else handle(message)  # type: ignore[method-assign]
+
+
+def ended_without(*away: str) -> Service:
+    """A run of a, b, c is over; these agents were killed before its end, and started again after the round's time."""
+    service = Service().joined()
+    for name in away:
+        missing(service.agents[name], Finished)
+    service.submit(make_plan(run="run-1")).lost(*away)
+    if away:
+        service.out_of_time("run-1")
+    for name in away:
+        before, service.agents[name] = service.agents[name], AgentOfRuns(name)
+        service.agents[name].runs = {run: restarted(site) for run, site in before.runs.items()}
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
+    assert service.federation.runs == {}
+    return service
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_site_that_was_away_gets_its_model_whenever_it_connects(killed: bool) -> None:
+    service, whole = ended_without("b", "c"), undisturbed(make_plan(run="run-1")).bits
+    assert service.federation.scheduler.undelivered == {"run-1": Undelivered(make_plan(), frozenset("bc"))}
+    if killed:
+        service = service.restarted((), undelivered=service.federation.scheduler.undelivered).joined("a")
+    assert service.federation.runs == {}, "a has its model"
+    for name in ("c", "b"):
+        service.joined(name)
+        assert service.models["run-1", name].targets is not None
+        assert service.bits("run-1")[name] == whole[name]
+        assert service.federation.runs == {}, "and nothing waits for the other"
+    assert [r for r in service.records["run-1"] if isinstance(r, Delivered)] == [Delivered(s) for s in "acb"]
+    assert service.federation.scheduler.undelivered == {}
+    service.lost("b").models.clear()
+    assert service.joined("b").models == {}, "it is not asked again"
+
+
+def test_a_site_that_comes_while_another_fetches_gets_its_model_too() -> None:
+    service = ended_without("b", "c")
+    held = {name: holding_back(service.agents[name], Plan) for name in "bc"}
+    service.joined("b").joined("c")
+    for name, accepting in held.items():
+        service.tell(*(e.Received(name, answer) for answer in accepting))
+    assert service.federation.scheduler.undelivered == {}
+    assert {name for _, name in service.models} == set(SITES)
+
+
+def test_a_site_that_goes_again_without_its_model_gets_it_the_next_time() -> None:
+    service = ended_without("c")
+    held = holding_back(service.agents["c"], Plan)
+    service.joined("c").lost("c")
+    assert held
+    service.out_of_time("run-1")
+    assert service.federation.runs == {}
+    del service.agents["c"].handle
+    service.joined("c")
+    assert service.federation.scheduler.undelivered == {}
+
+
+def test_a_delivery_takes_no_slot_of_a_run() -> None:
+    service = ended_without("c")
+    service.tell(e.Reconfigured(SITES, 1))
+    holding_back(service.agents["c"], Plan)
+    service.joined("c").submit(make_plan(run="run-2", sites=("a", "b")))
+    assert service.finished["run-2"].outcome is Outcome.CONVERGED
+    assert "run-1" in service.federation.runs
+
+
+# --- a store that is older than the sites (2) ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [1, 4])
+def test_a_run_that_every_site_has_is_ended_when_an_older_store_resumes_it(kept: int) -> None:
+    whole = ended_without()
+    again = whole.restarted([make_plan(run="run-1")])
+    again.records = {"run-1": whole.records["run-1"][:kept]}
+    again.submit().joined()
+    end = again.finished["run-1"]
+    assert end.outcome is Outcome.DAMAGED
+    assert "older than the sites'" in end.reason
+    assert again.federation.runs == {}
+    assert again.federation.scheduler.parked == {}, "it holds no slot"
+    assert again.is_closed("run-1")
+    assert all(m.targets is None for m in again.models.values()), "no model of an older state goes out"
+    again.submit(make_plan(run="run-2"))
+    assert again.finished["run-2"].outcome is Outcome.CONVERGED
+
+
+def test_a_late_word_about_an_earlier_end_does_not_damage_a_run_that_was_resumed() -> None:
+    """c is slow: it says "fetched" to the end of the run's first life in its second."""
+    service, plan = Service().joined(), make_plan(run="run-1")
+    fetching = holding_back(service.agents["c"], Finished)
+    service.queue.append(plan)
+    service.events.append(e.QueueChanged())
+    until_answered(service)
+    service.events = deque(without(service.events, "c"))
+    service.tell().out_of_time("run-1").out_of_time("run-1")
+    assert list(service.federation.scheduler.parked) == ["run-1"]
+    accepting = holding_back(service.agents["c"], Plan)
+    service.out_of_time("run-1")
+    assert fetching == [Fetched("run-1")]
+    for words in (fetching, accepting):
+        assert service.states() == {"run-1": Phase.RETURNING}
+        service.tell(*(e.Received("c", word) for word in words))
+    del service.agents["c"].handle
+    service.joined("c")
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
+
+
+# --- one damaged run (4) ------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_records_cannot_be_read_is_closed_and_the_others_go_on() -> None:
+    plans = [make_plan(run="broken"), make_plan(run="whole")]
+    service = Service(unfinished=tuple(plans), max_concurrent_runs=1)
+    service.damaged.add("broken")
+    service.submit().joined()
+    assert service.closed == {"broken": e.CloseRun(plans[0], Outcome.DAMAGED, "the state is missing")}
+    assert n.RunDamaged("broken", "the state is missing") in service.notices
+    assert service.finished["whole"].outcome is Outcome.CONVERGED
+    assert service.federation.scheduler.idle
+
+
+# --- countersigning (7) -------------------------------------------------------------------------------------------
+
+
+def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
+    signed = Head(7, "ab", "2026-01-01")
+    service = Service().joined()
+    service.events.append(e.Submitted(make_plan(run="run-1")))
+    until_answered(service).events.append(e.Received("a", Fetched("invented", signed, "03")))
+    asked = list[e.Action]()
+    while service.events:
+        asked += [a for a in service.one() if isinstance(a, e.Countersign)]
+    assert asked == []
+    assert service.finished["run-1"].outcome is Outcome.CONVERGED
+
+
+def test_a_federation_of_one_run_notifies_nobody_of_sessions() -> None:
+    machine = started()
+    notices = told(all_of(machine, [joins("a"), e.Received("a", Leaving("over"))]))
+    assert not [x for x in notices if isinstance(x, n.SessionOpened | n.SessionEnded)]

@@ -1,0 +1,86 @@
+"""The built wheel by itself, and beside a stranger's package of the same module name."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {"coordinator": "coreg-coordinator", "agent": "coreg-agent", "simulation": "coreg-sim"}
+
+
+def pip(*arguments):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ".")
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("installed")
+    pip("install", "--no-deps", "--target", folder, wheel)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def overwritten(installed, tmp_path_factory):
+    """As pip leaves it after a stranger's `coordinator` was installed too."""
+    folder = shutil.copytree(installed, tmp_path_factory.mktemp("overwritten"), dirs_exist_ok=True)
+    (folder / "coordinator" / "__init__.py").write_text("class Coordinator: ...\n")
+    (folder / "coordinator-0.1.dist-info").mkdir()
+    (folder / "coordinator-0.1.dist-info" / "METADATA").write_text("Name: coordinator\nVersion: 0.1\n")
+    (folder / "coordinator-0.1.dist-info" / "top_level.txt").write_text("coordinator\n")
+    return folder
+
+
+def run(folder, script, *arguments):
+    """A console script of what is installed in that folder, and of nothing of this checkout."""
+    program = f"import sys; sys.argv[0] = {script!r}; from coreg_federation import commands; commands.{script}()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=60, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("script", COMMANDS)
+def test_every_command_starts_from_the_wheel_alone(installed, script):
+    done = run(installed, script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_what_runs_is_the_wheel_and_not_this_checkout(installed):
+    program = "import coordinator, coreg_wire; print(coordinator.__file__, coreg_wire.__file__)"
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=installed,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    ).stdout  # fmt: skip
+    assert all(Path(path).is_relative_to(installed) for path in told.split())
+
+
+def test_the_wheel_has_the_files_that_are_no_modules_and_the_types(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"coordinator/web/templates/base.html", "coordinator/web/static/style.css"} <= names
+    packages = ("coreg_federation", "coreg_core", "coordinator", "site_agent", "coreg_sim", "coreg_wire")
+    assert {f"{package}/py.typed" for package in packages} <= names
+
+
+@pytest.mark.parametrize("script", COMMANDS)
+def test_a_package_of_a_stranger_that_overwrote_ours_is_named(overwritten, script):
+    done = run(overwritten, script, "--help")
+    assert done.returncode == 2
+    assert "'coordinator'" in done.stderr
+    assert "installed by coordinator" in done.stderr
+    assert "venv" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,209 @@
+"""coordinator/service/one_study.py and daemon.py: `run`, which is the service with one study."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine.tiny import make_plan, undisturbed
+from store.filled import NOW, begun, write
+
+from coordinator.config.federation_toml import Configuration, read_configuration
+from coordinator.driver import Timing
+from coordinator.machine import federation
+from coordinator.machine import notices as n
+from coordinator.machine.records import Closed, Ended, SiteExcluded
+from coordinator.machine.scheduler import Undelivered
+from coordinator.service import daemon
+from coordinator.service.daemon import ServiceOptions
+from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
+from coordinator.store.lock import store_of
+from coordinator.store.queue import Queue
+from coordinator.store.summaries import Summaries
+from coreg_core.errors import StorageError, UsageError
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Scoring
+
+RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration has made up for a new run
+OTHER = make_plan(run=NEXT, coupling=(9.0,))
+RECORDS = undisturbed(make_plan()).records
+UNTIL = {
+    "no question": [SiteExcluded("b", Outcome.REFUSED, "no")],
+    "a question": RECORDS[:1],
+    "its end": RECORDS[: 1 + next(i for i, r in enumerate(RECORDS) if isinstance(r, Ended))],
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    opened = Summaries(tmp_path / "runs.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def queue(store: Summaries) -> Queue:
+    return Queue(store.path)
+
+
+# --- which run ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", UNTIL)
+def test_an_unfinished_run_of_the_same_plan_is_chosen(store: Summaries, queue: Queue, until: str) -> None:
+    """Whether it has to be resumed, or to be delivered."""
+    begun(store, UNTIL[until])
+    assert choose_run(store, queue, make_plan(run=NEXT), new=False) == make_plan()
+    assert queue.waiting() == []
+
+
+def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_queued(
+    store: Summaries, queue: Queue
+) -> None:
+    begun(store, RECORDS)  # over, and fetched
+    for name in (NEXT, "run-3"):
+        assert choose_run(store, queue, make_plan(run=name), new=False) == make_plan(run=NEXT)
+    assert queue.waiting()[0][0] == make_plan(run=NEXT)
+    assert [s.run for s in store.runs()] == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        ("a question", r"run run-1 in .* is unfinished and has another plan.*--new"),
+        ("its end", r"another plan and has ended \(CONVERGED\).*--new: sites still receive"),
+    ],
+)
+def test_a_run_of_another_plan_is_not_abandoned_unasked(store: Summaries, queue: Queue, until: str, words: str) -> None:
+    begun(store, UNTIL[until])
+    with pytest.raises(UsageError, match=words):
+        choose_run(store, queue, OTHER, new=False)
+    assert store.find(RUN).closed is None
+    assert choose_run(store, queue, OTHER, new=True) == OTHER
+    found = store.find(RUN)
+    assert found.closed is not None
+    expected = ("CONVERGED", "") if until == "its end" else ("INTERRUPTED", ABANDONED)
+    assert (found.stop, found.reason) == expected
+    undelivered = {RUN: Undelivered(make_plan(), frozenset("abc"))} if until == "its end" else {}
+    assert store.undelivered() == undelivered
+
+
+def test_a_run_of_another_plan_that_never_had_a_question_gives_way(store: Summaries, queue: Queue) -> None:
+    begun(store, UNTIL["no question"])
+    assert choose_run(store, queue, OTHER, new=False) == OTHER
+    assert store.find(RUN).stop == "INTERRUPTED"
+
+
+def test_a_new_run_of_the_same_plan_is_begun_where_one_is_asked_for(store: Summaries, queue: Queue) -> None:
+    begun(store, UNTIL["a question"])
+    assert choose_run(store, queue, make_plan(run=NEXT), new=True).run == NEXT
+    assert store.find(RUN).reason == ABANDONED
+
+
+def test_models_score_together_that_were_trained_together(store: Summaries) -> None:
+    with pytest.raises(UsageError, match="no run has models"):
+        trained_run(store.path, "")
+    for name in ("old", "new"):
+        begun(store, RECORDS, run=name)
+    begun(store, [Ended(Outcome.REFUSED, "no", None), Closed()], run="refused")
+    scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
+    store.begin(scoring, NOW)
+    write(store, scoring, [Ended(Outcome.CONVERGED, "", None)])
+    begun(store, RECORDS, run="broken")
+    store._db.execute("update runs set plan = '{' where run = 'broken'")
+    found = trained_run(store.path, "")
+    assert (found.run, found.objective, found.sites) == ("new", "agreement", ("a", "b", "c"))
+    assert trained_run(store.path, "ol").run == "old"
+    with pytest.raises(UsageError, match="run refused has no models"):
+        trained_run(store.path, "refused")
+    with pytest.raises(UsageError, match="no such run store"):
+        trained_run(store.path.with_name("missing"), "")
+
+
+# --- the process --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "federation.toml"
+    path.write_text(
+        '[federation]\nname = "tiny"\nsites = ["a", "b", "c"]\n[privacy]\naggregation = "plaintext"\n'
+        '[service]\nlisten = "127.0.0.1:0"\n[timeouts]\njoin = 0.2\n'
+    )
+    return path
+
+
+class Watching(list):
+    def notice(self, notice: n.Notice, measured: Timing) -> None:
+        self.append(notice)
+
+
+def carried_out(path: Path, plan: Any = None) -> tuple[Any, Watching, Configuration]:
+    configuration, watching = read_configuration(path), Watching()
+    options = ServiceOptions(insecure=True)
+    return run(path, configuration, plan or make_plan(), options, watching, new=False), watching, configuration
+
+
+def test_a_run_whose_sites_do_not_come_ends_and_so_does_the_process(path: Path) -> None:
+    """It is not parked, and nothing waits without a limit."""
+    end, notices, configuration = carried_out(path)
+    assert (end.run, end.outcome) == (RUN, Outcome.TOO_FEW_SITES)
+    assert "a, b, c did not join within 0.2 s" in end.reason
+    kinds = [type(x) for x in notices]
+    assert [k for k in kinds if k is not n.AnswersInClear] == [
+        n.Listening, n.RunBegan, n.RunStarted, n.RunEnded, n.Stopped
+    ]  # fmt: skip
+    store = Summaries(configuration.service.store)
+    assert (store.find(RUN).stop, store.find(RUN).closed is not None) == ("TOO_FEW_SITES", True)
+    store.close()
+
+
+def test_a_damaged_run_is_named_and_closed_and_the_study_is_carried_out(path: Path) -> None:
+    store = Summaries(read_configuration(path).service.store)
+    begun(store, RECORDS[:3], run="no-plan")
+    begun(store, RECORDS, run="fetched-late")
+    store._db.execute("update deliveries set at = null")
+    store._db.execute("update runs set plan = '{' where run <> 'x'")
+    Queue(store.path).submit(OTHER, NOW)
+    store._db.execute("update queue set plan = '{}'")
+    end, notices, _ = carried_out(path)
+    assert end.outcome is Outcome.TOO_FEW_SITES
+    assert [x.run for x in notices if isinstance(x, n.RunDamaged)] == ["no-plan", NEXT]
+    assert store.find("no-plan").stop == "DAMAGED"
+    store.close()
+
+
+def test_records_that_are_damaged_end_their_run_with_its_own_outcome(path: Path) -> None:
+    store = Summaries(read_configuration(path).service.store)
+    begun(store, RECORDS[:6])
+    store._db.execute("update states set state = x'ff'")
+    store.close()
+    end, notices, _ = carried_out(path, make_plan(run=NEXT))
+    assert end.outcome is Outcome.DAMAGED
+    assert end.run == RUN
+    [damaged] = [x for x in notices if isinstance(x, n.RunDamaged)]
+    assert "records of run run-1 cannot be read" in damaged.reason
+
+
+def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("coreg_wire.files.locks.ACQUIRE_SECONDS", 0.1)
+    _, _, configuration = carried_out(path)  # it left its status behind
+    store = configuration.service.store
+    with store_of(store):
+        with pytest.raises(StorageError, match=r"in use by the coordinator with process id \d+ on .*another --store"):
+            carried_out(path)
+        reader = Summaries(store, read_only=True)
+        assert len(reader.runs()) == 1, "readers need no lock"
+        reader.close()
+
+
+def test_blas_has_the_threads_of_the_plan_before_its_records_are_folded(path: Path, monkeypatch: Any) -> None:
+    """From m = 10 001 on OpenBLAS adds by pieces where it may: the open question would have other bits under its number."""
+    happened, resume = list[Any](), federation.resume
+    monkeypatch.setattr(daemon, "pin_threads", happened.append)
+    monkeypatch.setattr(federation, "resume", lambda *given: (happened.append("fold"), resume(*given))[1])
+    store = Summaries(read_configuration(path).service.store)
+    begun(store, RECORDS[:6], threads=3)
+    store.close()
+    assert carried_out(path, make_plan(run=NEXT, threads=3))[0].outcome is Outcome.TOO_FEW_SITES
+    assert happened == [3, "fold"]

@@ -1,0 +1,15 @@
+"""A store that is open, in a folder of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.store.summaries import Summaries
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Summaries]:
+    opened = Summaries(tmp_path / "runs.sqlite")
+    yield opened
+    opened.close()

@@ -1,0 +1,95 @@
+"""coordinator/store/history.py: what happened, and what each site disclosed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from machine.stepwise import RUN, begun
+from machine.tiny import acceptance, column, hello
+from store.filled import NOW
+
+from coordinator.machine import notices as n
+from coordinator.machine.events import Event, Received, SiteJoined, SiteLost
+from coordinator.store import history
+from coordinator.store.history import Disclosed, History, HistoryRecorder, NoticeRow, numbers_in
+from coreg_core.protocol.messages import Fetched, FromSite, Leaving, Masked, PlanRefused, Prediction, Share
+from coreg_core.protocol.vectors import Words
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> History:
+    return History(tmp_path / "runs.sqlite")
+
+
+def test_notices_come_back_typed_the_last_first_and_a_repeated_one_is_counted(tables: History) -> None:
+    stalled, joined = n.Stalled(RUN, ("b",), 600.0), n.Joined("run-2", "a", 1, 3)
+    recorder = HistoryRecorder()
+    for at, notice in ((1, stalled), (2, joined), (3, stalled), (4, n.QuestionAnswered(RUN, 0, 0, 3, None))):
+        recorder.add(notice, f"2026-01-0{at}")
+    recorder.flush(tables)
+    recorder.flush(tables)  # nothing is new
+    again = [NoticeRow("2026-01-03", stalled, 2), NoticeRow("2026-01-02", joined, 1)]
+    assert tables.notices() == again
+    assert tables.notices(run=RUN) == again[:1]
+    assert tables.notices(limit=1) == again[:1]
+    tables.write([(NOW, n.SessionEnded("a", f"reason {i}")) for i in range(history.RECENT)], {}, {})
+    tables.write([("2027-01-01", stalled)], {}, {})
+    assert tables.notices(limit=1) == [NoticeRow("2027-01-01", stalled, 1)], "long ago is another time"
+
+
+def test_the_oldest_notices_go(tables: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_NOTICES", 3)
+    for i in range(8):
+        tables.write([(f"2026-01-0{i + 1}", n.SessionEnded("a", f"{i}"))], {}, {})
+    assert [row.notice.reason for row in tables.notices()] == ["7", "6", "5"]
+
+
+def test_a_notice_of_another_release_is_passed_over(tables: History) -> None:
+    tables._db.execute("insert into notices (run, at, kind, fields, times) values ('', '', 'Newer', '{}', 1)")
+    assert tables.notices() == []
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        (Prediction(RUN, 0, 0, column(1, 2, 3)), 3),
+        (Share(RUN, 0, 0, (1.0, 2.0), column(1, 2, 3)), 5),
+        (Share(RUN, 0, 0, (1.0,), None), 1),
+        (Masked(RUN, 0, 0, Words(np.zeros(7, dtype="<u8"))), 7),
+        (replace(acceptance("a", begun().plan), bound=1.0), 3),
+        (replace(acceptance("a", begun().plan), bound=0.0, squared_norm=0.0), 0),
+        (PlanRefused(RUN, "no"), 0),
+    ],
+)
+def test_numbers_are_counted_as_a_sites_ledger_counts_them(message: FromSite, numbers: int) -> None:
+    assert numbers_in(message) == numbers
+
+
+def test_messages_of_known_runs_are_counted_used_or_not(tables: History) -> None:
+    federation, recorder = begun().federation, HistoryRecorder()
+    counted: list[Event] = [
+        SiteJoined(hello("a")),
+        Received("a", Prediction(RUN, 0, 0, column(1, 2, 3))),
+        Received("a", Prediction(RUN, 9, 9, column(1, 2, 3))),
+        Received("b", Fetched(RUN)),
+        Received("b", Leaving("it names no run")),
+    ]
+    assert all(recorder.heard(federation, event) for event in counted)
+    assert not recorder.heard(federation, SiteLost("a", "gone"))
+    recorder.flush(tables)
+    of_run = [Disclosed("a", "Prediction", 2, 6), Disclosed("b", "Fetched", 1, 0)]
+    assert tables.disclosed() == [Disclosed("a", "Hello", 1, 0), *of_run, Disclosed("b", "Leaving", 1, 0)]
+    assert tables.disclosed(run=RUN) == of_run
+    recorder.heard(federation, counted[1])
+    recorder.flush(tables)
+    assert tables.disclosed(run=RUN)[0] == Disclosed("a", "Prediction", 3, 9)
+
+
+def test_run_names_that_a_site_invents_are_not_counted(tables: History) -> None:
+    """Each would be a row for good: 10,000 characters a message, on the coordinator's disk."""
+    federation, recorder = begun(None, "a", "b").federation, HistoryRecorder()
+    for run, site in (("invented", "a"), ("x" * 10_000, "a"), (RUN, "z")):
+        assert not recorder.heard(federation, Received(site, Fetched(run)))
+    recorder.flush(tables)
+    assert tables.disclosed() == []

@@ -1,0 +1,273 @@
+"""coordinator/store/runs.py: what is written is read back to the bit, and what is damaged is named."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from machine.stepwise import bits, remembered
+from machine.tiny import SCHEDULES, Pump, all_restarted, make_plan, make_sites, undisturbed
+from store.filled import LAP, NOW, begun, eventful, write
+
+from coordinator.machine.records import (
+    Closed,
+    Delivered,
+    Ended,
+    MembershipChanged,
+    Record,
+    SiteExcluded,
+    Snapshot,
+    StepTaken,
+)
+from coordinator.machine.scheduler import Undelivered
+from coordinator.machine.state import resume
+from coordinator.store.runs import RunStore
+from coordinator.store.summaries import Summaries
+from coreg_core.errors import StorageError
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+
+
+def unfinished(store: RunStore) -> list[str]:
+    plans, damaged = store.unfinished(NOW)
+    assert damaged == []
+    return [plan.run for plan in plans]
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_record_is_read_back_to_the_same_bits(store: Summaries, schedule: str, disturbed: bool) -> None:
+    """Whatever was written last: memberships, exclusions and known sums, steps, the end, deliveries."""
+    plan = make_plan(schedule=schedule)
+    plan, pump = eventful(schedule) if disturbed else (plan, undisturbed(plan))
+    kinds = {type(r) for r in pump.records}
+    assert kinds >= {MembershipChanged, StepTaken, Ended, Delivered, Closed}
+    assert (SiteExcluded in kinds) is disturbed
+    store.begin(plan, NOW)
+    assert store.records(plan.run) == []
+    for kept, record in enumerate(pump.records, 1):
+        store.write(plan.run, record, None, LAP, NOW)
+        found = resume(plan, store.records(plan.run))
+        assert remembered(found) == remembered(resume(plan, pump.records[:kept])), f"after {kept} records"
+        assert unfinished(store) == ([] if isinstance(record, Closed) else [plan.run])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_killed_between_two_writes_a_copy_of_the_files_goes_on_to_the_same_bits(
+    store: Summaries, tmp_path: Path, schedule: str
+) -> None:
+    plan = make_plan(schedule=schedule, sites=("a", "b"))
+    expected = undisturbed(plan)
+    store.begin(plan, NOW)
+    for kept, record in enumerate(expected.records[:-1], 1):
+        store.write(plan.run, record, None, LAP, NOW)
+        if kept % 7 != 1:
+            continue
+        copies = tmp_path / f"killed-{kept}"
+        copies.mkdir()
+        for file in tmp_path.glob("runs.sqlite*"):  # the log is part of the store until it is folded in
+            shutil.copy(file, copies)
+        again = RunStore(copies / "runs.sqlite")
+        assert unfinished(again) == [plan.run]
+        first = Pump(plan, make_sites(plan.sites), kill_after=kept).join().run()
+        pump = Pump(plan, all_restarted(first.sites), again.records(plan.run)).join().run()
+        again.close()
+        assert pump.end == expected.end
+        assert first.bits | pump.bits == expected.bits
+
+
+def test_models_deliveries_and_exclusions_outlive_the_run(store: Summaries) -> None:
+    plan, pump = eventful("consensus")
+    store.begin(plan, NOW)
+    write(store, plan, pump.records)
+    [excluded, changed, ended, *delivered, closed] = store.records(plan.run)
+    assert excluded == next(r for r in pump.records if isinstance(r, SiteExcluded))
+    assert (changed.participants, changed.state, changed.affine) == (("a", "b", "c"), {}, {})
+    assert bits(ended) == next(bits(r) for r in pump.records if isinstance(r, Ended))
+    assert (delivered, closed) == ([Delivered(s) for s in "abc"], Closed())
+    assert rows(store, "sums", "states") == 0
+
+
+def rows(store: RunStore, *tables: str) -> int:
+    return sum(store._db.execute(f"select count(*) from {table}").fetchone()[0] for table in tables)
+
+
+def test_a_snapshot_replaces_the_sums_before_it(store: Summaries) -> None:
+    records = undisturbed(make_plan(schedule="consensus")).records
+    upto = next(n for n, r in enumerate(records) if isinstance(r, Snapshot))
+    plan = begun(store, records[: upto + 1], schedule="consensus")
+    [changed] = store.records(plan.run)
+    assert changed.question == 20
+
+
+def test_a_second_process_sees_what_was_written(store: Summaries) -> None:
+    plan = begun(store, undisturbed(make_plan()).records[:5])
+    program = (
+        "import sys; from pathlib import Path; from coordinator.store.summaries import Summaries\n"
+        "store = Summaries(Path(sys.argv[1])); [plan], _ = store.unfinished(''); changed, *steps = store.records(plan.run)\n"
+        "print(plan.digest, changed.question, len(steps), steps[-1].total.digest, store.show(plan.run)[0].questions)"
+    )
+    command = [sys.executable, "-c", program, str(store.path)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert out.split() == [plan.digest, "0", "4", store.records(plan.run)[-1].total.digest, "4"]
+
+
+def test_unfinished_runs_come_in_the_order_in_which_they_began(store: Summaries) -> None:
+    for run, started in [("old", "01"), ("new", "03"), ("middle", "02"), ("over", "09")]:
+        store.begin(make_plan(run=run), f"2026-01-{started}")
+    write(store, make_plan(run="over"), [Ended(Outcome.CONVERGED, "", None), Closed()])
+    write(store, make_plan(run="new"), [Ended(Outcome.SITE_FAULT, "b", None)])
+    assert unfinished(store) == ["old", "middle", "new"], "an end that is not closed is still delivered"
+    assert store.latest(make_plan().digest).run == "new"
+
+
+def test_a_run_has_begun_with_its_first_question(store: Summaries) -> None:
+    plan = begun(store)
+    write(store, plan, [SiteExcluded("c", Outcome.REFUSED, "no")])
+    assert not store.has_begun(plan.run)
+    write(store, plan, undisturbed(plan).records[:1])
+    assert store.has_begun(plan.run)
+
+
+@pytest.mark.parametrize("kept", [0, 5, -1])
+def test_a_run_that_is_not_under_way_is_closed_and_what_it_ended_with_stays(store: Summaries, kept: int) -> None:
+    plan = begun(store, undisturbed(make_plan()).records[:kept])
+    store.close_run(plan, Outcome.INTERRUPTED, "abandoned", "2026-02-02")
+    [summary] = store.runs()
+    assert (unfinished(store), summary.closed, rows(store, "sums", "states")) == ([], "2026-02-02", 0)
+    if kept == -1:
+        assert (summary.ended, summary.stop, summary.reason) == (NOW, "CONVERGED", "")
+        assert resume(plan, store.records(plan.run)).models is not None
+    else:
+        assert (summary.ended, summary.stop, summary.reason) == ("2026-02-02", "INTERRUPTED", "abandoned")
+
+
+# --- delivery on demand -------------------------------------------------------------------------------------------
+
+
+def ended(store: RunStore, run: str, *fetched: str) -> Plan:
+    """A run that is closed, and that these sites have fetched."""
+    plan = make_plan(run=run)
+    records = [r for r in undisturbed(plan).records if not isinstance(r, Delivered) or r.site in fetched]
+    store.begin(plan, NOW)
+    write(store, plan, records)
+    return plan
+
+
+def test_the_sites_that_have_not_fetched_a_closed_run_are_known_until_they_do(store: Summaries) -> None:
+    plan = ended(store, "run-1", "a")
+    ended(store, "run-2", "a", "b", "c")
+    begun(store, undisturbed(make_plan()).records[:4], run="run-3")
+    assert store.undelivered() == {"run-1": Undelivered(plan, frozenset("bc"))}
+    store.write("run-1", Delivered("b"), None, LAP, NOW)
+    assert store.undelivered() == {"run-1": Undelivered(plan, frozenset("c"))}
+    assert resume(plan, store.records("run-1")).models is not None
+    store.write("run-1", Delivered("c"), None, LAP, NOW)
+    assert store.undelivered() == {}
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def test_one_run_whose_plan_is_damaged_is_closed_and_the_others_go_on(store: Summaries) -> None:
+    """Of an unfinished run, and of one that waits to be fetched: neither keeps the service from starting."""
+    ended(store, "fetched-late", "a")
+    for run in ("broken", "changed", "whole"):
+        begun(store, undisturbed(make_plan()).records[:4], run=run)
+    store._db.execute("update runs set plan = '{' where run in ('broken', 'fetched-late')")
+    store._db.execute("update runs set plan = replace(plan, 'tiny', 'other') where run = 'changed'")
+    plans, damaged = store.unfinished(NOW)
+    assert [plan.run for plan in plans] == ["whole"]
+    assert [run for run, _ in damaged] == ["broken", "changed"]
+    assert all("plan cannot be read" in reason for _, reason in damaged)
+    assert {(s.run, s.stop) for s in store.runs()} >= {("broken", "DAMAGED"), ("changed", "DAMAGED"), ("whole", None)}
+    assert unfinished(store) == ["whole"]
+    assert store.undelivered() == {}
+
+
+DAMAGE = [
+    "delete from sums where question = 2",
+    "update sums set total = x'00112233'",
+    "update states set state = x'ffffffffffffffffffffffff'",
+    *(f"update memberships set membership = '{text}'" for text in ("{", "{}", "[]")),
+    "delete from states",
+    "update runs set stop = 'NO_SUCH_OUTCOME', ended = started",
+    "update runs set plan = '{}'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_records_are_an_error_that_names_their_run(store: Summaries, damage: str) -> None:
+    plan = begun(store, undisturbed(make_plan()).records[:6])
+    store._db.execute(damage)
+    with pytest.raises(StorageError, match=f"records of run {plan.run} cannot be read"):
+        store.records(plan.run)
+
+
+@pytest.mark.parametrize("damage", ["update models set models = x'00'", "update exclusions set outcome = 'NONE'"])
+def test_damaged_ends_are_an_error_too(store: Summaries, damage: str) -> None:
+    plan, pump = eventful("consensus")
+    store.begin(plan, NOW)
+    write(store, plan, pump.records)
+    store._db.execute(damage)
+    with pytest.raises(StorageError, match="cannot be read"):
+        store.records(plan.run)
+
+
+def test_damaged_pages_are_a_storage_error(store: Summaries) -> None:
+    plan = begun(store, undisturbed(make_plan(schedule="consensus")).records[:40], schedule="consensus")
+    store.close()
+    data = bytearray(store.path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    store.path.write_bytes(data)
+
+    def read() -> None:
+        opened = Summaries(store.path)
+        try:
+            opened.records(plan.run)
+            opened.show(plan.run)
+        finally:
+            opened.close()
+
+    with pytest.raises(StorageError):  # where it shows is the library's business
+        read()
+
+
+def test_a_record_of_a_run_that_did_not_begin_is_a_storage_error(store: Summaries) -> None:
+    with pytest.raises(StorageError):
+        write(store, make_plan(), undisturbed(make_plan()).records[:1])
+
+
+def test_a_failed_write_leaves_nothing_half_done(store: Summaries) -> None:
+    records = undisturbed(make_plan()).records
+    plan = begun(store, records[:3])
+    before = store.records(plan.run)
+    store._db.execute("create trigger full before insert on rounds begin select raise(abort, 'disk is full'); end")
+    with pytest.raises(StorageError, match="disk is full"):
+        store.write(plan.run, records[3], None, LAP, NOW)
+    assert remembered(resume(plan, store.records(plan.run))) == remembered(resume(plan, before))
+
+
+def test_every_record_but_a_step_is_durable_when_it_is_written(store: Summaries) -> None:
+    """A power cut may undo a step: it is asked again, with the same bits."""
+    plan, modes = make_plan(), list[tuple[type[Record], int]]()
+    store.begin(plan, NOW)
+    for record in undisturbed(plan).records:
+        store.write(plan.run, record, None, LAP, NOW)
+        modes.append((type(record), store._db.execute("pragma synchronous").fetchone()[0]))
+    normal, full = 1, 2
+    assert {mode for kind, mode in modes if kind is StepTaken} == {normal}
+    assert {mode for kind, mode in modes if kind is not StepTaken} == {full}
+
+
+def test_two_connections_of_one_process_and_one_of_another_keep_each_others_writes(tmp_path: Path) -> None:
+    """Opening a file and closing it lifts every lock that SQLite holds on it in the process: the store must not do that."""
+    path = tmp_path / "runs.sqlite"
+    stores = [RunStore(path) for _ in range(2)]
+    RunStore(path).close()
+    for i, each in enumerate(stores):
+        each.begin(make_plan(run=f"run-{i}"), NOW)
+    with sqlite3.connect(path) as db:
+        assert db.execute("select count(*) from runs").fetchone() == (2,)

@@ -1,0 +1,90 @@
+"""coordinator/store/schema.py: how a store is opened, and how its writers wait for each other."""
+
+import sqlite3
+import stat
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from machine.tiny import make_plan
+from store.filled import NOW
+
+from coordinator.store import schema
+from coordinator.store.runs import RunStore
+from coordinator.store.summaries import Summaries
+from coreg_core.errors import StorageError
+
+
+def test_a_store_is_for_its_owner_alone_and_opened_at_once_by_many(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    stores = [Summaries(path) for _ in range(3)]
+    stores[0].begin(make_plan(), NOW)
+    assert [len(s.runs()) for s in stores] == [1, 1, 1]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for each in stores:
+        each.close()
+
+
+def test_a_reader_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with pytest.raises(StorageError, match="cannot be opened for reading"):
+        Summaries(path, read_only=True)
+    Summaries(path).close()
+    reader = Summaries(path, read_only=True)
+    with pytest.raises(StorageError, match="readonly"):
+        reader.begin(make_plan(), NOW)
+    assert reader.runs() == []
+    reader.close()
+
+
+@pytest.mark.parametrize("name", [".", "missing/runs.sqlite"])
+def test_a_path_that_cannot_be_written_is_a_storage_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StorageError, match="cannot be opened as a run store"):
+        RunStore(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"dear diary, " * 1000, bytes(65536)])
+def test_a_file_that_is_no_database_is_a_storage_error_and_stays_as_it_was(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="cannot be opened as a run store"):
+        RunStore(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_another_release_is_a_storage_error(store: RunStore, read_only: bool) -> None:
+    store._db.execute("pragma user_version = 99")
+    with pytest.raises(StorageError, match=r"another release of coreg-federation.*schema 99"):
+        RunStore(store.path, read_only=read_only)
+
+
+@pytest.mark.parametrize(("patience", "waits"), [(20.0, True), (0.1, False)])
+def test_a_writer_waits_for_another_one_that_holds_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, waits: bool
+) -> None:
+    """A backup, or `prune` beside a service, holds it for seconds: that ends no service."""
+    monkeypatch.setattr(schema, "BUSY_SECONDS", patience)
+    store = Summaries(tmp_path / "runs.sqlite")
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            held.set()
+            release.wait(1.0)
+            other.execute("commit")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    if waits:
+        store.begin(make_plan(), NOW)
+    else:
+        with pytest.raises(StorageError, match="locked"):
+            store.begin(make_plan(), NOW)
+    release.set()
+    holder.join()
+    assert len(store.runs()) == int(waits)
+    store.close()

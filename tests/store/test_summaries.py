@@ -1,0 +1,109 @@
+"""coordinator/store/summaries.py: runs as people look at them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from machine.tiny import make_plan, undisturbed
+from store.filled import LAP, NOW, begun
+
+from coordinator.machine.records import HeadSigned, StepTaken
+from coordinator.machine.state import resume
+from coordinator.store.summaries import Summaries
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.errors import UsageError
+from coreg_core.protocol.messages import Countersigned, Head
+from coreg_core.protocol.outcomes import Outcome
+
+
+def test_a_run_and_its_rounds_show_what_happened(store: Summaries) -> None:
+    pump = undisturbed(make_plan())
+    plan = begun(store, pump.records)
+    summary, rounds = store.show(plan.run)
+    assert (summary.run, summary.started, summary.ended, summary.closed) == (plan.run, NOW, NOW, NOW)
+    assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
+    assert summary.plan == json.loads(json.dumps(plan.to_dict()))
+    steps = [i for i, r in enumerate(pump.records) if isinstance(r, StepTaken)]
+    assert summary.questions == len(steps) == len(rounds)
+    for row, i in zip(rounds, steps, strict=True):
+        step, p = pump.records[i], resume(plan, pump.records[: i + 1]).progress
+        assert (row["question"], row["attempt"], row["answered"]) == (step.question, step.attempt, 3)
+        assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (0.25, 100, 200, NOW)
+        assert (row["round"], row["verified"]) == (p.round, p.verified)
+        assert (row["gap"], row["residual"]) == (p.gap.tolist(), p.residual.tolist())
+        assert row["prediction_bound"] == p.prediction_bound.tolist()
+    certified = [row for row in rounds if row["verified"]][-1]
+    assert (summary.rounds, summary.gap) == (rounds[-1]["round"], max(certified["gap"]))
+    assert summary.bound == max(certified["prediction_bound"])
+
+
+def test_what_is_not_a_number_is_shown_as_none(store: Summaries) -> None:
+    plan = begun(store)
+    step = next(r for r in undisturbed(plan).records if isinstance(r, StepTaken))
+    shown = Progress(1, True, np.array([np.nan, 2.0]), np.array([np.inf, 1.0]), np.array([0.0, 1.0]), (None, None))
+    store.write(plan.run, step, shown, LAP, NOW)
+    store.write(plan.run, replace(step, question=1), None, LAP, NOW)
+    [first, second] = store.show("run-1")[1]
+    assert (first["gap"], first["residual"]) == ([None, 1.0], [None, 2.0])
+    assert (second["gap"], second["verified"], second["round"]) == (None, None, None)
+    assert store.find("run-1").gap == 1.0, "of an unverified question nothing is certified"
+
+
+def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: Summaries) -> None:
+    for run in ("alpha-1", "alpha-12", "beta_%"):
+        store.begin(make_plan(run=run), NOW)
+    assert store.show("b")[0].run == "beta_%"
+    assert store.show("alpha-12")[0].run == "alpha-12"
+    assert store.show("alpha-1")[0].run == "alpha-1", "a whole name is no ambiguity"
+    for name, count in (("alpha", 2), ("%", 0), ("gamma", 0), ("", 3)):
+        with pytest.raises(UsageError, match=f"{count} runs begin with"):
+            store.show(name)
+
+
+def test_the_latest_open_run_of_a_plan_and_all_runs_the_latest_first(store: Summaries) -> None:
+    for run, started in [("old", "01"), ("new", "03"), ("middle", "02")]:
+        store.begin(make_plan(run=run), f"2026-01-{started}")
+    store.begin(make_plan(run="other", coupling=(9.0,)), "2026-01-08")
+    assert [s.run for s in store.runs()] == ["other", "new", "middle", "old"]
+    for run in ("new", "middle", "old"):
+        assert store.latest(make_plan().digest).run == run
+        store.close_run(make_plan(run=run), Outcome.CANCELLED, "", NOW)
+    assert store.latest(make_plan().digest) is None
+
+
+def test_thousands_of_past_runs_are_read_by_one_statement_without_their_rounds(store: Summaries) -> None:
+    """And a service that starts finds what is unfinished or undelivered by an index, not by reading past runs."""
+    plan = json.dumps(make_plan().to_dict())
+    past = [(f"run-{i}", "d", plan, f"2026-01-{i:05}", NOW) for i in range(2000)]
+    store._db.executemany("insert into runs (run, plan_digest, plan, started, closed) values (?, ?, ?, ?, ?)", past)
+    statements = list[str]()
+    store._db.set_trace_callback(statements.append)
+    assert len(store.runs()) == 2000
+    assert (store.unfinished(NOW), store.undelivered()) == (([], []), {})
+    store._db.set_trace_callback(None)
+    assert len(statements) == 3
+    assert not any("rounds" in statement for statement in statements)
+    for statement, index in zip(statements[1:], ("open_runs", "undelivered"), strict=True):
+        steps = [row["detail"] for row in store._db.execute(f"explain query plan {statement}")]
+        assert any(f"INDEX {index}" in step for step in steps), steps
+        assert not any(step in ("SCAN runs", "SCAN r") for step in steps), steps
+
+
+def test_a_run_whose_plan_is_damaged_hides_no_other(store: Summaries) -> None:
+    for run in ("broken", "whole"):
+        begun(store, run=run)
+    store._db.execute("update runs set plan = '[1]' where run = 'broken'")
+    assert {s.run: s.federation for s in store.runs()} == {"broken": "", "whole": "tiny"}
+
+
+def test_signed_heads_are_read_by_run_and_by_site(store: Summaries) -> None:
+    for run in ("one", "two"):
+        begun(store, run=run)
+        for site in ("a", "b"):
+            receipt = Countersigned(run, Head(7, "ab", NOW), NOW, "05", "06")
+            store.write(run, HeadSigned(site, "03", "04", receipt), None, LAP, NOW)
+    found = [(c["site"], c["receipt"]["run"]) for c in store.checkpoints()]
+    assert found == [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two")]
+    assert [c["receipt"]["run"] for c in store.checkpoints(site="b")] == ["one", "two"]
+    assert [c["site"] for c in store.checkpoints(run="two", site="a")] == ["a"]
