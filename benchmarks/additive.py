@@ -2,19 +2,19 @@
 
     python benchmarks/additive.py DATA TRIALS --sets held --regimes n10,n20,zero,junk50 --reps 3 --seed 31 --out additive.jsonl
 
-DATA is a folder of sets with manifest.json, TRIALS the folder of the trials (its `data.py` deals rows and columns, so that
-both see the same deals; nothing else of it is used). Cells are those of check/results7.txt: means over sets of the relative
-change of a site's root mean squared error, and the share of sites made worse by more than 2 % and 10 %.
+DATA is a folder of sets with manifest.json. TRIALS is the folder of the trials: its `data.py` partitions rows and columns, so
+that both use the same partitions; nothing else of it is used. --final-tolerance 1e-13 compares messages with the dense oracle.
+Cells are those of check/results7.txt: means over sets of the relative change of a site's root mean squared error, and the share
+of sites made worse by more than 2 % and 10 %.
 """
 
-import argparse
 import json
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from harness import arguments, least
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
@@ -22,7 +22,8 @@ from coreg_core.additive.question_types import Operator
 from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
-from coreg_core.additive.training import Phase, Training
+from coreg_core.additive.training import Training
+from coreg_core.additive.training_state import Phase
 
 REGIMES = {
     "n10": {"ns": [10] * 3}, "n20": {"ns": [20] * 3}, "n50": {"ns": [50] * 3}, "n200": {"ns": [200] * 3},
@@ -52,14 +53,13 @@ def cell(groups, y, regime, seed, terms, deal):
         Z = np.concatenate(shared[v])
         where = positions[v] if positions else None
         sites.append(AdditiveSite(X, labels, Z, terms, name=f"site{v}", positions=where, policy=policy))
-    training, began = Training(terms), time.perf_counter()
-    counted = defaultdict(int)
+    training, counted = Training(terms), defaultdict(int)
 
     def look(state):
         counted[Phase(state.phase).name] += 1
 
-    state = run_in_memory(training, training.start(len(np.concatenate(shared[0]))), sites, look)
-    seconds = time.perf_counter() - began
+    start = training.start(len(np.concatenate(shared[0])))
+    seconds, state = least(lambda: run_in_memory(training, start, sites, look), 1)
     mean = float(np.concatenate([t[1] for t in tables]).mean())
     mse = lambda prediction: float(np.mean((y_test - prediction) ** 2))  # noqa: E731
     alone = [
@@ -120,20 +120,10 @@ def table(rows):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    parser.add_argument("trials", type=Path)
-    parser.add_argument("--sets", default="held")
-    parser.add_argument("--regimes", default="n10,n20,zero,junk50")
-    parser.add_argument("--reps", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=31)
-    parser.add_argument("--rows", default="private")
-    parser.add_argument("--residuals", default="smoothed")
-    parser.add_argument(
-        "--final-tolerance", type=float, default=1e-5, help="1e-13 compares messages with the dense oracle"
-    )
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    given = arguments(
+        __doc__, data=Path, trials=Path, sets="held", regimes="n10,n20,zero,junk50", reps=3, seed=31, rows="private",
+        residuals="smoothed", final_tolerance=1e-5, out="",
+    )  # fmt: skip
     sys.path.insert(0, str(given.trials))
     import data as deals
 
@@ -144,25 +134,13 @@ if __name__ == "__main__":
         for rep in range(given.reps):
             for key in given.regimes.split(","):
                 seed = [given.seed + rep, sum(map(ord, name)), sum(map(ord, key))]
-                terms = Additive(
-                    rows=given.rows,
-                    residuals=given.residuals,
-                    seed=given.seed + rep,
-                    final_tolerance=given.final_tolerance,
-                )
+                about = {"rows": given.rows, "residuals": given.residuals, "final_tolerance": given.final_tolerance}
+                terms = Additive(seed=given.seed + rep, **about)
                 found = cell(groups, y, REGIMES[key], seed, terms, deals.deal)
                 if found is not None:
                     results.append(found | {"set": name, "regime": key, "rep": given.seed + rep})
-                    print(
-                        name,
-                        key,
-                        rep,
-                        found["rounds"],
-                        found["solve_rounds"],
-                        f"{found['from_oracle']:.1e}",
-                        flush=True,
-                        file=sys.stderr,
-                    )
+                    rounds = found["rounds"], found["solve_rounds"]
+                    print(name, key, rep, *rounds, f"{found['from_oracle']:.1e}", flush=True, file=sys.stderr)
     if given.out:
-        given.out.write_text("".join(json.dumps(r) + "\n" for r in results))
+        Path(given.out).write_text("".join(json.dumps(r) + "\n" for r in results))
     table(results)

@@ -7,25 +7,23 @@ coordinator and one agent are killed with SIGKILL in the middle of the training 
 came to is read from the coordinator's store; the oracle is made of the sites' tables and of what their ledgers remembered.
 """
 
-import argparse
 import csv
 import json
-import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from additive_service import ENVIRONMENT, command, well
+from harness import arguments, folder
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.state import resume
 from coordinator.store.runs import RunStore
 from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.site import AdditiveSite
+from coreg_sim.demo.processes import command, enrol, processes
 from site_agent.data.prepare import Inputs, prepare, site_salt
 from site_agent.ledger import recall
 
@@ -34,7 +32,7 @@ SITES = ("east", "north", "west")
 DEADLINE = 300.0
 
 
-def tables(folder, data, name, n, m, seed=0):
+def tables(work, data, name, n, m, seed=0):
     """Columns dealt out one after another in a shuffled order; the same m shared rows, n labelled ones a site."""
     known = {d["name"]: d for d in json.loads((data / "manifest.json").read_text())["datasets"]}[name]
     with (data / known["file"]).open(newline="") as file:
@@ -47,41 +45,11 @@ def tables(folder, data, name, n, m, seed=0):
     m = min(m, int(0.55 * len(rows)))
     for v, site in enumerate(SITES):
         mine = sorted(columns[v :: len(SITES)].tolist())
-        with (folder / f"{site}.csv").open("w", newline="") as file:
+        with (work / f"{site}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["id", *(heading[j] for j in mine), "y"])
             for i in [*range(m), *range(m + n * v, m + n * (v + 1))]:
                 writer.writerow([f"p{i}", *(rows[i][j] for j in mine), "" if i < m else rows[i][target]])
-
-
-def enrolled(folder):
-    well(folder, "coordinator.cli.app", "init", "co")
-    for site in SITES:
-        well(folder, "site_agent.cli.app", "enroll", "--name", site, "--identity", site)
-        well(folder, "coordinator.cli.app", "sign", "--identity", "co", f"{site}/site.csr")
-        well(folder, "site_agent.cli.app", "enroll", "--identity", site, "--install", f"co/{site}.pem")
-    (folder / "policy.toml").write_text('objectives = ["additive"]\n')
-
-
-def coordinator(folder, listen):
-    (folder / "port").unlink(missing_ok=True)
-    process = subprocess.Popen(
-        command(
-            "coordinator.cli.app", "run", "co/federation.toml", "--listen", listen, "--store", "runs.sqlite",
-            "--port-file", "port", "--json",
-        ),
-        cwd=folder, env=ENVIRONMENT, stdout=(folder / "coordinator.out").open("ab"),
-    )  # fmt: skip
-    until(lambda: (folder / "port").exists() and (folder / "port").read_text().endswith("\n"))
-    return process, f"127.0.0.1:{(folder / 'port').read_text().strip()}"
-
-
-def agent(folder, site, address):
-    arguments = ("--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site, "--coordinator", address)
-    return subprocess.Popen(
-        command("site_agent.cli.app", *arguments, "--output", f"{site}.model", "--policy", "policy.toml", "--patience", 120),
-        cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
 
 
 def until(condition):
@@ -91,43 +59,64 @@ def until(condition):
         time.sleep(0.005)
 
 
-def questions(folder):
-    with sqlite3.connect(f"file:{folder / 'runs.sqlite'}?mode=ro", uri=True, timeout=5) as db:
+def questions(work):
+    with sqlite3.connect(f"file:{work / 'runs.sqlite'}?mode=ro", uri=True, timeout=5) as db:
         return db.execute("select count(*) from rounds").fetchone()[0]
 
 
-def killed(process):
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def trained(folder):
+def trained(work):
     """The run over the service, with a kill of each side; its last JSON line."""
-    served, address = coordinator(folder, "127.0.0.1:0")
-    agents = {site: agent(folder, site, address) for site in SITES}
-    until(lambda: questions(folder) >= 8)
-    killed(agents["north"])
-    agents["north"] = agent(folder, "north", address)
-    until(lambda: questions(folder) >= 16)
-    killed(served)
-    served, _ = coordinator(folder, address)
-    codes = [served.wait(DEADLINE), *(process.wait(DEADLINE) for process in agents.values())]
+    port = work / "port"
+
+    def start(log, *words):
+        with (work / log).open("ab") as out:
+            alive.append(subprocess.Popen(command(*words), cwd=work, stdout=out, stderr=out))
+        return alive[-1]
+
+    def coordinator(listen):
+        port.unlink(missing_ok=True)
+        where = ("--listen", listen, "--store", "runs.sqlite", "--port-file", "port")
+        process = start("coordinator.out", "coordinator.cli.app", "run", "federation/federation.toml", *where, "--json")
+        until(lambda: port.exists() and port.read_text().endswith("\n"))
+        return process, f"127.0.0.1:{port.read_text().strip()}"
+
+    def agent(site):
+        table = ("--data", f"{site}.csv", "--target", "y", "--id", "id", "--output", f"{site}.model")
+        about = ("--identity", site, "--coordinator", address, "--policy", "policy.toml", "--patience", 120)
+        return start(f"{site}.out", "site_agent.cli.app", *table, *about)
+
+    def killed(process):
+        process.kill()
+        process.wait()
+
+    with processes() as alive:
+        served, address = coordinator("127.0.0.1:0")
+        agents = {site: agent(site) for site in SITES}
+        until(lambda: questions(work) >= 8)
+        killed(agents["north"])
+        agents["north"] = agent("north")
+        until(lambda: questions(work) >= 16)
+        killed(served)
+        served, _ = coordinator(address)
+        codes = [process.wait(DEADLINE) for process in (served, *agents.values())]
     assert codes == [0, 0, 0, 0], codes
-    return json.loads((folder / "coordinator.out").read_text().splitlines()[-1])
+    return json.loads(
+        [line for line in (work / "coordinator.out").read_text().splitlines() if line.startswith("{")][-1]
+    )
 
 
-def off_the_oracle(folder):
+def off_the_oracle(work):
     """(largest difference of s and a in deviations, m): from the store, the tables and the ledgers."""
-    store = RunStore(folder / "runs.sqlite")
+    store = RunStore(work / "runs.sqlite")
     [summary] = store.runs()
-    plan = read_configuration(folder / "co" / "federation.toml").plan(summary.run)
+    plan = read_configuration(work / "federation" / "federation.toml").plan(summary.run)
     recorded = resume(plan, store.records(summary.run))
     store.close()
     views, hypers = [], []
     for site in plan.sites:
-        data = prepare(Inputs(folder / f"{site}.csv", "y", "id"), site_salt(folder / site / "salt")).data
+        data = prepare(Inputs(work / f"{site}.csv", "y", "id"), site_salt(work / site / "salt")).data
         engine = AdditiveSite(data.X, data.y, data.Z, plan.objective, name=site)
-        recall(folder / site / "ledger.jsonl", plan, data.ids_digest).kept.restore(engine)
+        recall(work / site / "ledger.jsonl", plan, data.ids_digest).kept.restore(engine)
         views.append(engine.view)
         hypers.append(engine.hypers[-1])
     dense = solve_dense(views, hypers, plan.objective.intercept_prior)
@@ -137,26 +126,20 @@ def off_the_oracle(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", default=SETS)
-    parser.add_argument("--labels", type=int, default=50)
-    parser.add_argument("--instances", type=int, default=1000)
-    parser.add_argument("--final-tolerance", type=float, default=1e-12)
-    given = parser.parse_args()
+    given = arguments(__doc__, data=Path, sets=SETS, labels=50, instances=1000, final_tolerance=1e-12)
     print(f"three sites, {given.labels} labels each, final_tolerance {given.final_tolerance:g}, one kill of each side")
     worst = [0.0, 0]
     for name in given.sets.split(","):
-        with tempfile.TemporaryDirectory() as path:
-            folder = Path(path)
-            enrolled(folder)
-            tables(folder, given.data, name, given.labels, given.instances)
-            (folder / "co" / "federation.toml").write_text(
+        with folder() as work:
+            enrol(work, SITES)
+            (work / "policy.toml").write_text(f'objectives = ["additive"]\n{(work / "peers.toml").read_text()}')
+            tables(work, given.data, name, given.labels, given.instances)
+            (work / "federation" / "federation.toml").write_text(
                 f"[federation]\nname = 'benchmark'\nsites = {json.dumps(list(SITES))}\n[model]\nobjective = 'additive'\n"
                 f"final_tolerance = {given.final_tolerance}\n[service]\nlisten = '127.0.0.1:0'\n[timeouts]\nkeepalive = 1\n"
             )
-            end = trained(folder)
-            off, m = off_the_oracle(folder)
+            end = trained(work)
+            off, m = off_the_oracle(work)
             print(
                 f"{name:<12} m = {m:>4}: {end['stop'].lower()}, {end['rounds']} rounds, {off:.1e} of a deviation from the oracle "
                 f"at most; stated: at most {end['last']['prediction_bound'] / np.sqrt(m):.1e} an instance (rms)",

@@ -6,32 +6,13 @@ Everything is what an operator types: an authority, signed sites, tables, `coreg
 coordinator's, from the first question to the last; joining, reading tables and the model's way to the disk stand beside it.
 """
 
-import argparse
 import csv
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
 
 import numpy as np
+from harness import arguments, folder
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")]),
-    "OPENBLAS_NUM_THREADS": "1",
-}
-
-
-def command(module, *arguments):
-    return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
-
-
-def well(cwd, module, *arguments):
-    subprocess.run(command(module, *arguments), cwd=cwd, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+from coreg_sim.demo.processes import enrol, together
 
 
 def tables(folder, sites, m, n):
@@ -54,60 +35,41 @@ def tables(folder, sites, m, n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--instances", type=int, default=10_000)
-    parser.add_argument("--sites", type=int, default=4)
-    parser.add_argument("--labels", type=int, default=100)
-    given = parser.parse_args()
+    given = arguments(__doc__, instances=10_000, sites=4, labels=100)
     sites = [f"site-{v}" for v in range(given.sites)]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        well(folder, "coordinator.cli.app", "init", "co")
-        for site in sites:
-            well(folder, "site_agent.cli.app", "enroll", "--name", site, "--identity", site)
-            well(folder, "coordinator.cli.app", "sign", "--identity", "co", f"{site}/site.csr")
-            well(folder, "site_agent.cli.app", "enroll", "--identity", site, "--install", f"co/{site}.pem")
-        tables(folder, sites, given.instances, given.labels)
-        (folder / "co" / "federation.toml").write_text(
+    with folder() as work:
+        enrol(work, sites)
+        tables(work, sites, given.instances, given.labels)
+        (work / "federation" / "federation.toml").write_text(
             f"[federation]\nname = 'benchmark'\nsites = {json.dumps(sites)}\n"
             "[model]\nobjective = 'additive'\n[service]\nlisten = '127.0.0.1:0'\n"
         )
-        (folder / "policy.toml").write_text('objectives = ["additive"]\n')
-        began = time.perf_counter()
-        coordinator = subprocess.Popen(
-            command("coordinator.cli.app", "run", "co/federation.toml", "--port-file", "port", "--json"),
-            cwd=folder,
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        while not (folder / "port").exists():
-            time.sleep(0.05)
-        port = (folder / "port").read_text().strip()
-        agents = [
-            subprocess.Popen(
-                command(
-                    "site_agent.cli.app", "--data", f"{site}.csv", "--target", "y", "--id", "id", "--identity", site,
-                    "--coordinator", f"127.0.0.1:{port}", "--output", f"{site}.model", "--policy", "policy.toml",
-                ),
-                cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL,
-            )
+        (work / "policy.toml").write_text(f'objectives = ["additive"]\n{(work / "peers.toml").read_text()}')
+        agents = {
+            site: [
+                "--data",
+                f"{site}.csv",
+                "--target",
+                "y",
+                "--id",
+                "id",
+                "--output",
+                f"{site}.model",
+                "--policy",
+                "policy.toml",
+            ]
             for site in sites
-        ]  # fmt: skip
-        said = [json.loads(line) for line in coordinator.communicate()[0].splitlines()]
-        codes = [agent.wait() for agent in agents]
-        wall = time.perf_counter() - began
-        end = said[-1]
-        print(f"{given.sites} sites, {given.labels} labels each, {given.instances} shared instances: {end['stop']}")
-        for phase, spent in end.get("phases", {}).items():
-            megabytes = spent["bytes"] / 1e6
-            print(f"  {phase:<14} {spent['rounds']:>3} rounds {megabytes:>8.1f} MB {spent['seconds']:>7.2f} s")
-        questions = [event for event in said if event["event"] == "round"]
-        seconds, sent = (sum(event[key] for event in questions) for key in ("seconds", "bytes"))
-        print(
-            f"  {'all':<14} {end['rounds']:>3} rounds {sent / 1e6:>8.1f} MB {seconds:>7.2f} s; {wall:.1f} s with joining"
-        )
-        print(f"  agents ended with {codes}; {json.dumps(end['last'])}")
+        }
+        wall = together(work, "additive", ["run", "federation/federation.toml", "--json"], agents)
+        lines = (work / "additive.log").read_text().splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    end, questions = events[-1], [event for event in events if event["event"] == "round"]
+    print(f"{given.sites} sites, {given.labels} labels each, {given.instances} shared instances: {end['stop']}")
+    for phase, spent in end.get("phases", {}).items():
+        print(f"  {phase:<14} {spent['rounds']:>3} rounds {spent['bytes'] / 1e6:>8.1f} MB {spent['seconds']:>7.2f} s")
+    seconds, sent = (sum(event[key] for event in questions) for key in ("seconds", "bytes"))
+    print(f"  {'all':<14} {end['rounds']:>3} rounds {sent / 1e6:>8.1f} MB {seconds:>7.2f} s; {wall:.1f} s with joining")
+    print(f"  {json.dumps(end['last'])}")
 
 
 if __name__ == "__main__":

@@ -84,10 +84,6 @@ def kernel_matrix(kernel: Kernel, A: np.ndarray, B: np.ndarray) -> arb_mat:
     return arb_mat(len(rows), len(cols), [e for row in out for e in row])
 
 
-def _minus(a: arb_mat, b: arb_mat) -> arb_mat:
-    return a - b
-
-
 def span_kernel(K_XX: arb_mat, K_XZ: arb_mat, bits: int) -> arb_mat:
     """k(Z, U) K_UU⁺ k(U, Z) by a pivoted LDLᵀ of K_XX that drops what encloses nought.
 

@@ -8,21 +8,17 @@ exceeds Q* by more than `gap_`, or when it says CONVERGED above its own toleranc
 a value) are counted beside. Exit code 1 when any run was false.
 """
 
-import argparse
 import json
-import os
 import sys
 import time
 import warnings
 from collections import Counter
 from multiprocessing import Pool
-from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+from harness import ROOT, arguments, keep  # before numpy
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the problems, which CI has a sample of
-
+# isort: split
 import numpy as np
 from ball_reference import Case, Optimum, kernel_matrix, optimum
 from flint import arb, arb_mat
@@ -33,8 +29,7 @@ from coreg_core.errors import CoregError
 from coreg_core.estimators.corlsr import SOLVERS, CoRLSR
 from coreg_core.kernels.functions import make_kernel
 
-SAMPLE = Path(__file__).parents[1] / "tests" / "core" / "certify_sample.json"
-RESULTS = Path(__file__).parent / "results" / "certify.json"
+SAMPLE = ROOT / "tests" / "core" / "certify_sample.json"
 
 
 def cases_of(model: CoRLSR, problem: Hard) -> list[Case]:
@@ -210,13 +205,7 @@ def sample(count: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="write the summary to benchmarks/results/certify.json")
-    parser.add_argument("--sample", action="store_true", help="write the sample that CI holds, and do nothing else")
-    options = parser.parse_args()
+    options = arguments(__doc__, seeds=1000, first=0, processes=2, write=False, sample=False)
     if options.sample:
         sample(40)
         return 0
@@ -234,14 +223,14 @@ def main() -> int:
     wrong = sum(s["false bounds"] + s["false gaps"] + s["false stops"] + s.get("crash", 0) for s in summary.values())
     print(f"{options.seeds} problems from seed {options.first}, {seconds} s: {wrong} false statements")
     if options.write:
-        RESULTS.parent.mkdir(exist_ok=True)
-        kept = {
-            "seeds": [options.first, options.first + options.seeds],
-            "seconds": seconds,
-            "false": wrong,
-            "summary": summary,
-        }
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        seeds = [options.first, options.first + options.seeds]
+        keep(
+            "benchmarks/results/certify.json",
+            seeds=seeds,
+            seconds=seconds,
+            false=wrong,
+            summary=summary,
+        )
     return 1 if wrong else 0
 
 

@@ -6,24 +6,18 @@ By the commands that an operator types, on tables of 100 labelled rows and 8 col
 peak, read until it ends. --write keeps them in docs/performance.json.
 """
 
-import argparse
 import contextlib
 import json
 import random
 import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
+from harness import PERFORMANCE, arguments, folder, keep, memory, show
 
-from coreg_sim.demo import processes  # noqa: E402
+from coreg_sim.demo import processes
 
-FIGURES = ROOT / "docs" / "performance.json"
 SITES, LABELLED, COLUMNS, NUMBERS = ("east", "north", "west"), 100, 8, "%.5f"
 FEDERATION = """\
 [federation]
@@ -34,7 +28,7 @@ form = "semi-parametric"
 coupling = 0.1
 label_units = "centred"
 [privacy]
-answers = "sums"
+aggregation = "secure"
 [service]
 listen = "127.0.0.1:0"
 """
@@ -58,60 +52,33 @@ def tables(work: Path, m: int) -> None:
             file.write(shared)
 
 
-@contextlib.contextmanager
-def watched() -> Iterator[dict[str, int]]:
-    """The peaks, in bytes, of the processes that are started meanwhile: the coordinator's, and each site's."""
+def held(m: int) -> dict[str, float]:
+    """The peaks, in bytes, of the processes of one run to its models."""
     peaks: dict[str, int] = {}
-    started = processes.subprocess.Popen
 
     def watch(who: str, process: subprocess.Popen) -> None:
-        status = Path(f"/proc/{process.pid}/status")
         while process.poll() is None:
-            with contextlib.suppress(OSError, ValueError):  # it ends meanwhile
-                [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-                peaks[who] = max(peaks.get(who, 0), 1024 * int(line.split()[1]))
+            with contextlib.suppress(OSError, StopIteration):  # it ends meanwhile
+                peaks[who] = max(peaks.get(who, 0), memory(process=process.pid))
             time.sleep(0.02)
 
-    def start(command: list[str], **options: object) -> subprocess.Popen:
-        process = started(command, **options)
-        who = next((site for site in SITES if site in command), "coordinator")
-        threading.Thread(target=watch, args=(who, process), daemon=True).start()
-        return process
-
-    processes.subprocess.Popen = start
-    try:
-        yield peaks
-    finally:
-        processes.subprocess.Popen = started
-
-
-def held(m: int) -> dict[str, float]:
-    """Of one run to its models."""
-    with tempfile.TemporaryDirectory(prefix="coreg-connected-") as name:
-        work = Path(name)
+    with folder() as work:
         (work / "federation").mkdir()
         (work / "federation" / "federation.toml").write_text(FEDERATION.format(sites=json.dumps(SITES)))
         processes.enrol(work, SITES)
         tables(work, m)
         about = ("--target", "y", "--id", "id", "--policy", "peers.toml")
         agents = {site: ["--data", f"{site}.csv", "--output", f"{site}.model", *about] for site in SITES}
-        with watched() as peaks:
-            processes.together(work, "memory", ["run", "federation/federation.toml"], agents)
-        return {"m": m, "agent": max(peaks[site] for site in SITES), "coordinator": peaks["coordinator"]}
+        watched = lambda *both: threading.Thread(target=watch, args=both, daemon=True).start()  # noqa: E731
+        processes.together(work, "memory", ["run", "federation/federation.toml"], agents, started=watched)
+    return {"m": m, "agent": max(peaks[site] for site in SITES), "coordinator": peaks["coordinator"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--write", action="store_true", help="keep them in docs/performance.json")
-    options = parser.parse_args()
-    rows = []
-    for m in options.sizes:
-        rows.append(held(m))
-        print(json.dumps(rows[-1]), flush=True)
+    options = arguments(__doc__, sizes=[10_000, 100_000], write=False)
+    rows = [show(held(m)) for m in options.sizes]
     if options.write:
-        known = json.loads(FIGURES.read_text(encoding="utf-8"))
-        FIGURES.write_text(json.dumps(known | {"connected": rows}, indent=1) + "\n", encoding="utf-8")
+        keep(PERFORMANCE, connected=rows)
 
 
 if __name__ == "__main__":

@@ -6,42 +6,33 @@ A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/demo/d
 held-out patients; two deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand
 by the same sites (`coreg_sim.benefit.trial`), whose numbers are those of messages; coRLSR goes through both machines,
 on the path that the demonstration has. Root mean square errors in the study's units, means over draws and standard
-errors. --write puts them into coreg_sim/diabetes_draws.json and draws docs/diabetes-labels.svg. A few minutes on two
-cores.
+errors. --write puts them into coreg_sim/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
 """
 
-import argparse
-import json
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
+from harness import arguments, keep
 from sklearn.datasets import load_diabetes
 
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Agreement, Iteration
-from coreg_sim.benefit.partition import Dealt
-from coreg_sim.benefit.trial import cell
+from coreg_sim.benefit.partition import Partition
+from coreg_sim.benefit.trial import trial
 from coreg_sim.demo.diabetes import HELD_OUT, SITES, UNLABELLED
 from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import federate, plan_for
+from coreg_sim.federation.simulate import plan_for, simulate
 from site_agent.machine.site_data import PrivateData
 
-ROOT = Path(__file__).resolve().parents[1]
 DEALS = {"15 each": (15, 15, 15), "80 / 10 / 0": (80, 10, 0)}
 CURVE = (10, 15, 20, 25, 30)
-COLUMNS = {
-    "alone": None,
-    "agreement": "",  # the demonstration's own path, below
-    "joined": "additive-blended",
-    "together": "together",
-    "pooled": "pooled",
-}
+# A method of `trial`; "" is the demonstration's own path, below.
+COLUMNS = {"alone": None, "agreement": "", "joined": "additive-blended", "together": "together", "pooled": "pooled"}
 
 
-def dealt(seed: int, labels: tuple[int, ...]) -> tuple[Dealt, float]:
+def partition(seed: int, labels: tuple[int, ...]) -> tuple[Partition, float]:
     """One draw, and the deviation of the target that it is measured in."""
     study = load_diabetes(scaled=False)
     names, deviation = list(study.feature_names), float(study.target.std())
@@ -51,10 +42,10 @@ def dealt(seed: int, labels: tuple[int, ...]) -> tuple[Dealt, float]:
     y = (study.target - study.target.mean()) / deviation
     rows = [left[start:end] for start, end in pairwise(np.cumsum([0, *labels]))]
     columns = [study.data[:, [names.index(c) for c in of]] for of in SITES.values()]
-    return Dealt(columns, rows, [y[r] for r in rows], shared, test, y[test], [True] * len(SITES)), deviation
+    return Partition(columns, rows, [y[r] for r in rows], shared, test, y[test], [True] * len(SITES)), deviation
 
 
-def agreement(deal: Dealt, alone: list[float]) -> list[float]:
+def agreement(deal: Partition, alone: list[float]) -> list[float]:
     """Mean squared errors of coRLSR on the demonstration's path, each site at its own λ; without labels it stays alone."""
     data, means = {}, {}
     for v, (X, rows, y) in enumerate(zip(deal.columns, deal.labelled, deal.labels, strict=True)):
@@ -66,7 +57,7 @@ def agreement(deal: Dealt, alone: list[float]) -> list[float]:
     problem = Problem(data, (), np.empty(0))
     terms = Agreement(bandwidth="loo", ridge="loo", coupling=(0.0, 0.1, 0.3, 1.0, 3.0), relative=True)
     # The prediction bound is a sum over 250 instances, in deviations of the target.
-    run = federate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-3)))
+    run = simulate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-3)))
     errors = list(alone)
     for name, result in zip(sorted(data), run.results, strict=True):
         chosen = 0 if result.choice is None else result.choice.chosen
@@ -79,8 +70,8 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     """One draw: each column's errors and the forecasts, a number a site."""
     labels, seed = job
     pin_threads(1)
-    deal, deviation = dealt(seed, labels)
-    came = cell(deal, seed, trees=False)
+    deal, deviation = partition(seed, labels)
+    came = trial(deal, seed, trees=False)
     found = {}
     for name, method in COLUMNS.items():
         mse = came["alone"] if method is None else came["methods"][method] if method else agreement(deal, came["alone"])
@@ -99,61 +90,25 @@ def summed(found: dict[str, np.ndarray]) -> dict[str, dict]:
     """Means and standard errors by site, and in how many of 100 draws the joined model errs less than the one alone."""
     out = {}
     for v, site in enumerate(SITES):
-        told = {name: round(float(found[name][:, v].mean()), 3) for name in COLUMNS}
+        means = {name: round(float(found[name][:, v].mean()), 3) for name in COLUMNS}
         better = float(np.mean(found["joined"][:, v] < found["alone"][:, v]))
         own = found["forecast"][:, v]
         out[site] = {
-            **told,
+            **means,
             "joined_better": round(better, 3),
             "forecast": None if np.isnan(own).all() else round(float(np.nanmean(own)), 4),
         }
     return out
 
 
-def draw(curve: dict[str, dict], path: Path) -> None:
-    """Error against the number of labels, the mean of the sites."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "coreg"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    names = {
-        "alone": "alone",
-        "agreement": "coRLSR, own λ",
-        "joined": "learnt together",
-        "together": "scored together",
-        "pooled": "pooled (nobody may)",
-    }
-    for name, label in names.items():
-        values = [np.mean([curve[str(n)][site][name] for site in SITES]) for n in CURVE]
-        axes.plot(
-            CURVE, values, "o-" if name != "pooled" else "o--", label=label, color="0.5" if name == "pooled" else None
-        )
-    axes.set_xlabel("labels at each site")
-    axes.set_ylabel("root mean square error, mean of three sites")
-    axes.set_xticks(CURVE)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
+    options = arguments(__doc__, draws=100, jobs=2, write=False)
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         deals = {name: summed(errors(labels, options.draws, pool)) for name, labels in DEALS.items()}
         curve = {str(n): deals["15 each"] if n == 15 else summed(errors((n, n, n), options.draws, pool)) for n in CURVE}
-    told = {"draws": options.draws, "deals": deals, "curve": curve}
     if options.write:
-        (ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").write_text(json.dumps(told, indent=1) + "\n")
-        draw(told["curve"], ROOT / "docs" / "diabetes-labels.svg")
-    for name, sites in told["deals"].items():
+        keep("coreg_sim/demo/diabetes_draws.json", draws=options.draws, deals=deals, curve=curve)
+    for name, sites in deals.items():
         print(name)
         for site, row in sites.items():
             changes = ", ".join(

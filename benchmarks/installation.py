@@ -7,17 +7,15 @@ Needs the index. Beside it the same with the extra `estimators`. Bytes are the f
 factors it (semi-parametric) and answers once, by the rooms that an agent does it with; the kernel's own record of its peak.
 """
 
-import argparse
 import json
 import platform
 import random
 import subprocess
-import tempfile
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-FIGURES = ROOT / "docs" / "performance.json"
+from harness import PERFORMANCE, ROOT, arguments, folder, keep
+
 TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 MOST = 6  # parts with a row of their own
 LABELLED, COLUMNS, SHARED = 100, 8, (10_000, 100_000)
@@ -55,24 +53,24 @@ def part(name: str) -> str:
 
 def installed(extra: str) -> dict[str, object]:
     """An environment with it, weighed and thrown away."""
-    with tempfile.TemporaryDirectory(prefix="coreg-installation-") as folder:
-        venv.create(folder, with_pip=True)
-        python = Path(folder) / "bin" / "python"
+    with folder() as place:
+        venv.create(place, with_pip=True)
+        python = place / "bin" / "python"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         subprocess.run([*pip, f"{ROOT}{extra}"], check=True, timeout=500)
-        [packages] = Path(folder).glob("lib/python*/site-packages")
+        [packages] = place.glob("lib/python*/site-packages")
         parts: dict[str, int] = {}
         for each in packages.iterdir():
             parts[part(each.name)] = parts.get(part(each.name), 0) + weight(each)
-        whole = weight(Path(folder))
+        whole = weight(place)
         largest = sorted(parts.items(), key=lambda item: -item[1])[:MOST]
         found = {"bytes": whole, "parts": dict(largest), "tools": parts["tools"]}
-        return found if extra else found | {"agent": [held(python, m, Path(folder)) for m in SHARED]}
+        return found if extra else found | {"agent": [held(python, m, place) for m in SHARED]}
 
 
-def held(python: Path, m: int, folder: Path) -> dict[str, float]:
+def held(python: Path, m: int, place: Path) -> dict[str, float]:
     """Bytes of memory of an agent's work in that environment, before its data and at most."""
-    draws, table = random.Random(0), folder / "table.csv"
+    draws, table = random.Random(0), place / "table.csv"
     with table.open("w", encoding="utf-8") as file:
         file.write(f"id,{','.join(f'x{i}' for i in range(COLUMNS))},y\n")
         for i in range(LABELLED + m):
@@ -81,23 +79,20 @@ def held(python: Path, m: int, folder: Path) -> dict[str, float]:
     command = [python, "-c", AGENT, table]
     environment = {"OPENBLAS_NUM_THREADS": "1"}
     out = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=folder, env=environment, timeout=300
+        command, capture_output=True, text=True, check=True, cwd=place, env=environment, timeout=300
     ).stdout
     before, most = (1024 * int(each) for each in out.split())
     return {"m": m, "before": before, "most": most}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/performance.json")
-    options = parser.parse_args()
+    options = arguments(__doc__, write=False)
     found = {"python": platform.python_version()} | {
         name: installed(extra) for name, extra in (("plain", ""), ("estimators", "[estimators]"))
     }
     print(json.dumps(found, indent=1))
     if options.write:
-        known = json.loads(FIGURES.read_text(encoding="utf-8"))
-        FIGURES.write_text(json.dumps(known | {"installation": found}, indent=1) + "\n", encoding="utf-8")
+        keep(PERFORMANCE, installation=found)
 
 
 if __name__ == "__main__":

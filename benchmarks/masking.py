@@ -3,11 +3,10 @@
 Eight sites and a million shared instances are the figure of docs/protocol.md.
 """
 
-import argparse
-import json
 import time
 
 import numpy as np
+from harness import arguments, least, show
 
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import LabelledPoints
@@ -20,25 +19,16 @@ from coreg_sim.federation.masks import simulated_keys
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:
-    """The least CPU seconds, and what came of it."""
-    best, out = float("inf"), None
-    for _ in range(repeats):
-        started = time.process_time()
-        out = work()
-        best = min(best, time.process_time() - started)
-    return best, out
+    """The least CPU seconds, and the result."""
+    return least(work, repeats, time.process_time)
 
 
 def main() -> None:
     """Print one JSON object."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--m", type=int, default=1_000_000)
-    parser.add_argument("--sites", type=int, default=8)
-    parser.add_argument("--labelled", type=int, default=100)
-    given = parser.parse_args()
+    given = arguments(__doc__, m=1_000_000, sites=8, labelled=100)
     m, M, rng = given.m, given.sites, np.random.default_rng(0)
     names = tuple(f"s{v}" for v in range(M))
-    plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("sums"))
+    plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
     keys = {name: simulated_keys(name) for name in names}
     offers = {name: keys[name].offer(plan) for name in names}
     told = tuple(Participant(name, o.key, o.signature, o.identity) for name, o in offers.items())
@@ -64,22 +54,11 @@ def main() -> None:
     floats = [values] * M
     adding, _ = spent(lambda: np.sum(floats, axis=0))
     clear, sums = answering + rounding, answering + masking
-    print(
-        json.dumps(
-            {
-                "m": m,
-                "sites": M,
-                "agreeing_on_keys": agreeing,
-                "answering": answering,
-                "rounding_in_the_clear": rounding,
-                "encoding_and_masking": masking,
-                "site_sums_over_clear": sums / clear,
-                "coordinator_sum_of_words": summing + opening,
-                "coordinator_sum_of_floats": adding,
-                "bytes_an_answer": int(words.nbytes),
-            }
-        )
-    )
+    show({
+        "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering, "rounding_in_the_clear": rounding,
+        "encoding_and_masking": masking, "site_sums_over_clear": sums / clear, "coordinator_sum_of_words": summing + opening,
+        "coordinator_sum_of_floats": adding, "bytes_an_answer": int(words.nbytes),
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ that a dot product of the same length reads them at on as many threads. Each fig
 loaded machine raises it seldom; ratios hold on any machine. The wire is benchmarks/round_trip.py's.
 """
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
+from itertools import cycle
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import harness
+from harness import PERFORMANCE, ROOT, arguments, keep  # before numpy
 
+# isort: split
 import numpy as np
 
 from coreg_core.agreement.closed_form import consensus_closed_form
@@ -36,20 +36,13 @@ from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Span
 from coreg_core.kernels.functions import Gaussian, paper_bandwidth, paper_ridge
 from coreg_core.numerics.threads import pin_threads
 
-ROOT = Path(__file__).parents[1]
-FIGURES = ROOT / "docs" / "performance.json"
 N, D = 100, 8
 
 
 def least(work: Callable[[], object], repetitions: int = 7) -> float:
-    """Seconds."""
+    """Seconds, after one repetition that does not count."""
     work()
-    found = []
-    for _ in range(repetitions):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return min(found)
+    return harness.least(work, repetitions)[0]
 
 
 def bandwidth() -> float:
@@ -71,31 +64,20 @@ def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
     view, rng = view_of(m, span), np.random.default_rng(1)
     target, weight = rng.normal(size=(m, 1)), np.array([0.1])
     view.respond(target, weight)
-    targets = [target + i for i in range(2)]  # in turn: the view knows the answer to the target that it was asked last
-
-    def once() -> None:
-        targets.reverse()
-        view.respond(targets[0], weight)
-
+    targets = cycle([target, target + 1])  # in turn: the view knows the answer to its last target
+    seconds = least(lambda: view.respond(next(targets), weight))
     read = 8.0 * (m * m if isinstance(span, EveryPoint) else 2 * m * view.rank)
-    return {"m": m, "rank": view.rank, "seconds": least(once), "limit": read / speed}
+    return {"m": m, "rank": view.rank, "seconds": seconds, "limit": read / speed}
 
 
 def path(m: int, couplings: int) -> dict:
     """A round of as many couplings as there are factors, beside the same number of rounds of one."""
     weights, rng = np.linspace(0.1, 0.9, couplings), np.random.default_rng(1)
     view, one = view_of(m, EveryPoint(), couplings), view_of(m, EveryPoint())
-    targets = [rng.normal(size=(m, couplings)) for _ in range(2)]
-
-    def whole() -> None:
-        targets.reverse()
-        view.respond(targets[0], weights)
-
-    def single() -> None:
-        targets.reverse()
-        one.respond(targets[0][:, :1], weights[:1])
-
-    return {"m": m, "couplings": couplings, "seconds": least(whole), "limit": couplings * least(single)}
+    targets = cycle([rng.normal(size=(m, couplings)) for _ in range(2)])
+    whole = least(lambda: view.respond(next(targets), weights))
+    single = least(lambda: one.respond(next(targets)[:, :1], weights[:1]))
+    return {"m": m, "couplings": couplings, "seconds": whole, "limit": couplings * single}
 
 
 def stopped(m: int, couplings: int) -> dict:
@@ -114,16 +96,10 @@ def stopped(m: int, couplings: int) -> dict:
         squared = sum(float(v._y @ v._y) for v in views)  # type: ignore[attr-defined]
         terms = Terms(lambdas, tuple(v.bound() for v in views), squared, 1e-10, 1e-6, 200)
         schedule = make_schedule("conjugate-gradients", terms)
-        began = time.perf_counter()
-        state = run_in_memory(schedule, views)
-        seconds[kind], rounds = time.perf_counter() - began, state.round
-    return {
-        "m": m,
-        "couplings": couplings,
-        "rounds": rounds,
-        "seconds": seconds["known"],
-        "without": seconds["solved again"],
-    }
+        seconds[kind], state = harness.least(lambda: run_in_memory(schedule, views), 1)  # noqa: B023 - called at once
+        rounds = state.round
+    found = {"rounds": rounds, "seconds": seconds["known"], "without": seconds["solved again"]}
+    return {"m": m, "couplings": couplings, **found}
 
 
 def coordinator_step(m: int, columns: int, speed: float) -> dict:
@@ -169,22 +145,16 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
         answers = [v.respond(np.ascontiguousarray(state.z), np.array([weight])) for v in views]
         if max(np.linalg.norm(a - b) for a, b in zip(answers, models, strict=True)) <= tolerance:
             needed = state.round
-    return {
-        "sites": len(ridges),
-        "coupling": coupling,
-        "spread": max(bounds) / min(bounds),
-        **rounds,
-        "true": needed,
-    }
+    about = {"sites": len(ridges), "coupling": coupling, "spread": max(bounds) / min(bounds)}
+    return {**about, **rounds, "true": needed}
 
 
 def child(code: str) -> dict:
     """In a process of its own, for its peak memory; the code prints seconds."""
-    # Not ru_maxrss, which a child has from its parent.
-    program = f"{code}\nprint([line for line in open('/proc/self/status') if line.startswith('VmHWM')][0].split()[1])"
+    program = f"{code}\nimport sys; sys.path.insert(0, 'benchmarks')\nfrom harness import memory\nprint(memory())"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     *seconds, memory = out.split()
-    return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory) / 1024}
+    return {"seconds": float(seconds[0]) if seconds else None, "mb": float(memory) / 2**20}
 
 
 EXACT = """
@@ -202,23 +172,17 @@ AGENT = "import site_agent.cli.app, site_agent.data.prepare, site_agent.service.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the smaller sizes only")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.json")
-    options = parser.parse_args()
+    options = arguments(__doc__, quick=False, write=False)
     pin_threads(1)
     quick, speed = options.quick, bandwidth()
+    about = {"processor": platform.machine(), "cpus": os.cpu_count(), "load": os.getloadavg()[0], "bytes/s": speed}
+    spans = (100_000,) if quick else (100_000, 300_000, 1_000_000)
+    alone = {"agent, before its data": AGENT}
+    if not quick:
+        alone |= {"exact, m = 10^4": EXACT.format(m=10_000), "semi-parametric, m = 10^6": SPAN.format(m=1_000_000)}
     found = {
-        "machine": {
-            "processor": platform.machine(),
-            "cpus": os.cpu_count(),
-            "load": os.getloadavg()[0],
-            "bytes/s": speed,
-        },
-        "semi-parametric": [
-            rounds_of_answers(m, LabelledPoints(), speed)
-            for m in ((100_000,) if quick else (100_000, 300_000, 1_000_000))
-        ],
+        "machine": about,
+        "semi-parametric": [rounds_of_answers(m, LabelledPoints(), speed) for m in spans],
         "exact": [rounds_of_answers(m, EveryPoint(), speed) for m in ((2000,) if quick else (2000, 4000, 10_000))],
         "path": [path(1000, k) for k in (8, 9, 16)],
         "stopped": [stopped(500 if quick else 1000, 9)],
@@ -228,22 +192,11 @@ def main() -> None:
             for ridges in ((1.0,) * 3, (1.0,) * 8, (1.0,) * 30, (1.0,) * 7 + (0.001,))
             for coupling in (0.01, 0.1)
         ],
-        "set-up": {
-            name: child(code.format(m=m))
-            for name, code, m in (
-                ("agent, before its data", AGENT, 0),
-                *(
-                    ()
-                    if quick
-                    else (("exact, m = 10^4", EXACT, 10_000), ("semi-parametric, m = 10^6", SPAN, 1_000_000))
-                ),
-            )
-        },
+        "set-up": {name: child(code) for name, code in alone.items()},
     }
     print(json.dumps(found, indent=1))
     if options.write:
-        known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-        FIGURES.write_text(json.dumps(known | found, indent=1) + "\n")
+        keep(PERFORMANCE, **found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 r"""Conjugate gradients beside themselves with a preconditioner that is made of sums alone: rounds, and bytes.
 
-    python benchmarks/preconditioner.py [--quick] [--write]      --write keeps it in docs/performance.json
+    python benchmarks/preconditioner.py [--quick] [--write]      --write keeps it in docs/performance.json; --quick makes one draw
 
 H = I − R̄, R̄ = (1/M) Σ_v R_v, 0 ⪯ R̄ ≺ I: what is slow in H is R̄'s top. A start-up round asks R̄ at k random orthonormal
 columns Ω, and with Y = R̄ Ω (and a shift of rounding's size, taken away again)
@@ -17,16 +17,13 @@ Rounds are to the same certificate, and to the same true error, which the closed
 preconditioner the rounds that the schedule takes, and that every end is within its tolerance of the closed form, is asserted.
 """
 
-import argparse
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+from harness import PERFORMANCE, arguments, keep  # before numpy
 
+# isort: split
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -45,7 +42,6 @@ from coreg_sim.federation.problems import Problem, generated
 from site_agent.machine.factoring import factor, units
 from site_agent.machine.site_data import PrivateData
 
-FIGURES = Path(__file__).parents[1] / "docs" / "performance.json"
 COLUMNS, DRAWS, EIGENVECTORS = (4, 8, 16, 32, 64), 3, 8
 EACH = 1e-5  # error an instance, 2-norm over √m: where coreg-sim stops
 ROUND_TRIP, BANDWIDTH = 0.05, 12.5e6  # s and bytes/s: 100 Mbit/s each way between organisations
@@ -251,10 +247,7 @@ def measured(name: str, problem: Problem, objective: Agreement, coupling: float,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one draw, and the first coupling of each federation")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.json")
-    options = parser.parse_args()
+    options = arguments(__doc__, quick=False, write=False)
     pin_threads(1)
     rows = []
     for name, make, objective, couplings in CASES:
@@ -271,10 +264,8 @@ def main() -> None:
                 flush=True,
             )
     if options.write:
-        known = json.loads(FIGURES.read_text(encoding="utf-8"))
         link = {"round trip": ROUND_TRIP, "bytes/s": BANDWIDTH}
-        known["preconditioner"] = {"each": EACH, "draws": DRAWS, "link": link, "runs": rows}
-        FIGURES.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        keep(PERFORMANCE, preconditioner={"each": EACH, "draws": DRAWS, "link": link, "runs": rows})
 
 
 if __name__ == "__main__":

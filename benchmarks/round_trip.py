@@ -1,66 +1,48 @@
 """One whole round of 4 sites over mutual TLS with persistence on, against a bare grpc.aio echo in the same run.
 
-    python benchmarks/round_trip.py [--json] [--sizes 10000 100000 1000000] [--rounds 15] [--write]
+    python benchmarks/round_trip.py [--sizes 10000 100000 1000000] [--rounds 15] [--beside DIR] [--write]
 
 The floor: a grpc.aio server that sends each of 4 clients m doubles, in the pieces that cost least, and takes as many back, over
 mutual TLS. The same with the promises kept and nothing else done: each client hashes what came and what goes, and has a line of
 its own on the disk before it answers; the server adds the answers and has the sum, under a checksum, in SQLite before it sends
 again.
-coreg: the real driver, machine, codec, run store and agents (connection, ledger, site) with views of one linear feature, so
-that computing costs next to nothing and what is measured is everything else. The four clients share one process in
-both, and each of the two is measured in processes of its own: what ours asks of the allocator is not the echo's. Medians
-over the rounds after the first three; CPU seconds are of both processes, a round, over the same rounds. Ratios
-hold on any machine; seconds are this one's. --write keeps them in docs/performance.json.
+coreg: the commands that an operator types, a coordinator and four agents as processes, on tables of one linear feature, so
+that computing costs next to nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
+share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
+rounds. Ratios hold on any machine; seconds are this one's. --write keeps them in docs/performance.json.
 """
 
-import argparse
 import asyncio
 import hashlib
 import json
-import multiprocessing
 import os
 import sqlite3
 import statistics
-import tempfile
+import subprocess
+import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from harness import PERFORMANCE, ROOT, apart, arguments, beside, folder, keep, show  # before numpy
+
+# isort: split
 import grpc
 import grpc.aio
 import numpy as np
+import polars as pl
 
-from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import create_authority, load_server, sign_request
-from coordinator.driver import drive, utc_now
-from coordinator.machine.federation import begin
-from coordinator.machine.notices import QuestionAnswered
-from coordinator.machine.phases import Clocks
-from coordinator.machine.state import Recorded
-from coordinator.store.runs import RunStore
-from coordinator.transports.grpc_mtls import GrpcServer
 from coreg_core.numerics.allocation import keep_freed_memory
-from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.plan import Agreement, Answers, Iteration
-from coreg_sim.federation.masks import simulated_keys
-from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import Steps, plan_for
+from coreg_sim.demo.processes import enrol as enrol_sites
+from coreg_sim.demo.processes import run, together
 from coreg_wire.identity.credentials import client_credentials, server_credentials
 from coreg_wire.transport.codec import LARGEST_PIECE
 from coreg_wire.transport.service import channel_options
 from site_agent.identity.identity import check_identity, enrol, install
-from site_agent.ledger import Ledger
-from site_agent.machine.site import Site, Terms
-from site_agent.machine.site_data import PrivateData
-from site_agent.session.dial import Dial, Watcher, take_part
 
-SITES = 4
-
-
-WARM_UP = 3
-FIGURES = Path(__file__).parents[1] / "docs" / "performance.json"
+SITES, WARM_UP = 4, 3
 
 
 class Clock:
@@ -86,29 +68,16 @@ def cpu_of(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Timed(Steps):
-    """Keeps each question's seconds."""
-
-    def __init__(self, clock: Clock):
-        super().__init__()
-        self.clock = clock
-
-    def notice(self, notice, measured):
-        super().notice(notice, measured)
-        if isinstance(notice, QuestionAnswered):
-            self.clock.round(measured.seconds)
-
-
-def identities(folder: Path) -> None:
-    create_authority(folder / "co", ["localhost"])
+def identities(place: Path) -> None:
+    create_authority(place / "co", ["localhost"])
     for v in range(SITES):
-        enrol(folder / f"site-{v}", f"site-{v}")
-        signed = sign_request(folder / "co", folder / f"site-{v}" / "site.csr")
-        install(folder / f"site-{v}", signed.certificate_path)
+        enrol(place / f"site-{v}", f"site-{v}")
+        signed = sign_request(place / "co", place / f"site-{v}" / "site.csr")
+        install(place / f"site-{v}", signed.certificate_path)
 
 
-def credentials_of(folder: Path, v: int) -> grpc.ChannelCredentials:
-    identity = check_identity(folder / f"site-{v}")
+def credentials_of(place: Path, v: int) -> grpc.ChannelCredentials:
+    identity = check_identity(place / f"site-{v}")
     return client_credentials(identity.key_pem, identity.certificate_pem, identity.ca_pem)
 
 
@@ -149,11 +118,11 @@ class Sums:
         self.question += 1
 
 
-async def echo_clients(folder: Path, port: int, chunks: int, *, promises: bool) -> None:
+async def echo_clients(place: Path, port: int, chunks: int, *, promises: bool) -> None:
     async def one(v: int) -> None:
-        ledger = (folder / f"echo-{v}.jsonl").open("ab", buffering=0)
+        ledger = (place / f"echo-{v}.jsonl").open("ab", buffering=0)
         async with grpc.aio.secure_channel(
-            f"localhost:{port}", credentials_of(folder, v), channel_options(5)
+            f"localhost:{port}", credentials_of(place, v), channel_options(5)
         ) as channel:
             call = channel.stream_stream("/echo/Echo")()
             await call.write(b"hello")
@@ -172,7 +141,7 @@ async def echo_clients(folder: Path, port: int, chunks: int, *, promises: bool) 
     await asyncio.gather(*(one(v) for v in range(SITES)))
 
 
-def floor(folder: Path, m: int, rounds: int, *, promises: bool = False) -> dict[str, float]:
+def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[str, float]:
     keep_freed_memory()
     data = bytes(8 * m)
     pieces = [data[i : i + LARGEST_PIECE] for i in range(0, len(data), LARGEST_PIECE)]
@@ -180,7 +149,7 @@ def floor(folder: Path, m: int, rounds: int, *, promises: bool = False) -> dict[
     clock = Clock()
 
     async def serve() -> None:
-        files = load_server(folder / "co")
+        files = load_server(place / "co")
         inbox: asyncio.Queue = asyncio.Queue()
         outboxes: list[asyncio.Queue] = []
 
@@ -206,14 +175,11 @@ def floor(folder: Path, m: int, rounds: int, *, promises: bool = False) -> dict[
             "localhost:0", server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
         )
         await server.start()
-        process = multiprocessing.get_context("spawn").Process(
-            target=run_echo, args=(folder, port, len(pieces), promises)
-        )
-        process.start()
+        process = beside(run_echo, place, port, len(pieces), promises)
         while len(outboxes) < SITES:
             await asyncio.sleep(0.01)
         clock.client = process.pid
-        sums = Sums(folder / f"echo-{m}.sqlite") if promises else None
+        sums = Sums(place / f"echo-{m}.sqlite") if promises else None
         for _ in range(rounds):
             since = time.perf_counter()
             for outbox in outboxes:
@@ -231,116 +197,131 @@ def floor(folder: Path, m: int, rounds: int, *, promises: bool = False) -> dict[
     return clock.figures()
 
 
-def run_echo(folder: Path, port: int, chunks: int, promises: bool) -> None:
+def run_echo(place: Path, port: int, chunks: int, promises: bool) -> None:
     keep_freed_memory()
-    asyncio.run(echo_clients(folder, port, chunks, promises=promises))
+    asyncio.run(echo_clients(place, port, chunks, promises=promises))
 
 
-def promised(folder: Path, m: int, rounds: int) -> dict[str, float]:
-    return floor(folder, m, rounds, promises=True)
+def promised(place: Path, m: int, rounds: int) -> dict[str, float]:
+    return floor(place, m, rounds, promises=True)
 
 
 # --- coreg --------------------------------------------------------------------------------------------------------
 
+FEDERATION = """
+[federation]
+name = "round trip"
+sites = ["site-0", "site-1", "site-2", "site-3"]
+[model]
+form = "linear"
+bandwidth = 1.0
+ridge = 1.0
+coupling = 0.001
+[schedule]
+name = "{schedule}"
+tolerance = 0.0
+prediction_tolerance = 0.0
+max_rounds = {rounds}
+[privacy]
+aggregation = "{aggregation}"
+[service]
+listen = "127.0.0.1:0"
+store = "{name}.sqlite"
+"""
 
-def problem_of(m: int) -> Problem:
+
+def tables(place: Path, m: int) -> None:
     rng = np.random.default_rng(0)
-    sites = {
-        f"site-{v}": PrivateData(rng.normal(size=(5, 1)), rng.normal(size=5), rng.normal(size=(m, 1)), "bench")
+    for v in range(SITES):
+        for name, rows in ((f"site-{v}.csv", 5), (f"site-{v}-shared.csv", m)):
+            columns = {"id": np.arange(rows), "x": rng.normal(size=rows)}
+            if rows == 5:
+                columns["y"] = rng.normal(size=5)
+            pl.DataFrame(columns).write_csv(place / name)
+
+
+class Sampler:
+    """CPU seconds of processes, read ten times a second."""
+
+    def __init__(self) -> None:
+        self.processes: list[int] = []
+        self.seen: list[tuple[float, float]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        known: dict[int, float] = {}
+        while not self._over.wait(0.1):
+            for process in list(self.processes):
+                try:
+                    known[process] = cpu_of(process)
+                except OSError:
+                    continue
+            self.seen.append((time.time(), sum(known.values())))
+
+    def between(self, first: float, last: float) -> float:
+        self._over.set()
+        self._thread.join()
+        at, spent = zip(*self.seen, strict=True)
+        return float(np.interp(last, at, spent) - np.interp(first, at, spent))
+
+
+def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> dict[str, float]:
+    """Rounds of real processes, with the packages of that checkout."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([checkout, f"{checkout}/proto"])
+    name = f"{m}-{aggregation}-{abs(hash(checkout)) % 1000}"
+    schedule = "conjugate-gradients"
+    text = FEDERATION.format(name=name, aggregation=aggregation, rounds=rounds, schedule=schedule)
+    (place / "federation" / f"{name}.toml").write_text(text, encoding="utf-8")
+    pins = (place / "peers.toml").read_text(encoding="utf-8")
+    policy = f'aggregation = "{aggregation}"\nbandwidth_min = 1e-9\nridge_min = 1e-9\nridge_max = 1e9\n'
+    (place / f"{name}-policy.toml").write_text(policy + pins, encoding="utf-8")
+    agents = {
+        f"site-{v}": [
+            "--data", f"site-{v}.csv", "--unlabelled", f"site-{v}-shared.csv", "--target", "y", "--id", "id", "--no-scale",
+            "--policy", f"{name}-policy.toml", "--output", f"{name}-{v}.model", "--ledger", f"{name}-{v}.jsonl",
+        ]
         for v in range(SITES)
-    }
-    return Problem(sites, (), np.empty(0))
+    }  # fmt: skip
+    sampler = Sampler()
 
+    def started(_who: str, process: "subprocess.Popen[bytes]") -> None:
+        sampler.processes.append(process.pid)
 
-async def agents(folder: Path, port: int, m: int, answers: str) -> None:
-    async def one(v: int) -> None:
-        name = f"site-{v}"
-        site = Site(name, problem_of(m).sites[name], Terms(keys=simulated_keys(name)))
-        ledger = Ledger(folder / f"ledger-{m}-{answers}-{v}.jsonl")
-        dial = Dial(f"localhost:{port}", credentials_of(folder, v), 30)
-        await take_part(site, ledger, dial, Watcher(lambda _text: None, lambda _message: None, lambda _result: None))
-
-    await asyncio.gather(*(one(v) for v in range(SITES)))
-
-
-def run_agents(folder: Path, port: int, m: int, answers: str) -> None:
-    keep_freed_memory()  # as the command lines do
-    pin_threads(1)
-    asyncio.run(agents(folder, port, m, answers))
-
-
-def coreg(folder: Path, m: int, rounds: int, answers: Answers) -> dict[str, float]:
-    keep_freed_memory()
-    pin_threads(1)
-    files = load_server(folder / "co")
-    transport = GrpcServer(
-        "localhost:0",
-        server_credentials(files.key_pem, files.certificate_pem, files.ca_pem),
-        Authorised(folder / "co").check,
-    )
-    # Tolerances of 0: it goes on to max_rounds. A fresh sum is written to SQLite before every question.
-    plan = plan_for(
-        problem_of(1),
-        Agreement(form="linear", ridge=1.0, coupling=(0.001,)),
-        Iteration("consensus", tolerance=0.0, prediction_tolerance=0.0, max_rounds=rounds),
-        answers=answers,
-    )
-    store = RunStore(folder / f"runs-{m}-{answers}.sqlite")
-    store.begin(plan, utc_now())
-    clock = Clock()
-    processes = []
-
-    def start(_emit) -> None:
-        process = multiprocessing.get_context("spawn").Process(
-            target=run_agents, args=(folder, transport.port, m, answers)
-        )
-        process.start()
-        processes.append(process)
-        clock.client = process.pid
-
-    asyncio.run(drive(begin(Recorded(plan), Clocks()), transport, store, Timed(clock), on_start=start))
-    store.close()
-    for process in processes:
-        process.join(20)
-    return clock.figures()
-
-
-def apart(measure: Callable[..., dict[str, float]], *about: Any) -> dict[str, float]:
-    """Measured in a fresh process, which has whatever other processes it needs."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(measure, *about).result()
+    together(place, name, ["run", f"federation/{name}.toml"], agents, started=started)
+    stored = ("--store", f"federation/{name}.sqlite", "--json")
+    summary = json.loads(run("coordinator.cli.app", "runs", *stored, cwd=place))
+    shown = json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=place))
+    found: list[dict[str, Any]] = shown["rounds"]
+    at = [datetime.fromisoformat(each["at"]).timestamp() for each in found]
+    seconds = [each["seconds"] for each in found[WARM_UP:]]
+    cpu = sampler.between(at[WARM_UP - 1], at[-1]) / len(seconds)
+    return {"wall": statistics.median(seconds), "cpu": cpu}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--write", action="store_true", help="keep them in docs/performance.json")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args()
+    options = arguments(__doc__, write=False, sizes=[10_000, 100_000, 1_000_000], rounds=15, beside=[""])
     rows = []
-    with tempfile.TemporaryDirectory(prefix="coreg-bench-") as name:
-        folder = Path(name)
-        identities(folder)
+    with folder() as place:
+        identities(place / "echo")
+        (place / "federation").mkdir()
+        enrol_sites(place, [f"site-{v}" for v in range(SITES)])
         for m in options.sizes:
-            bare, kept = (apart(limit, folder, m, options.rounds) for limit in (floor, promised))
-            for answers in ("clear", "sums"):
-                ours = apart(coreg, folder, m, options.rounds, answers)
-                floors = {f"floor {kind}": value for kind, value in bare.items()}
-                floors |= {f"promises {kind}": value for kind, value in kept.items()}
-                rows.append({"m": m, "sites": SITES, "answers": answers, **ours, **floors})
-                if not options.json:
-                    said = [
-                        f"{kind} {1e3 * ours[kind]:.1f} ms, {ours[kind] / bare[kind]:.2f} of the echo's, "
-                        f"{ours[kind] / kept[kind]:.2f} of the one with the promises"
-                        for kind in bare
-                    ]
-                    print(f"m = {m:>9,}, {answers:5}: {'; '.join(said)}", flush=True)
-    if options.json:
-        print(json.dumps(rows))
+            tables(place, m)
+            bare, kept = (apart(limit, place / "echo", m, options.rounds) for limit in (floor, promised))
+            for aggregation in ("plaintext", "secure"):
+                for checkout in filter(None, [*options.beside, str(ROOT)]):
+                    ours = apart(coreg, place, m, options.rounds, aggregation, checkout)
+                    limits = {f"floor {kind}": value for kind, value in bare.items()}
+                    limits |= {f"promises {kind}": value for kind, value in kept.items()}
+                    row = {"m": m, "sites": SITES, "answers": aggregation, **ours, **limits}
+                    if checkout == str(ROOT):
+                        rows.append(show(row))
+                    else:
+                        show({"checkout": checkout, **row})
     if options.write:
-        known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-        FIGURES.write_text(json.dumps(known | {"wire": rows}, indent=1) + "\n")
+        keep(PERFORMANCE, wire=rows)
 
 
 if __name__ == "__main__":

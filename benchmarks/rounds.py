@@ -5,8 +5,7 @@
 Both run through the real machines in one process. Steps in series are what a wide-area network's latency multiplies.
 """
 
-import argparse
-import json
+from harness import arguments, show
 
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
@@ -16,28 +15,25 @@ CASES = ((4, 0.1), (16, 0.1), (16, 1.0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = []
+    options, rows = arguments(__doc__, json=False), []
     for M, coupling in CASES:
         problem = generated(M, 50, 500, 5, seed=0)
         row = {"sites": M, "coupling": coupling}
         for schedule in ("conjugate-gradients", "block-coordinate-descent"):
             iteration = Iteration(schedule, prediction_tolerance=1e-3, max_rounds=10_000)
-            result = simulate(problem, plan_for(problem, Agreement(coupling=(coupling,)), iteration))
-            row[schedule] = {"stop": result.outcome.name, "rounds": result.rounds, "in_series": result.steps_in_series}
-        row["ratio"] = row["block-coordinate-descent"]["in_series"] / row["conjugate-gradients"]["in_series"]
+            run = simulate(problem, plan_for(problem, Agreement(coupling=(coupling,)), iteration))
+            row[schedule] = {"stop": run.outcome.name, "rounds": run.rounds, "in_series": len(run.taken)}
+        cg, bcd = row["conjugate-gradients"], row["block-coordinate-descent"]
+        row["ratio"] = bcd["in_series"] / cg["in_series"]
         rows.append(row)
         if not options.json:
-            cg, bcd = row["conjugate-gradients"], row["block-coordinate-descent"]
             print(
                 f"M = {M:>2}, coupling {coupling:g}: conjugate gradients {cg['in_series']} rounds ({cg['stop'].lower()}), "
                 f"Algorithm 1 {bcd['in_series']} steps in series ({bcd['stop'].lower()}), ratio {row['ratio']:.0f}",
                 flush=True,
             )
     if options.json:
-        print(json.dumps(rows))
+        show(rows)
 
 
 if __name__ == "__main__":

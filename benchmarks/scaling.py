@@ -8,16 +8,14 @@ rounds after the first two. Ray's processes run at the priority of this one, not
 is as slow for both. Seconds are this machine's; a result that is there already for the same case is replaced.
 """
 
-import argparse
 import json
 import os
-import platform
 import statistics
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
+from harness import ROOT, arguments, keep, least, machine, show
 
 from coordinator.machine.notices import QuestionAnswered
 from coordinator.transports.in_process import InProcess
@@ -27,9 +25,9 @@ from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Ask
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Carried, Steps, federate, plan_for
-from coreg_sim.federation.simulate import closed_form as closed_form_here
-from coreg_sim.over_ray import OverRay, closed_form, connected
+from coreg_sim.federation.simulate import Hosted, Steps, closed_form, plan_for, simulate
+from coreg_sim.over_ray import OverRay
+from coreg_sim.ray_cluster import connected
 from site_agent.machine.site import Site
 
 ROUNDS = 8
@@ -71,14 +69,12 @@ class TimedSite(Site):
 @contextmanager
 def here(data):
     sites = {name: TimedSite(name, private) for name, private in data.items()}
-    yield Carried(InProcess(sites), lambda name: sites[name].result)
+    yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
-def measured(problem, plan, carry, algebra) -> dict:
+def measured(problem, plan, hosting, algebra) -> dict:
     timed = Timed(algebra)
-    since = time.perf_counter()
-    run = federate(problem, plan, timed, carry)
-    whole = time.perf_counter() - since
+    whole, run = least(lambda: simulate(problem, plan, timed, hosting), 1)
     rounds = timed.rounds[2:]
     seconds, inside = (statistics.median(column) for column in zip(*rounds, strict=True))
     beyond = statistics.median(a - b for a, b in rounds)
@@ -91,12 +87,12 @@ def both(cluster, problem, plan) -> dict:
     transports = []
 
     @contextmanager
-    def carry(data):
-        with OverRay(cluster)(data) as carried:
-            transports.append(carried.transport)
-            yield carried
+    def hosting(data):
+        with OverRay(cluster)(data) as hosted:
+            transports.append(hosted.transport)
+            yield hosted
 
-    out["ray"] = measured(problem, plan, carry, lambda: transports[-1].computing)
+    out["ray"] = measured(problem, plan, hosting, lambda: transports[-1].computing)
     return out
 
 
@@ -130,7 +126,7 @@ def closed(cluster, small):
     for M, m in CLOSED[:1] if small else CLOSED:
         problem = generated(M, 50, m, 5, seed=0)
         plan = plan_for(problem, Agreement(form="exact", coupling=(0.1,)))
-        there, one = closed_form(cluster, problem, plan), closed_form_here(problem, plan)
+        there, one = OverRay(cluster).closed_form(problem, plan), closed_form(problem, plan)
         same = there.predictions.tobytes() == one.predictions.tobytes()
         yield {"sites": M, "m": m}, {"ray": there.seconds, "process": one.seconds, "same_bits": same}
 
@@ -141,36 +137,28 @@ def stacked(_cluster, small):
     for M, m in STACKED[:2] if small else STACKED:
         problem = generated(M, 50, m, 5, seed=0)
         kernel = make_kernel("gaussian", bandwidth=0.5)
-        since = time.perf_counter()
-        views = [textbook_view(kernel, d.X, d.y, d.Z, 1.0, exact=True) for d in problem.sites.values()]
-        solve_stacked(views, 0.1)
-        yield {"sites": M, "m": m}, {"seconds": time.perf_counter() - since, "bytes": 8 * (M * (50 + m)) ** 2}
+
+        def solved(problem=problem, kernel=kernel):
+            views = [textbook_view(kernel, d.X, d.y, d.Z, 1.0, exact=True) for d in problem.sites.values()]
+            solve_stacked(views, 0.1)
+
+        yield {"sites": M, "m": m}, {"seconds": least(solved, 1)[0], "bytes": 8 * (M * (50 + m)) ** 2}
 
 
 PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "closed": closed, "stacked": stacked}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/scaling.json"))
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--small", action="store_true", help="the first cases of each, to see that it works")
-    options = parser.parse_args()
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling; what it gives them otherwise is 15
-    results = json.loads(options.out.read_text()) if options.out.exists() else {"cases": []}
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(": ")[1].strip() for line in lines if "model name" in line]
-    memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
-    results["machine"] = {"cpus": os.cpu_count(), "processor": (names or [platform.machine()])[0], "memory_gib": memory}
+    options = arguments(__doc__, out="docs/scaling.json", only=list(PARTS), small=False)
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling; its default is 15
+    cases = json.loads((ROOT / options.out).read_text())["cases"] if (ROOT / options.out).exists() else []
     with connected(instead="install the extra sim") as cluster:
         for part in options.only:
             for case, figures in PARTS[part](cluster, options.small):
-                entry = {"part": part, **case, **figures, "load": round(os.getloadavg()[0], 1)}
-                print(json.dumps(entry), flush=True)
+                entry = show({"part": part, **case, **figures, "load": round(os.getloadavg()[0], 1)})
                 keys = ("part", "sites", "m", "k")
-                others = [c for c in results["cases"] if [c.get(k) for k in keys] != [entry.get(k) for k in keys]]
-                results["cases"] = [*others, entry]
-                options.out.write_text(json.dumps(results, indent=1) + "\n")
+                cases = [c for c in cases if [c.get(k) for k in keys] != [entry.get(k) for k in keys]] + [entry]
+                keep(options.out, machine=machine(), cases=cases)
 
 
 if __name__ == "__main__":

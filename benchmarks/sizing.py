@@ -8,45 +8,31 @@ peak memory beyond what it had after its imports. The bytes are of the frames th
 page's table.
 """
 
-import argparse
-import json
 import platform
-import resource
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-CASES = [
-    ("exact", 200, 1_000),
-    ("exact", 200, 4_000),
-    ("exact", 200, 8_000),
-    ("semi-parametric", 500, 10_000),
-    ("semi-parametric", 500, 100_000),
-    ("semi-parametric", 2_000, 100_000),
-]
+import numpy as np
+from harness import apart, arguments, keep, memory, show
+
+from coreg_core.agreement.columns import Column
+from coreg_core.protocol.messages import Ask, Masked
+from coreg_core.protocol.plan import Agreement
+from coreg_core.protocol.vectors import Vector, Words
+from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
+from site_agent.machine.factoring import factor
+from site_agent.machine.site_data import PrivateData
+
+CASES = (
+    ("exact", 200, 1_000), ("exact", 200, 4_000), ("exact", 200, 8_000), ("semi-parametric", 500, 10_000),
+    ("semi-parametric", 500, 100_000), ("semi-parametric", 2_000, 100_000),
+)  # fmt: skip
 FEATURES = 10
 
 
-def peak() -> int:
-    """Bytes of resident memory at most so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def measured(form: str, n: int, m: int) -> dict[str, float]:
-    import numpy as np
-
-    from coreg_core.agreement.columns import Column
-    from coreg_core.protocol.messages import Ask, Masked, Vector, Words
-    from coreg_core.protocol.plan import Agreement
-    from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
-    from site_agent.machine.factoring import factor
-    from site_agent.machine.site_data import PrivateData
-
     rng = np.random.default_rng(0)
     data = PrivateData(rng.normal(size=(n, FEATURES)), rng.normal(size=n), rng.normal(size=(m, FEATURES)), "")
-    before, began = peak(), time.process_time()
+    before, began = memory(), time.process_time()
     view = factor(Agreement(form=form), data, data.y - data.y.mean())
     weights, targets = np.array([0.06]), rng.normal(size=(m, 1))
     view.respond(targets, weights)  # the first answer makes the factor of its weight
@@ -59,7 +45,7 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     masked = Masked("run", 0, 0, Words(np.zeros(m, dtype=np.uint64)))  # a word a number
     frames = [*coordinator_message_to_frames(ask), *site_message_to_frames(masked)]
     return {
-        "memory": peak() - before,
+        "memory": memory() - before,
         "factor_seconds": factored,
         "answer_seconds": answered,
         "round_bytes": sum(map(len, frames)),
@@ -67,28 +53,10 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="into docs/sizing.json")
-    options = parser.parse_args()
-    if options.case:
-        form, n, m = options.case.split(",")
-        print(json.dumps(measured(form, int(n), int(m))))
-        return
-    rows = []
-    for form, n, m in CASES:
-        done = subprocess.run(
-            [sys.executable, __file__, "--case", f"{form},{n},{m}"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=500,
-        )
-        rows.append({"form": form, "labelled": n, "shared": m, **json.loads(done.stdout)})
-        print(json.dumps(rows[-1]))
+    options = arguments(__doc__, write=False)
+    rows = [show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)}) for f, n, m in CASES]
     if options.write:
-        found = {"machine": f"{platform.machine()}, Python {platform.python_version()}", "rows": rows}
-        (ROOT / "docs" / "sizing.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        keep("docs/sizing.json", machine=f"{platform.machine()}, Python {platform.python_version()}", rows=rows)
 
 
 if __name__ == "__main__":

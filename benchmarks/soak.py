@@ -5,24 +5,19 @@ resident memory and descriptors every 5 % of the way, and writes benchmarks/resu
 is killed and started again every so many runs; with ``--minutes`` they are spread over that time, as a month's would be.
 """
 
-import argparse
-import json
 import signal
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "proto"), str(ROOT / "tests" / "e2e")]
+from harness import arguments, folder, keep, memory, show  # first: it finds the helpers of tests/e2e
 
-from federation import SITES, until, well  # noqa: E402
-from standing import standing  # noqa: E402
+# isort: split
+from federation import SITES, federation, until, well
 
-from coordinator.config.federation_toml import read_configuration  # noqa: E402
-from coordinator.config.study_toml import study_plan  # noqa: E402
-from coordinator.driver import utc_now  # noqa: E402
-from coordinator.store.queue import Queue  # noqa: E402
+from coordinator.config.federation_toml import read_configuration
+from coordinator.config.study_toml import study_plan
+from coordinator.driver import utc_now
+from coordinator.store.queue import Queue
 
 STUDIES = 10
 AHEAD = 4  # runs in the queue at once
@@ -30,27 +25,23 @@ AHEAD = 4  # runs in the queue at once
 
 def used(process):
     """Resident memory in MiB, and open descriptors."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
-    return round(int(kilobytes) / 1024, 1), len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+    resident = memory("VmRSS", process.pid) / 2**20
+    return round(resident, 1), len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
 
 
-def soak(folder, runs, kills, minutes):
+def soak(place, runs, kills, minutes):
     samples, killed = [], 0
-    with standing(folder) as fed:
-        # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
-        fed.policy(
-            "either.toml",
-            "most_questions = 1000000\nruns_a_day = 1000000\nquestions_a_day = 100000000\nanswers = 'clear'",
-        )
+    # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
+    limits = "max_questions = 1000000\nmax_runs_per_day = 1000000\nmax_questions_per_day = 100000000"
+    with federation(place, f"{limits}\naggregation = 'plaintext'") as fed:
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}
         for number in range(STUDIES):
             fed.study(f"study-{number}", coupling=0.05 * (1 + number))
-        configuration = read_configuration(folder / "co" / "federation.toml")
-        queue, began, done = Queue(folder / "runs.sqlite"), time.monotonic(), []
+        configuration = read_configuration(place / "co" / "federation.toml")
+        queue, began, done = Queue(place / "runs.sqlite"), time.monotonic(), []
         for number in range(runs):
             time.sleep(max(0.0, began + 60.0 * minutes * number / runs - time.monotonic()))
-            plan = study_plan(folder / f"study-{number % STUDIES}.toml", configuration)
+            plan = study_plan(place / f"study-{number % STUDIES}.toml", configuration)
             queue.submit(plan, utc_now())
             done.append(plan.run)
             if len(done) >= AHEAD:
@@ -58,8 +49,7 @@ def soak(folder, runs, kills, minutes):
             if (number + 1) % max(1, runs // 20) == 0:
                 sample = {"runs": number + 1, "seconds": round(time.monotonic() - began, 1)}
                 sample |= {name: used(process) for name, process in serving.items()}
-                samples.append(sample)
-                print(json.dumps(sample), flush=True)
+                samples.append(show(sample))
             if kills and number % kills == kills - 1:
                 name = list(serving)[killed % len(serving)]
                 serving[name].send_signal(signal.SIGKILL)
@@ -69,27 +59,18 @@ def soak(folder, runs, kills, minutes):
         until(lambda: fed.over(*done[-AHEAD:]), 300)
         queue.close()
         stops = [fed_run["stop"] for fed_run in fed.runs()]
-        verified = well("coreg-coordinator", "verify", "--store", "runs.sqlite", cwd=folder).strip()
+        verified = well("coreg-coordinator", "verify", "--store", "runs.sqlite", cwd=place).strip()
     counted = {stop: stops.count(stop) for stop in sorted(set(stops))}
     return {"runs": runs, "killed": killed, "stops": counted, "verify": verified, "samples": samples}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--kills", type=int, default=0, help="kill a process every so many runs; 0: none")
-    parser.add_argument("--minutes", type=float, default=0.0, help="spread the runs over so long; 0: one after another")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "soak"
-        place.mkdir()
+    options = arguments(__doc__, runs=1000, kills=0, minutes=0.0, write=False)
+    with folder() as place:
         found = soak(place, options.runs, options.kills, options.minutes)
-    print(json.dumps({key: found[key] for key in ("runs", "killed", "stops", "verify")}))
+    show({key: found[key] for key in ("runs", "killed", "stops", "verify")})
     if options.write:
-        path = ROOT / "benchmarks" / "results" / "soak.json"
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        print(path)
+        keep("benchmarks/results/soak.json", **found)
 
 
 if __name__ == "__main__":

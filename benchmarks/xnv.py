@@ -7,13 +7,8 @@ times) at N = 10 320, with Matlab's dense eigenvectors. Here SSSL is given both 
 eigenfunctions that it uses, which is fairer to it. M = 200 features a view, n = 200 labels, 8 attributes, one BLAS thread.
 """
 
-import argparse
-import resource
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-
 import numpy as np
+from harness import apart, arguments, least, memory
 
 from coreg_core.estimators import SSSL, XNV, NystromSSSL
 from coreg_core.numerics.threads import pin_threads
@@ -25,16 +20,12 @@ def problem(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X[:200], np.sin(X[:200]).sum(axis=1), X[200:]
 
 
-def seconds(model, data) -> float:
-    since = time.perf_counter()
-    model.fit(*data)
-    return time.perf_counter() - since
+def seconds(model, data, repeats: int = 1) -> float:
+    return least(lambda: model.fit(*data), repeats)[0]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = arguments(__doc__, quick=False).quick
     pin_threads(1)
     print(
         f"{'N':>8} {'SSSL':>8} {'Lanczos':>8} {'SSSL_2M':>8} {'XNV':>8} {'sketched':>8} {'SSSL/XNV':>9} {'Lanczos/XNV':>11}"
@@ -43,11 +34,9 @@ def main() -> None:
         data = problem(rows)
         dense = seconds(SSSL(n_eigenfunctions=100), data)
         lanczos = seconds(SSSL(n_eigenfunctions=100, eigen_solver="lanczos"), data)
-        nystrom = min(seconds(NystromSSSL(n_components=400, random_state=0), data) for _ in range(3))
-        xnv = min(seconds(XNV(n_components=200, random_state=0), data) for _ in range(3))
-        sketched = min(
-            seconds(XNV(n_components=200, cca="randomised", sketch=2000, random_state=0), data) for _ in range(3)
-        )
+        nystrom = seconds(NystromSSSL(n_components=400, random_state=0), data, 3)
+        xnv = seconds(XNV(n_components=200, random_state=0), data, 3)
+        sketched = seconds(XNV(n_components=200, cca="randomised", sketch=2000, random_state=0), data, 3)
         print(
             f"{rows:8} {dense:8.2f} {lanczos:8.2f} {nystrom:8.3f} {xnv:8.3f} {sketched:8.3f} "
             f"{dense / xnv:9.1f} {lanczos / xnv:11.1f}",
@@ -55,8 +44,7 @@ def main() -> None:
         )
     print(f"\n{'N':>8} {'XNV':>8} {'us a row':>9} {'sketched':>8} {'us a row':>9} {'data MB':>8} {'peak MB':>8}")
     for rows in (10_000, 20_000) if quick else (10_000, 100_000, 1_000_000):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:  # whose peak is its own
-            print(fresh.submit(linear, rows).result(), flush=True)
+        print(apart(linear, rows), flush=True)  # its peak is its own
 
 
 def linear(rows: int) -> str:
@@ -64,7 +52,7 @@ def linear(rows: int) -> str:
     data = problem(rows)
     exact = seconds(XNV(n_components=200, random_state=0), data)
     sketched = seconds(XNV(n_components=200, cca="randomised", random_state=0), data)
-    peak, size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 64 * rows / 2**20
+    peak, size = memory() / 2**20, 64 * rows / 2**20
     return f"{rows:8} {exact:8.2f} {1e6 * exact / rows:9.1f} {sketched:8.2f} {1e6 * sketched / rows:9.1f} {size:8.0f} {peak:8.0f}"
 
 

@@ -1,1 +1,1 @@
-"""Does joining pay, on real tables: federations dealt from them, every method beside each site alone (`coreg-sim benefit`)."""
+"""The benefit of joining on real tables: every method beside each site alone (`coreg-sim benefit`)."""

@@ -28,7 +28,7 @@ _INTERCEPT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SiteFeatures:
     """One site: features of labelled, shared and test rows, its labels less the federation's mean, its ridge."""
 
     labelled: Float64[Arr, "n r"]
@@ -37,13 +37,13 @@ class Part:
     y: Float64[Arr, " n"]
     ridge: float
 
-    def with_intercept(self) -> "Part":
+    def with_intercept(self) -> "SiteFeatures":
         constant = np.sqrt(_INTERCEPT * self.ridge)
 
         def widened(A: Arr) -> Arr:
             return np.concatenate([np.full((len(A), 1), constant), A], axis=1)
 
-        return Part(widened(self.labelled), widened(self.shared), widened(self.test), self.y, self.ridge)
+        return SiteFeatures(widened(self.labelled), widened(self.shared), widened(self.test), self.y, self.ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Path:
     beside: list[Paired | None]
 
 
-def agree(parts: list[Part]) -> Path:
+def agree(parts: list[SiteFeatures]) -> Path:
     """The path, and each site's choices."""
     parts = [part.with_intercept() for part in parts]
     M = len(parts)
@@ -97,14 +97,14 @@ def agree(parts: list[Part]) -> Path:
         fits = [_on_labels(part, z, consensus_weight(lam, M)) for z, lam in zip(mean, COUPLINGS, strict=True)]
         choice, alone = choose_on(fits), choose_on(fits[:1])
         chosen.append(choice.chosen)
-        told = choice.nested is not None and alone.nested is not None
-        beside.append(paired(choice.nested, alone.nested) if told else None)  # type: ignore[arg-type]  # both are there
+        nested = choice.nested, alone.nested
+        beside.append(None if nested[0] is None or nested[1] is None else paired(nested[0], nested[1]))
     exactly = [int(np.argmin(np.mean(e**2, axis=1))) if e.shape[1] >= LEAST_LABELS else None for e in exact]
     test = [np.array([part.test @ w[span] for w in solutions]) for part, span in zip(parts, spans, strict=True)]
     return Path(test, chosen, exactly, beside)
 
 
-def _on_labels(part: Part, target: Float64[Arr, " m"], weight: float) -> LabelledFit:
+def _on_labels(part: SiteFeatures, target: Float64[Arr, " m"], weight: float) -> LabelledFit:
     """respond(t, μ) at the labelled rows: its residuals and G."""
     A = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
     factor = cho_factor(A + weight * (part.shared.T @ part.shared), lower=True, check_finite=False)

@@ -1,15 +1,14 @@
-r"""A federation dealt from a real table: which columns each site has, which rows it has labels of, which are shared,
-which test.
+r"""Partition a real table over the sites of a federation: columns by site, labelled rows, shared rows and test rows.
 
-| kind of regime | what is dealt |
+| kind of regime | partition |
 |---|---|
-| columns | "dealt" at random, "core" (a third at every site, the rest dealt), "adjacent" (blocks, in the table's order) |
+| columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks, in the table's order) |
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 
-Columns are dealt by attribute: a nominal one goes with all of its levels. The target is centred and scaled over the
-table and clipped at its quantiles 0.002 and 0.998, so that no single row decides a mean of squares. Shared and test
-rows are different for every draw; a table too short for a regime is left out of it.
+An attribute's columns stay together: a nominal one has a column for each level. The target is centred and scaled over the table.
+It is clipped at its quantiles 0.002 and 0.998, so that no single row decides a mean of squares. Each draw has its own shared and
+test rows. A table too short for a regime is left out of it.
 """
 
 import itertools
@@ -21,7 +20,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
-from coreg_sim.papers.pool import DataSet
+from coreg_sim.papers.pool import NumericDataSet
 
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
 Twist: TypeAlias = Literal["none", "shuffled", "biased"]
@@ -38,26 +37,10 @@ _LEAN = 2.0  # biased rows: odds of the highest to the lowest are e² to 1
 
 @dataclass(frozen=True)
 class Regime:
-    """How a federation is dealt.
+    """A way to partition a table; see the module's docstring.
 
-    Parameters
-    ----------
-    name
-        as typed after --regimes.
-    about
-        a few words.
-    labels
-        n_v, one a site.
-    shared
-        m wanted.
-    columns
-        how columns are dealt.
-    same_rows
-        the same labelled rows everywhere.
-    twist
-        what is wrong with the labels or the rows.
-    counted
-        in the headline. Not: the same rows everywhere, where private rows are not recommended.
+    ``name`` is typed after --regimes. ``labels`` has n_v of each site, ``shared`` is m. Only ``counted`` regimes are in the
+    headline: with the same rows everywhere private rows are not recommended.
     """
 
     name: str
@@ -99,33 +82,20 @@ REGIMES: dict[str, Regime] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """A data set ready to be dealt: a matrix an attribute, and the target in its own deviations."""
+class AttributeTable:
+    """A data set before its partition: a matrix an attribute, and the target in its own deviations."""
 
     attributes: tuple[Float64[Arr, "N _"], ...]
     y: Float64[Arr, " N"]
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
-    """One federation: all rows of each site's columns, and which rows are what.
+class Partition:
+    """One federation: X_v of every site over all rows of the table, and the row numbers of each part.
 
-    Parameters
-    ----------
-    columns
-        X_v over every row of the table.
-    labelled
-        rows that site v has labels of.
-    labels
-        y_v, as the site has them.
-    shared
-        rows that all sites list, without labels; ``shared`` and all labelled rows together are the common rows.
-    test
-        rows that nobody trains on.
-    y_test
-        their targets, as they are.
-    honest
-        sites that are judged: not one whose labels are shuffled.
+    Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels; shared
+    and labelled rows together are the common rows. ``test`` rows are for judging alone. A site with shuffled labels is not
+    ``honest``, and not judged.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -137,13 +107,13 @@ class Dealt:
     honest: list[bool]
 
 
-def table_of(data: DataSet, drop: tuple[str, ...] = ()) -> Table:
-    """Attributes with something to tell, and the target; ``drop`` names attributes that are left out.
+def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable:
+    """Attributes that are not constant, less those named in ``drop``, and the target.
 
     Raises
     ------
     UsageError
-        a name in ``drop`` that the table has not.
+        The table has no attribute of a name in ``drop``.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
@@ -157,22 +127,15 @@ def table_of(data: DataSet, drop: tuple[str, ...] = ()) -> Table:
     deviation = float(data.y.std())
     y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
     low, high = np.quantile(y, _CLIP)
-    return Table(tuple(kept), np.clip(y, low, high))
+    return AttributeTable(tuple(kept), np.clip(y, low, high))
 
 
-def deal(table: Table, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None) -> Dealt | None:
-    """One draw; None where the table has too few rows or columns for the regime.
+def partition(
+    table: AttributeTable, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None
+) -> Partition | None:
+    """One draw, of ``most_rows`` rows (None: all); None where the table has too few rows or columns for the regime.
 
-    Parameters
-    ----------
-    table
-        from `table_of`.
-    regime
-        how it is dealt.
-    seed
-        of the draw: rows and columns depend on it and the table alone.
-    most_rows
-        only so many rows, drawn first; None: all.
+    Rows and columns depend on the table and the seed alone.
     """
     rng = np.random.default_rng(list(seed))
     M, N = len(regime.labels), len(table.y)
@@ -181,7 +144,7 @@ def deal(table: Table, regime: Regime, seed: tuple[int, ...], most_rows: int | N
     wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
     m = min(regime.shared, int(SHARED_PART * N))
     t = min(MOST_TEST, N - m - wanted * (2 if regime.twist == "biased" else 1))
-    groups = _deal_columns(len(table.attributes), M, regime.columns, rng)
+    groups = _partition_columns(len(table.attributes), M, regime.columns, rng)
     if t < LEAST_TEST or groups is None:
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
@@ -197,10 +160,10 @@ def deal(table: Table, regime: Regime, seed: tuple[int, ...], most_rows: int | N
     honest = [True] * M
     if regime.twist == "shuffled":
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
-    return Dealt(columns, labelled, labels, shared, test, table.y[test], honest)
+    return Partition(columns, labelled, labels, shared, test, table.y[test], honest)
 
 
-def _deal_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
+def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
     """Attributes of each site; None where one would go without."""
     if how == "adjacent":
         blocks = [block.tolist() for block in np.array_split(np.arange(count), sites)]

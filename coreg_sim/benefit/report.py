@@ -1,4 +1,4 @@
-"""A study in tables, plots and sentences: made from the results, asserted by nobody beforehand (docs/benefit.md)."""
+"""A study in tables, plots and sentences, all made from its results (docs/benefit.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,17 +7,18 @@ from itertools import pairwise
 import numpy as np
 
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
-from coreg_sim.benefit.summary import HARM, OWN, TOGETHER, Seat, figure, rank_correlation, standard_errors
+from coreg_sim.benefit.summary import HARM, OWN, TOGETHER, SiteOutcome, figure, rank_correlation, standard_errors
 from coreg_sim.benefit.trial import COVERAGES
-from coreg_sim.federation.jobs import JSON
-from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
+from coreg_sim.study.jobs import JSON
+from coreg_sim.study.report import Cell, Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
 MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "together", "together-open", "pooled")
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
 PRICE = ("together-private", "together", "together-grouped-3", "together-open", "pooled")
 LABELS = ("n10", "n20", "n50", "n100", "n200")
-# Regimes that are known to be hard, and what is said of them.
-_SAID = {
+# Regimes that are known to be hard, and the methods in their finding.
+_HARD = {
     "n10": ("additive", "together-own-pick"),
     "shuffled50": ("additive", "together-own-pick"),
     "same50": ("additive", "additive-common", "together-own-pick"),
@@ -35,35 +36,35 @@ def share(value: float, digits: int = 0) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def report(found: Sequence[Seat]) -> Report:
-    counted = [seat for seat in found if seat.counted]
+def report(found: Sequence[SiteOutcome]) -> Report:
+    counted = [site for site in found if site.counted]
     groups = {
-        "judged on": [seat for seat in counted if seat.set in JUDGED_ON],
-        "chosen on": [seat for seat in counted if seat.set in CHOSEN_ON],
-        "other sets": [seat for seat in counted if seat.set not in CHOSEN_ON + JUDGED_ON],
+        "judged on": [site for site in counted if site.set in JUDGED_ON],
+        "chosen on": [site for site in counted if site.set in CHOSEN_ON],
+        "other sets": [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
     }
     groups = {name: among for name, among in groups.items() if among}
-    # Where nothing was chosen on a set it may judge; a study without such sets is told as it is.
-    honest = [seat for seat in found if seat.set not in CHOSEN_ON] or list(found)
+    # Only sets on which nothing was chosen can judge; a study without such sets reports all of its own.
+    honest = [site for site in found if site.set not in CHOSEN_ON] or list(found)
     tables = [
         _methods("Each site's own model, against the site alone", OWN, groups),
         _methods("Scored together, against the site alone", TOGETHER, groups),
         _rules(groups),
         _regimes(honest),
         _sets(counted),
-        *_calibration([seat for seat in honest if seat.counted]),
-        _intervals([seat for seat in honest if seat.counted]),
-        _losses([seat for seat in honest if seat.judged]),
+        *_calibration([site for site in honest if site.counted]),
+        _intervals([site for site in honest if site.counted]),
+        _losses([site for site in honest if site.judged]),
     ]
     plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
     return Report((*_findings(groups), *_limits(honest)), tuple(table for table in tables if table.rows), plots)
 
 
-def _findings(groups: dict[str, list[Seat]]) -> list[str]:
+def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
     out = []
     for name, among in groups.items():
         own, pick = figure(among, "additive"), figure(among, "together-own-pick")
-        sets = len({seat.set for seat in among})
+        sets = len({site.set for site in among})
         if own is not None and pick is not None:
             out.append(
                 f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites worse by "
@@ -80,19 +81,19 @@ def _findings(groups: dict[str, list[Seat]]) -> list[str]:
     return out
 
 
-def _limits(found: Sequence[Seat]) -> list[str]:
+def _limits(found: Sequence[SiteOutcome]) -> list[str]:
     """Where it pays little or not, in sentences."""
     out = []
-    for regime, methods in _SAID.items():
-        there = [seat for seat in found if seat.judged and seat.labels and seat.regime.name == regime]
-        said = [
+    for regime, methods in _HARD.items():
+        there = [site for site in found if site.judged and site.labels and site.regime.name == regime]
+        changes = [
             f"`{method}` {percent(f.mean)} ({share(f.harmed)} harmed)"
             for method in methods
             if (f := figure(there, method)) is not None
         ]
-        if said:
-            out.append(f"{there[0].regime.about}: {', '.join(said)}.")
-    counted = [seat for seat in found if seat.counted]
+        if changes:
+            out.append(f"{there[0].regime.about}: {', '.join(changes)}.")
+    counted = [site for site in found if site.counted]
     by_set = [
         (f, name)
         for name in {s.set for s in counted}
@@ -107,14 +108,19 @@ def _limits(found: Sequence[Seat]) -> list[str]:
     return out
 
 
-def _row(among: Sequence[Seat], method: str) -> tuple[Cell, ...]:
+def _row(among: Sequence[SiteOutcome], method: str) -> tuple[Cell, ...]:
     found = figure(among, method)
     if found is None:
         return ("", "", "")
     return percent(found.mean), percent(found.median), share(found.harmed, 1)
 
 
-def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[Seat]]) -> Table:
+def _cells(among: Sequence[SiteOutcome], methods: tuple[str, ...]) -> tuple[Cell, ...]:
+    figures = (figure(among, method) for method in methods)
+    return tuple("" if f is None else f"{percent(f.mean)} ({share(f.harmed)})" for f in figures)
+
+
+def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[SiteOutcome]]) -> ReportTable:
     header = ("method", *(f"{what}, {name}" for name in groups for what in ("mean", "median", "harmed")))
     rows = [
         (method, *(cell for among in groups.values() for cell in _row(among, method)))
@@ -122,43 +128,43 @@ def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[Seat]]
         if any(figure(among, method) is not None for among in groups.values())
     ]
     sets = "; ".join(f"{name}: {', '.join(dict.fromkeys(s.set for s in among))}" for name, among in groups.items())
-    return Table(title, header, tuple(rows), f"Root mean squared error on test rows; each set counted once. {sets}.")
+    return ReportTable(
+        title, header, tuple(rows), f"Root mean squared error on test rows; each set counted once. {sets}."
+    )
 
 
-def _rules(groups: dict[str, list[Seat]]) -> Table:
+def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
     """What other limits of the verdict's two rules would have given."""
     rows: list[tuple[Cell, ...]] = []
     for what, method, otherwise in (("own", "additive-blended", "joined"), ("together", "together", "together")):
         for limit in (-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, np.inf):
 
-            def ruled(seat: Seat, what: str = what, method: str = method, limit: float = limit) -> Seat:
-                loss = standard_errors(seat.told[what])
+            def ruled(site: SiteOutcome, what: str = what, method: str = method, limit: float = limit) -> SiteOutcome:
+                loss = standard_errors(site.record[what])
                 used = loss is None or loss <= limit
-                return replace(seat, change={"rule": seat.change[method] if used else 0.0})
+                return replace(site, change={"rule": site.change[method] if used else 0.0})
 
-            cells = [_row([ruled(seat) for seat in among], "rule") for among in groups.values()]
+            cells = [_row([ruled(site) for site in among], "rule") for among in groups.values()]
             name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
     header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
     note = "Of a site's nested loss beside its model alone. The product's are 1 for its own model, and 0 for scoring together."
-    return Table("Other rules", header, tuple(rows), note)
+    return ReportTable("Other rules", header, tuple(rows), note)
 
 
-def _places(found: Sequence[Seat]) -> dict[str, list[Seat]]:
-    out: dict[str, list[Seat]] = {}
-    for seat in found:
-        if seat.judged:
-            out.setdefault(seat.place, []).append(seat)
+def _places(found: Sequence[SiteOutcome]) -> dict[str, list[SiteOutcome]]:
+    out: dict[str, list[SiteOutcome]] = {}
+    for site in found:
+        if site.judged:
+            out.setdefault(site.place, []).append(site)
     return out
 
 
-def _regimes(found: Sequence[Seat]) -> Table:
+def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for place, among in _places(found).items():
-        figures = (figure(among, method) for method in MAP)
-        cells = (f"{percent(f.mean)} ({share(f.harmed)})" if f is not None else "" for f in figures)
-        rows.append((place, among[0].regime.about, *cells))
-    return Table(
+        rows.append((place, among[0].regime.about, *_cells(among, MAP)))
+    return ReportTable(
         "Map of regimes",
         ("regime", "federation", *MAP),
         tuple(rows),
@@ -167,28 +173,26 @@ def _regimes(found: Sequence[Seat]) -> Table:
     )
 
 
-def _sets(counted: Sequence[Seat]) -> Table:
+def _sets(counted: Sequence[SiteOutcome]) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
-    for name in dict.fromkeys(seat.set for seat in counted):
-        among = [seat for seat in counted if seat.set == name]
-        figures = [figure(among, method) for method in BY_SET]
+    for name in dict.fromkeys(site.set for site in counted):
+        among = [site for site in counted if site.set == name]
         group = "chosen on" if name in CHOSEN_ON else "judged on" if name in JUDGED_ON else ""
-        cells = (f"{percent(f.mean)} ({share(f.harmed)})" if f is not None else "" for f in figures)
-        rows.append((name, group, len(among), *cells))
-    return Table("Set by set", ("set", "", "sites", *BY_SET), tuple(rows))
+        rows.append((name, group, len(among), *_cells(among, BY_SET)))
+    return ReportTable("Set by set", ("set", "", "sites", *BY_SET), tuple(rows))
 
 
 # --- calibration of forecasts ----------------------------------------------------------------------------------------
 
 
-def _pairs(found: Sequence[Seat], what: str, method: str) -> list[tuple[float, float]]:
-    def value(told: JSON) -> float:
-        return float(told["change"] if isinstance(told, dict) else told)
+def _pairs(found: Sequence[SiteOutcome], what: str, method: str) -> list[tuple[float, float]]:
+    def value(record: JSON) -> float:
+        return float(record["change"] if isinstance(record, dict) else record)
 
     return [
-        (value(seat.told[what]), seat.change[method])
-        for seat in found
-        if seat.told.get(what) is not None and method in seat.change
+        (value(site.record[what]), site.change[method])
+        for site in found
+        if site.record.get(what) is not None and method in site.change
     ]
 
 
@@ -201,7 +205,7 @@ FORECASTS = (
 )
 
 
-def correlations(found: Sequence[Seat]) -> dict[str, dict[str, float | None]]:
+def correlations(found: Sequence[SiteOutcome]) -> dict[str, dict[str, float | None]]:
     """Rank correlation of each forecast with what came, by the site's labels and over all; r² with the gain."""
     out: dict[str, dict[str, float | None]] = {}
     for what, _, method in FORECASTS:
@@ -215,7 +219,7 @@ def correlations(found: Sequence[Seat]) -> dict[str, dict[str, float | None]]:
 
 
 def bins(
-    found: Sequence[Seat], what: str, method: str, edges: tuple[float, ...]
+    found: Sequence[SiteOutcome], what: str, method: str, edges: tuple[float, ...]
 ) -> list[tuple[float, float, int, float, float]]:
     """(from, to, sites, median change, share harmed) of the sites whose forecast fell between two edges."""
     pairs = _pairs(found, what, method)
@@ -227,10 +231,10 @@ def bins(
     return out
 
 
-def calibration(found: Sequence[Seat]) -> dict[str, JSON]:
-    """What the product says of forecasts (`coreg_core.evaluation.calibration`): plain numbers, None for no end.
+def calibration(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
+    """The product's figures of forecasts (`coreg_core.evaluation.calibration`); None is an open end.
 
-    A band without a site goes to the next one: whatever is forecast has its like.
+    A band without a site joins the next one, so that every forecast is in a band.
     """
     by, out = correlations(found), {}
     for what, _, method in FORECASTS:
@@ -250,7 +254,7 @@ def _edges(what: str) -> tuple[float, ...]:
     return _R2_BINS if what == "r2" else _FORECAST_BINS
 
 
-def _calibration(found: Sequence[Seat]) -> list[Table]:
+def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
     by = correlations(found)
     header = ("forecast", "10 labels", "20", "50", "100", "200", "all")
     rows: list[tuple[Cell, ...]] = [
@@ -258,7 +262,7 @@ def _calibration(found: Sequence[Seat]) -> list[Table]:
         for what, about, _ in FORECASTS
     ]
     tables = [
-        Table(
+        ReportTable(
             "Forecasts: rank correlation with what came",
             header,
             tuple(rows),
@@ -273,7 +277,7 @@ def _calibration(found: Sequence[Seat]) -> list[Table]:
             for low, high, sites, median, harmed in bins(found, what, method, _edges(what))
         ]
         title = f"What came where {about.partition(' (')[0]} said"
-        tables.append(Table(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))
+        tables.append(ReportTable(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))
     return tables
 
 
@@ -283,22 +287,22 @@ def _between(low: float, high: float, name: Callable[[float], str]) -> str:
     return f"{name(low)} or more" if high == np.inf else f"{name(low)} to {name(high)}"
 
 
-def coverage(found: Sequence[Seat], asked: float) -> tuple[int, float, float] | None:
+def coverage(found: Sequence[SiteOutcome], asked: float) -> tuple[int, float, float] | None:
     """(sites, mean share covered, share of sites that covered less than the asked by 5 points); None without intervals."""
-    covered = [seat.told["coverage"][f"{asked:g}"][0] for seat in found if f"{asked:g}" in seat.told["coverage"]]
+    covered = [site.record["coverage"][f"{asked:g}"][0] for site in found if f"{asked:g}" in site.record["coverage"]]
     if not covered:
         return None
     return len(covered), float(np.mean(covered)), float(np.mean(np.array(covered) < asked - 0.05))
 
 
-def _intervals(found: Sequence[Seat]) -> Table:
+def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
     rows = []
     for labels in (10, 20, 50, 100, 200):
         for asked in COVERAGES:
-            got = coverage([seat for seat in found if seat.labels == labels], asked)
+            got = coverage([site for site in found if site.labels == labels], asked)
             if got is not None:
                 rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
-    return Table(
+    return ReportTable(
         "Prediction intervals of own models: how many test labels they held",
         ("labels", "asked", "sites", "held on average", "sites that held 5 points less"),
         tuple(rows),
@@ -309,18 +313,18 @@ def _intervals(found: Sequence[Seat]) -> Table:
 # --- losses and pictures ----------------------------------------------------------------------------------------------
 
 
-def _losses(found: Sequence[Seat]) -> Table:
+def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
     """Where own models, or scoring together by own forecast, harm most: sets within regimes."""
     rows = []
     for method in ("additive", "together-own-pick"):
-        groups: dict[tuple[str, str], list[Seat]] = {}
-        for seat in found:
-            groups.setdefault((seat.place, seat.set), []).append(seat)
+        groups: dict[tuple[str, str], list[SiteOutcome]] = {}
+        for site in found:
+            groups.setdefault((site.place, site.set), []).append(site)
         bad = [(f.mean, place, name, f) for (place, name), among in groups.items() if (f := figure(among, method))]
         for mean, place, name, f in sorted(bad, key=lambda each: -each[0])[:8]:
             if mean > 0.0:
                 rows.append((method, place, name, f.sites, percent(mean), share(f.harmed)))
-    return Table(
+    return ReportTable(
         "Losses: where it does not pay",
         ("method", "regime", "set", "sites", "mean change", "harmed"),
         tuple(rows),
@@ -329,52 +333,38 @@ def _losses(found: Sequence[Seat]) -> Table:
     )
 
 
-def _against_best(found: Sequence[Seat], regime: str, method: str) -> float | None:
+def _against_best(found: Sequence[SiteOutcome], regime: str, method: str) -> float | None:
     """Mean change of a score against the best single site of each federation, each set counted once."""
     by_set: dict[str, list[float]] = {}
-    for seat in found:
-        if seat.regime.name == regime and seat.site == 0 and method in seat.change:
-            by_set.setdefault(seat.set, []).append((1.0 + seat.change[method]) / (1.0 + seat.change["best-site"]) - 1.0)
+    for site in found:
+        if site.regime.name == regime and site.site == 0 and method in site.change:
+            by_set.setdefault(site.set, []).append((1.0 + site.change[method]) / (1.0 + site.change["best-site"]) - 1.0)
     return float(np.mean([np.mean(each) for each in by_set.values()])) if by_set else None
 
 
-def _line(label: str, value: Callable[[str], float | None]) -> Series | None:
-    points = [(float(regime[1:]), y) for regime in LABELS if (y := value(regime)) is not None]
-    if len(points) < 2:
-        return None
-    return Series(label, tuple(x for x, _ in points), tuple(100.0 * y for _, y in points), "line")
+def _plot(name: str, title: str, unit: str, methods: Sequence[str], value: Callable[[str, str], float | None]) -> Plot:
+    """A line a method: its value by the number of labels, where at least two regimes have one."""
+    lines = []
+    for method in methods:
+        known = {float(regime[1:]): 100.0 * y for regime in LABELS if (y := value(regime, method)) is not None}
+        if len(known) > 1:
+            lines.append(Series(method, tuple(known), tuple(known.values()), "line"))
+    return Plot(name, title, "labels at each of 3 sites", unit, tuple(lines), log_x=True)
 
 
-def _price(found: Sequence[Seat]) -> Plot:
-    """The price of privacy: what is given up by telling less."""
-
-    def line(method: str) -> Series | None:
-        return _line(method, lambda regime: _against_best(found, regime, method))
-
-    series = tuple(each for method in PRICE if (each := line(method)) is not None)
+def _price(found: Sequence[SiteOutcome]) -> Plot:
+    """The price of privacy: the error of scores that disclose less."""
     title = "The price of privacy: error of one score for all"
-    return Plot(
-        "benefit-price", title, "labels at each of 3 sites", "% against the best single site", series, log_x=True
-    )
+    unit = "% against the best single site"
+    return _plot("benefit-price", title, unit, PRICE, lambda regime, method: _against_best(found, regime, method))
 
 
-def _labels(found: Sequence[Seat]) -> Plot:
+def _labels(found: Sequence[SiteOutcome]) -> Plot:
     """Own models and scoring together by the number of labels."""
 
-    def line(method: str) -> Series | None:
-        def value(regime: str) -> float | None:
-            got = figure([seat for seat in found if seat.regime.name == regime and seat.counted], method)
-            return None if got is None else got.mean
-
-        return _line(method, value)
+    def value(regime: str, method: str) -> float | None:
+        got = figure([site for site in found if site.regime.name == regime and site.counted], method)
+        return None if got is None else got.mean
 
     methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
-    series = tuple(each for method in methods if (each := line(method)) is not None)
-    return Plot(
-        "benefit-labels",
-        "What joining brings a site",
-        "labels at each of 3 sites",
-        "% against alone",
-        series,
-        log_x=True,
-    )
+    return _plot("benefit-labels", "What joining brings a site", "% against alone", methods, value)

@@ -1,8 +1,7 @@
-"""The study: which sets, regimes and draws; a job is one federation, so that a killed study goes on where it was.
+"""The sets, regimes and draws of the study. A job is one federation.
 
-Columns that are other targets of a set are no columns of a site: a manifest's entry may name them as ``drop`` (or
-``exclude``, ``exclusions``; the manifest itself, by set, under the same names), and `OTHER_TARGETS` has those that a
-note alone tells of.
+Columns that are other targets of a set go to no site. A manifest's entry names them as ``drop`` (or ``exclude``,
+``exclusions``; the manifest itself, by set, under the same names). `OTHER_TARGETS` has those that only a note mentions.
 """
 
 import json
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.partition import REGIMES, Table, deal, table_of
-from coreg_sim.benefit.trial import cell
-from coreg_sim.federation.jobs import JSON, Job
-from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, table_of
+from coreg_sim.benefit.trial import trial
+from coreg_sim.papers.pool import NumericDataSet, Pool
+from coreg_sim.study.jobs import JSON, Job
 
 # Choices (widths, steps, priors, blend, rules) were made on the first group, and are judged on the second.
 CHOSEN_ON = ("abalone", "bank32nh", "cpu_act", "house_16H", "housing", "stock", "space_ga", "diabetes")
@@ -28,28 +27,14 @@ GROUPS = {"chosen-on": CHOSEN_ON, "judged-on": JUDGED_ON}
 BUNDLED = "diabetes"  # scikit-learn's, where a folder has no set of this name
 OTHER_TARGETS = {"sarcos_test": ("torque5", "torque7")}
 _DROP_KEYS = ("drop", "exclude", "exclusions")
-# Raised when a change of code changes what a job gives: an earlier record's jobs are then done again.
+# Raise it when a change of code changes the result of a job: the jobs of an earlier record are then done again.
 METHODS = 2
 QUICK_ROWS, QUICK_DRAWS, DRAWS = 1000, 2, 3
 
 
 @dataclass(frozen=True)
-class Study:
-    """What is dealt, from where.
-
-    Parameters
-    ----------
-    folder
-        of data sets with manifest.json; None: what scikit-learn bundles.
-    sets
-        by name.
-    regimes
-        by name.
-    draws
-        of each set and regime.
-    rows
-        at most so many of each table; None: all.
-    """
+class BenefitStudy:
+    """A frozen value: a folder of data sets (None: scikit-learn's), names, draws of each, and at most so many rows of a table."""
 
     folder: str | None
     sets: tuple[str, ...]
@@ -58,61 +43,37 @@ class Study:
     rows: int | None
 
     def jobs(self) -> list[Job]:
-        """A federation each: a whole draw of everything before the next, so that a study that is cut short is balanced."""
+        """One for each federation. A draw of all sets and regimes comes before the next, so that a partial study is balanced."""
+        fixed = {"rows": self.rows, "methods": METHODS}
+        drop = {name: list(dropped(Path(self.folder), name)) if self.folder is not None else [] for name in self.sets}
         return [
-            Job(
-                f"{name}/{regime}/{draw}",
-                {
-                    "set": name,
-                    "regime": regime,
-                    "draw": draw,
-                    "rows": self.rows,
-                    "drop": self._drop(name),
-                    "methods": METHODS,
-                },
-            )
+            Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, "drop": drop[name], **fixed})
             for draw in range(self.draws)
             for name in self.sets
             for regime in self.regimes
         ]
-
-    def _drop(self, name: str) -> list[str]:
-        return list(dropped(Path(self.folder), name)) if self.folder is not None else []
 
     def do(self, job: Job) -> dict[str, JSON]:
         """One federation; empty where the table is too small for the regime."""
         asked = job.arguments
         table = _table(self.folder, asked["set"], tuple(asked["drop"]))
         regime = REGIMES[asked["regime"]]
-        # A table's columns are dealt alike in every regime of a draw's number only by chance: each has a seed of its own.
+        # A seed of its own for each regime: otherwise all regimes of a draw would share the columns.
         seed = (asked["draw"], zlib.crc32(asked["set"].encode()), zlib.crc32(regime.name.encode()))
-        dealt = deal(table, regime, seed, asked["rows"])
-        # Trees take as long as everything else together; one draw says how they compare.
-        return {} if dealt is None else cell(dealt, asked["draw"], trees=asked["draw"] == 0)
+        drawn = partition(table, regime, seed, asked["rows"])
+        # Trees take as long as everything else together; one draw is enough for their comparison.
+        return {} if drawn is None else trial(drawn, asked["draw"], trees=asked["draw"] == 0)
 
 
 def study(
     folder: Path | None, sets: str | None, regimes: str | None, *, draws: int | None = None, quick: bool = False
-) -> Study:
-    """From what was typed.
-
-    Parameters
-    ----------
-    folder
-        of data sets.
-    sets
-        names or groups with commas between; None: every set of the folder.
-    regimes
-        names; None: all.
-    draws
-        of each; None: 3, or 2 when quick.
-    quick
-        at most a thousand rows of each table.
+) -> BenefitStudy:
+    """From the command's options: sets (or groups of sets) and regimes with commas between; None takes all.
 
     Raises
     ------
     UsageError
-        an unknown name, or nothing to do.
+        An unknown name, or nothing to do.
     """
     pool = None if folder is None else Pool(folder)
     there = () if pool is None else pool.names()
@@ -128,7 +89,7 @@ def study(
     if unknown := [name for name in chosen if name not in REGIMES]:
         raise UsageError(f"--regimes {', '.join(unknown)}: there are {', '.join(REGIMES)}.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
-    return Study(
+    return BenefitStudy(
         None if folder is None else str(folder.resolve()), wanted, chosen, draws, QUICK_ROWS if quick else None
     )
 
@@ -155,7 +116,7 @@ def _listed(source: Mapping[str, Any]) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _table(folder: str | None, name: str, drop: tuple[str, ...]) -> Table:
+def _table(folder: str | None, name: str, drop: tuple[str, ...]) -> AttributeTable:
     if folder is not None and (pool := _pool(folder)).has(name):
         data = pool.load(name)
         present = {column.partition("=")[0] for column in data.columns} | set(data.columns)
@@ -168,9 +129,11 @@ def _pool(folder: str) -> Pool:
     return Pool(Path(folder))
 
 
-def _bundled() -> DataSet:
+def _bundled() -> NumericDataSet:
     from sklearn.datasets import load_diabetes
 
     data = load_diabetes(scaled=False)
     columns = tuple(map(str, data.feature_names))
-    return DataSet(BUNDLED, data.data, data.target, columns, tuple((j,) for j in range(len(columns))), "regression")
+    return NumericDataSet(
+        BUNDLED, data.data, data.target, columns, tuple((j,) for j in range(len(columns))), "regression"
+    )

@@ -1,4 +1,4 @@
-r"""What came out of a study's federations: changes of errors relative to each site alone, each set counted once.
+r"""Changes of errors relative to each site alone, over a study's federations; each set counts once.
 
     change = √(mse / mse alone) − 1, cut at −0.9 and 2         harmed: change > 0.02
 
@@ -18,7 +18,7 @@ from coreg_core.additive.model.local_fit import LEAST_LABELS
 from coreg_core.evaluation.losses import Paired
 from coreg_core.evaluation.recommendation import Choice, own_choice, score_choice
 from coreg_sim.benefit.partition import REGIMES, Regime
-from coreg_sim.federation.jobs import JSON
+from coreg_sim.study.jobs import JSON
 
 HARM = 0.02
 _CUT = (-0.9, 2.0)
@@ -34,16 +34,15 @@ TOGETHER = (
 
 
 @dataclass(frozen=True)
-class Seat:
-    """One site of one federation, and what came of it."""
+class SiteOutcome:
+    """One site of one federation: its record, and the change of each method against the site alone."""
 
     set: str
     regime: Regime
-    federation: str
     site: int
     labels: int
     judged: bool
-    told: Mapping[str, JSON]
+    record: Mapping[str, JSON]
     change: Mapping[str, float]
 
     @property
@@ -77,35 +76,35 @@ class Figure:
         }
 
 
-def seats(results: Mapping[str, dict[str, JSON]]) -> list[Seat]:
+def site_outcomes(results: Mapping[str, dict[str, JSON]]) -> list[SiteOutcome]:
     """Every site of every federation; tables too small for a regime have none."""
-    return [seat for key, result in results.items() if result for seat in _seats(key, result)]
+    return [site for key, result in results.items() if result for site in _of_federation(key, result)]
 
 
-def _seats(key: str, result: dict[str, JSON]) -> Iterator[Seat]:
+def _of_federation(key: str, result: dict[str, JSON]) -> Iterator[SiteOutcome]:
     name, regime, _ = key.rsplit("/", 2)
-    for v, told in enumerate(result["sites"]):
+    for v, record in enumerate(result["sites"]):
         alone = result["alone"][v]
         change = {
             method: float(np.clip(np.sqrt(errors[v] / alone) - 1.0 if alone > 0 else 0.0, *_CUT))
             for method, errors in result["methods"].items()
         }
-        own, common = own_choice(_beside(told["own"])), own_choice(_beside(told["common"]))
+        own, common = own_choice(_beside(record["own"])), own_choice(_beside(record["common"]))
         change["additive"] = change["additive-blended"] if own is Choice.JOINED else 0.0
-        score = score_choice(common, _beside(told["together"]))
+        score = score_choice(common, _beside(record["together"]))
         change["together-own-pick"] = change["together"] if score is Choice.TOGETHER else 0.0
         at = {Choice.TOGETHER: "together", Choice.JOINED: "additive-common"}
         change["together-else-own"] = change[at[score]] if score in at else 0.0
-        yield Seat(name, REGIMES[regime], key, v, told["labels"], told["judged"], told, change)
+        yield SiteOutcome(name, REGIMES[regime], v, record["labels"], record["judged"], record, change)
 
 
-def _beside(told: Mapping[str, JSON] | None) -> Paired | None:
-    return None if told is None else Paired(**told)
+def _beside(record: Mapping[str, JSON] | None) -> Paired | None:
+    return None if record is None else Paired(**record)
 
 
-def figure(found: Iterable[Seat], method: str) -> Figure | None:
+def figure(found: Iterable[SiteOutcome], method: str) -> Figure | None:
     """Of a method over some sites, each set counted once; None where nothing is there."""
-    by_set = _by_set([(seat.set, seat.change[method]) for seat in found if method in seat.change])
+    by_set = _by_set([(site.set, site.change[method]) for site in found if method in site.change])
     if not by_set:
         return None
     values = np.concatenate([np.array(each) for each in by_set.values()])
@@ -120,11 +119,11 @@ def figure(found: Iterable[Seat], method: str) -> Figure | None:
     )
 
 
-def standard_errors(told: Mapping[str, JSON] | None) -> float | None:
-    """How many standard errors a nested loss is: what rules are about; None where folds said nothing."""
-    if told is None or not told["standard_error"] > 0.0:
+def standard_errors(record: Mapping[str, JSON] | None) -> float | None:
+    """A nested loss in standard errors; None where the folds gave none."""
+    if record is None or not record["standard_error"] > 0.0:
         return None
-    return float(told["difference"] / told["standard_error"])
+    return float(record["difference"] / record["standard_error"])
 
 
 def _by_set(pairs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
@@ -134,12 +133,12 @@ def _by_set(pairs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
     return out
 
 
-def headline(found: Sequence[Seat]) -> dict[str, JSON]:
+def headline(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
     """The object that `coreg-sim benefit --json` ends with."""
-    counted = [seat for seat in found if seat.counted]
-    names = list(dict.fromkeys(seat.set for seat in counted))
+    counted = [site for site in found if site.counted]
+    names = list(dict.fromkeys(site.set for site in counted))
 
-    def group(methods: tuple[str, ...], among: Sequence[Seat]) -> dict[str, Figure]:
+    def group(methods: tuple[str, ...], among: Sequence[SiteOutcome]) -> dict[str, Figure]:
         return {method: f for method in methods if (f := figure(among, method)) is not None}
 
     return {
@@ -148,7 +147,7 @@ def headline(found: Sequence[Seat]) -> dict[str, JSON]:
         "sets": {
             name: {
                 method: round(f.mean, 5)
-                for method, f in group(OWN + TOGETHER, [seat for seat in counted if seat.set == name]).items()
+                for method, f in group(OWN + TOGETHER, [site for site in counted if site.set == name]).items()
             }
             for name in names
         },

@@ -1,6 +1,5 @@
 """coreg-sim: a federation before anyone signs. Through the real machines, in one process or over Ray."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -39,16 +38,18 @@ def tables(
     """
     require_scikit_learn("tables")
     from coreg_sim.demo import joining
-    from coreg_sim.demo.demo import federation_toml
-    from coreg_sim.demo.diabetes import deal
+    from coreg_sim.demo.diabetes import write_tables
 
     directory.mkdir(parents=True, exist_ok=True)
-    dealt = deal(directory, seed)
-    (directory / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
-    (directory / "joined.toml").write_text(joining.federation_toml("private", sorted(dealt.tables)), encoding="utf-8")
-    (directory / "policy.toml").write_text(joining.POLICY, encoding="utf-8")
-    written = [directory / name for name in ("federation.toml", "joined.toml", "policy.toml")]
-    for path in (*dealt.tables.values(), *dealt.held_out.values(), *dealt.judged.values(), *written):
+    data = write_tables(directory, seed)
+    texts = {
+        directory / "federation.toml": joining.federation_toml("agreement", sorted(data.tables)),
+        directory / "joined.toml": joining.federation_toml("private", sorted(data.tables)),
+        directory / "policy.toml": joining.POLICY,
+    }
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    for path in (*data.tables.values(), *data.held_out.values(), *data.judged.values(), *texts):
         typer.echo(str(path))
 
 
@@ -69,7 +70,7 @@ def paper(
     """Run a paper's experiment on real data, and show its table beside what comes out here. Needs the extra `estimators`."""
     require_scikit_learn("paper")
     from coreg_sim.papers import pool as pools
-    from coreg_sim.papers.report import show, waiting
+    from coreg_sim.study.terminal import show, waiting
 
     experiments = [find(each) for each in (NAMES if name == "all" else (name,))]
     if fetch:
@@ -79,11 +80,12 @@ def paper(
     pool = pools.Pool(data)
     for experiment in experiments:
         with waiting(experiment.name) as progress:
-            outcome = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
+            done = run_experiment(experiment, pool, out, quick=quick, jobs=jobs, progress=progress)
         if as_json:
-            output.print_json(json.loads(outcome.path.read_text(encoding="utf-8")))
+            output.print_json(done.page)
         else:
-            show(experiment, outcome)
+            heading = f"[bold]{experiment.title}[/bold]\n{experiment.source}\n"
+            show(experiment.report(done.results, quick=quick), done.summary(done.page["jobs"], "jobs"), heading)
 
 
 def main() -> None:

@@ -1,17 +1,14 @@
-"""coreg-sim benefit: does joining pay, on real tables? Every method beside each site alone."""
+"""coreg-sim benefit: the benefit of joining on real tables, for every method and each site."""
 
-import json
-import platform
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coreg_core.errors import StorageError, UsageError, require_scikit_learn
+from coreg_core.errors import UsageError, require_scikit_learn
 from coreg_sim.cli.options import JsonOption
-from coreg_sim.federation.jobs import Where, run_jobs
+from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
 
@@ -24,7 +21,7 @@ def benefit(
         str | None, typer.Option("--sets", help="Which, by name; also chosen-on, judged-on (docs/benefit.md) [all].")
     ] = None,
     regimes: Annotated[
-        str | None, typer.Option("--regimes", help="How they are dealt, by name: n20,M5,rich,... [all].")
+        str | None, typer.Option("--regimes", help="How they are partitioned, by name: n20,M5,rich,... [all].")
     ] = None,
     draws: Annotated[int | None, typer.Option("--draws", min=1, help="Of each set and regime [3; 2 if quick].")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="At most a thousand rows of each table, fewer draws.")] = False,
@@ -34,49 +31,40 @@ def benefit(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Deal federations from real tables, and set every method beside each site alone: gains, losses, forecasts.
+    """Partition real tables over sites, and compare every method with each site alone: gains, losses, forecasts.
 
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
     from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, study
-    from coreg_sim.benefit.summary import headline, seats  # scikit-learn and polars take a second to import
-    from coreg_sim.papers.report import show_tables, waiting
+    from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take a second to import
+    from coreg_sim.study.terminal import show, waiting
 
     asked = study(data, sets, regimes, draws=draws, quick=quick)
-    stem = "benefit-quick" if quick else "benefit"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with waiting("benefit") as progress:
-            done, resumed = run_jobs(asked, asked.jobs(), out / f"{stem}.jsonl", Where(jobs), progress)
-        found = seats({key: each.result for key, each in done.items()})
+
+    def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
+        found = site_outcomes(results)
         if not found:
             raise UsageError(
                 f"none of {', '.join(asked.sets)} has the rows and columns for any of {', '.join(asked.regimes)}."
             )
-        absent = [name for name in asked.sets if name not in {seat.set for seat in found}]
-        honest = [seat for seat in found if seat.counted and seat.set not in CHOSEN_ON]
-        told = {
+        return {
             "study": {**asdict(asked), "folder": None},
-            "federations": sum(bool(each.result) for each in done.values()),
-            "seconds": round(sum(each.seconds for each in done.values()), 1),
-            "absent": absent,
-            "versions": {name: version(name) for name in ("coreg-federation", "numpy", "scipy", "scikit-learn")},
-            "python": platform.python_version(),
+            "federations": sum(map(bool, results.values())),
+            "seconds": round(seconds, 1),
+            "absent": [name for name in asked.sets if name not in {site.set for site in found}],
+            **software(),
             "headline": headline(found),
-            "calibration": calibration(honest),
+            "calibration": calibration([site for site in found if site.counted and site.set not in CHOSEN_ON]),
             "report": asdict(report(found)),
         }
-        path = out / f"{stem}.json"
-        path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{out}: cannot be written ({error.strerror}). Name another folder with --out.") from None
-    for name in absent:
+
+    with waiting("benefit") as progress:
+        done = run_study(asked, out, "benefit-quick" if quick else "benefit", Where(jobs), page, progress)
+    for name in done.page["absent"]:
         typer.echo(f"{name}: too few rows or columns for any of these regimes.", err=True)
     if as_json:
-        output.print_json(told["headline"])
-        return
-    show_tables(report(found))
-    earlier = f", {resumed} of {len(done)} jobs from an earlier run" if resumed else ""
-    typer.echo(f"{told['federations']} federations{earlier}, {told['seconds']:.0f} s of one core in all; {path}")
+        output.print_json(done.page["headline"])
+    else:
+        show(report(site_outcomes(done.results)), done.summary(done.page["federations"], "federations"))

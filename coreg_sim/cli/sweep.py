@@ -1,33 +1,17 @@
 """coreg-sim sweep: couplings, splits, numbers of sites and seeds, each beside the sites' own models."""
 
 import hashlib
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, TypeVar
 
 import typer
 
-from coreg_core.agreement.schedules import SCHEDULE_NAMES, ScheduleName
-from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.protocol.plan import MOST_COLUMNS, Form
-from coreg_sim.cli.options import (
-    FORMS,
-    PLACES,
-    WITHOUT_RAY,
-    Address,
-    Data,
-    Drop,
-    FormOption,
-    JsonOption,
-    MaxRounds,
-    PredictionTolerance,
-    Target,
-    Tolerance,
-    Views,
-    check,
-)
-from coreg_sim.federation.jobs import Where, run_jobs
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.errors import BadData, UsageError
+from coreg_core.protocol.plan import MOST_COLUMNS
+from coreg_sim.cli import options as o
+from coreg_sim.study.jobs import JSON, Where, run_study
 from coreg_wire.terminal import output
 
 N = TypeVar("N", int, float)
@@ -44,52 +28,46 @@ def sweep(
         ),
     ] = "20:",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Draws of each; intervals are over them.")] = 10,
-    form: FormOption = "exact",
-    schedule: Annotated[str, typer.Option("--schedule", help=", ".join(SCHEDULE_NAMES) + ".")] = SCHEDULE_NAMES[0],
-    tolerance: Tolerance = 1e-8,
-    prediction_tolerance: PredictionTolerance = None,
-    max_rounds: MaxRounds = 10_000,
-    views: Views = "5",
-    data: Data = None,
-    target: Target = None,
-    drop: Drop = None,
+    form: o.FormOption = "exact",
+    schedule: o.ScheduleOption = SCHEDULE_NAMES[0],
+    tolerance: o.Tolerance = 1e-8,
+    prediction_tolerance: o.PredictionTolerance = None,
+    max_rounds: o.MaxRounds = 10_000,
+    views: o.Views = "5",
+    data: o.Data = None,
+    target: o.Target = None,
+    drop: o.Drop = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed sweep goes on there.")] = Path(
         "sweep-out"
     ),
-    on: Annotated[
-        str, typer.Option("--on", help="process: one draw after another; ray: on every core of it.")
-    ] = "process",
-    address: Address = None,
-    as_json: JsonOption = False,
+    on: o.On = "process",
+    address: o.Address = None,
+    as_json: o.JsonOption = False,
 ) -> None:
-    """Try couplings, splits and numbers of sites over many draws: a table with intervals, and a plot."""
-    from coreg_sim.federation.sweep import Split, Sweep
-    from coreg_sim.federation.views_file import read_views
-    from coreg_sim.papers.report import show_tables, waiting  # polars takes a second to import
-    from coreg_sim.plot import svg
+    """Try couplings, splits and numbers of sites over many draws: a table with intervals, and a plot.
 
-    check("form", form, FORMS)
-    check("schedule", schedule, SCHEDULE_NAMES)
-    check("on", on, PLACES)
+    With --on ray every core of Ray takes draws.
+    """
+    from coreg_sim.federation.views_file import read_views
+    from coreg_sim.study.terminal import show, waiting  # polars takes a second to import
+    from coreg_sim.sweep import Split, Sweep
+    from coreg_wire.terminal.svg import draw
+
     if on == "process" and address is not None:
         raise UsageError("--address is Ray's: add --on ray.")
-    own = None if views.isdigit() else views
-    if own is not None and (data is not None or target is not None or drop):
-        raise UsageError(
-            f"--views {own} names table, target and columns itself; leave --data, --target and --drop out."
-        )
-    if data is not None and target is None:
-        raise UsageError("--data needs --target, the column to predict.")
+    o.check_table(data, target, drop, views)
     lambdas = _several("couplings", couplings, float, 0)
     if len(lambdas) > MOST_COLUMNS:
         raise UsageError(f"--couplings: {len(lambdas)}; at most {MOST_COLUMNS} in one run.")
+    own = None if views.isdigit() else Path(views)
+    files = [own, read_views(own).data] if own is not None else [data] if data is not None else []
     asked = Sweep(
         couplings=lambdas,
         sites=(0,) if own is not None else _several("sites", sites, int, 1),
         splits=tuple(Split(*_split(each)) for each in splits.split(",")),
         seeds=seeds,
-        form=cast(Form, form),
-        schedule=cast(ScheduleName, schedule),
+        form=form,
+        schedule=schedule,
         tolerance=tolerance,
         prediction_tolerance=prediction_tolerance,
         max_rounds=max_rounds,
@@ -97,31 +75,22 @@ def sweep(
         data=None if data is None else str(data.resolve()),
         target=target,
         drop=tuple(drop or ()),
-        views=None if own is None else str(Path(own).resolve()),
-        digest=_digest(
-            [Path(own), read_views(Path(own)).data] if own is not None else [data] if data is not None else []
-        ),
+        views=None if own is None else str(own.resolve()),
+        digest=_digest(files),
     )
-    where = Where(1 if on == "process" else None, address, WITHOUT_RAY)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with waiting("sweep") as progress:
-            done, resumed = run_jobs(asked, asked.jobs(), out / "sweep.jsonl", where, progress)
-        report = asked.report({key: each.result for key, each in done.items()})
-        told = {"sweep": asdict(asked), "jobs": len(done), "report": asdict(report)}
-        (out / "sweep.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        (out / "sweep.svg").write_text(svg(report.plots[0]), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{out}: cannot be written ({error.strerror}). Name another folder with --out.") from None
+    where = Where(1 if on == "process" else None, address, o.WITHOUT_RAY)
+
+    def page(results: dict[str, dict[str, JSON]], _seconds: float) -> dict[str, JSON]:
+        report = asked.report(results)
+        (out / "sweep.svg").write_text(draw(report.plots[0]), encoding="utf-8")
+        return {"sweep": asdict(asked), "jobs": len(results), "report": asdict(report)}
+
+    with waiting("sweep") as progress:
+        done = run_study(asked, out, "sweep", where, page, progress)
     if as_json:
-        output.print_json(told)
-        return
-    show_tables(report)
-    seconds = sum(each.seconds for each in done.values())
-    earlier = f", {resumed} of them from an earlier sweep" if resumed else ""
-    typer.echo(
-        f"{len(done)} draws{earlier}, {seconds:.0f} s of one core in all; {out / 'sweep.json'}, {out / 'sweep.svg'}"
-    )
+        output.print_json(done.page)
+    else:
+        show(asked.report(done.results), f"{done.summary(len(done.results), 'draws')}, {out / 'sweep.svg'}")
 
 
 def _digest(files: list[Path]) -> str:

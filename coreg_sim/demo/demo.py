@@ -26,95 +26,55 @@ from coreg_core.estimators import CoRLSR
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_sim.demo import joining
-from coreg_sim.demo.diabetes import ID, TARGET, Dealt, deal
+from coreg_sim.demo.diabetes import ID, TARGET, DemoData, write_tables
 from coreg_sim.demo.processes import DemoFailed, enrol, run, together
 from coreg_sim.federation.simulate import rmse
+from coreg_wire.terminal import svg
 from coreg_wire.terminal.output import human_bytes
-from site_agent.data.prepare import Inputs, prepare
+from coreg_wire.terminal.svg import Series
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
 from site_agent.models.file import load_model
 
-COUPLING = 0.01
 CLOSE_ENOUGH = 1e-6
 
-FEDERATION = """\
-[federation]
-name = "diabetes study, three sites"
-sites = {sites}
 
-[model]
-form = "exact"
-coupling = {coupling}
-label_units = "centred"
-
-[schedule]
-name = "conjugate-gradients"
-tolerance = 1e-10
-prediction_tolerance = 1e-7
-
-[privacy]
-answers = "sums"
-
-[service]
-listen = "127.0.0.1:0"
-
-[timeouts]
-join = 60
-plan = 60
-round = 30
-stall = 30
-"""
-
-
-def federation_toml(sites: Sequence[str]) -> str:
-    """The demonstration's federation.toml; docker compose runs the same one."""
-    return FEDERATION.format(sites=json.dumps(list(sites)), coupling=COUPLING)
-
-
-def federate(work: Path, dealt: Dealt) -> tuple[dict[str, Any], float]:
+def federate(work: Path, data: DemoData) -> tuple[dict[str, Any], float]:
     """Enrol, serve, join, wait; the stored run, and the seconds from the coordinator's start to the last model."""
     (work / "federation").mkdir()
-    (work / "federation" / "federation.toml").write_text(federation_toml(sorted(dealt.tables)), encoding="utf-8")
-    enrol(work, sorted(dealt.tables))
+    (work / "federation" / "federation.toml").write_text(
+        joining.federation_toml("agreement", sorted(data.tables)), encoding="utf-8"
+    )
+    enrol(work, sorted(data.tables))
     agents = {
         site: [
-            "--data",
-            table,
-            "--target",
-            TARGET,
-            "--id",
-            ID,
-            "--output",
-            f"{site}.model",
-            "--alone",
-            f"{site}-alone.model",
-            "--policy",
-            "peers.toml",
+            "--data", table, "--target", TARGET, "--id", ID, "--output", f"{site}.model", "--local-model", f"{site}-local.model",
+            "--policy", "peers.toml",
         ]
-        for site, table in dealt.tables.items()
-    }
+        for site, table in data.tables.items()
+    }  # fmt: skip
     seconds = together(work, "agreement", ["run", "federation/federation.toml"], agents, shown=True)
-    [summary] = [json.loads(line) for line in run("coordinator.cli.app", "runs", "--store", "federation/runs.sqlite",
-                                                  "--json", cwd=work).splitlines()]  # fmt: skip
-    shown = run("coordinator.cli.app", "show", summary["run"], "--store", "federation/runs.sqlite", "--json", cwd=work)
-    return json.loads(shown), seconds
+    stored = ("--store", "federation/agreement.sqlite", "--json")
+    [summary] = map(json.loads, run("coordinator.cli.app", "runs", *stored, cwd=work).splitlines())
+    return json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=work)), seconds
 
 
-def judge(work: Path, dealt: Dealt) -> tuple[dict[str, dict[str, float]], float, float, float]:
+def judge(work: Path, data: DemoData) -> tuple[dict[str, dict[str, float]], float, float, float]:
     """Held-out errors by site, those of the mean, and the largest difference from the closed form.
 
-    The closed form is `CoRLSR(solver="direct")` on all the tables together: what the sites may not do.
+    The closed form is `CoRLSR(solver="direct")` on all tables together.
     """
-    sites = sorted(dealt.tables)
-    prepared = {s: prepare(Inputs(dealt.tables[s], TARGET, ID)) for s in sites}
+    sites = sorted(data.tables)
+    prepared = {s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID)) for s in sites}
     means = {s: float(prepared[s].data.y.mean()) for s in sites}
-    central = CoRLSR(form="exact", coupling=COUPLING, solver="direct").fit(
+    central = CoRLSR(form="exact", coupling=joining.COUPLING, solver="direct").fit(
         [prepared[s].data.X for s in sites],
         [prepared[s].data.y - means[s] for s in sites],
         [prepared[s].data.Z for s in sites],
     )
-    tables = {s: read_table(dealt.held_out[s]) for s in sites}
+    tables = {s: read_table(data.held_out[s]) for s in sites}
     held_out = [prepared[s].preprocessing.transform(tables[s]) for s in sites]
     exact = dict(zip(sites, central.predict_views(held_out), strict=True))
     exact_shared = dict(zip(sites, central.predictions_unlabelled_, strict=True))
@@ -123,7 +83,7 @@ def judge(work: Path, dealt: Dealt) -> tuple[dict[str, dict[str, float]], float,
     together: list[Arr] = []
     off = 0.0
     for s in sites:
-        model, own = load_model(work / f"{s}.model"), load_model(work / f"{s}-alone.model")
+        model, own = load_model(work / f"{s}.model"), load_model(work / f"{s}-local.model")
         together.append(model.predict(tables[s]))
         alone.append(own.predict(tables[s]))
         shared = model.predict(prepared[s].table.unlabelled)
@@ -132,41 +92,25 @@ def judge(work: Path, dealt: Dealt) -> tuple[dict[str, dict[str, float]], float,
             float(np.abs(together[-1] - (exact[s] + means[s])).max()),
             float(np.abs(shared - (exact_shared[s] + means[s])).max()),
         )
-        y = dealt.held_out_y
+        y = data.held_out_y
         errors[s] = {"rmse_alone": rmse(alone[-1], y), "rmse_federated": rmse(together[-1], y)}
-    mean_alone = rmse(np.mean(alone, axis=0), dealt.held_out_y)
-    mean_together = rmse(np.mean(together, axis=0), dealt.held_out_y)
+    mean_alone = rmse(np.mean(alone, axis=0), data.held_out_y)
+    mean_together = rmse(np.mean(together, axis=0), data.held_out_y)
     return errors, mean_alone, mean_together, off
 
 
 def draw(rounds: list[dict[str, Any]], path: Path) -> None:
-    """The convergence as a picture: estimates as a line, certificates as dots."""
-    import matplotlib as mpl  # only here: the product does not need it
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    shown = [r for r in rounds if r["gap"] is not None and r["gap"][0] > 0]
-    number, gap, bound = (
-        [r["round"] for r in shown],
-        [max(r["gap"]) for r in shown],
-        [max(r["prediction_bound"]) for r in shown],
-    )
-    sure = [i for i, r in enumerate(shown) if r["verified"]]
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for values, colour, label in (
-        (gap, "#1f5fa8", "gap in the objective, at most"),
-        (bound, "#b5541c", "error of a site's predictions, at most"),
-    ):
-        axes.semilogy(number, values, color=colour, alpha=0.6, label=f"{label} (estimate)")
-        axes.semilogy(
-            [number[i] for i in sure], [values[i] for i in sure], "o", color=colour, label=f"{label} (certified)"
-        )
-    axes.set_xlabel("round: one vector of predictions each way")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path)
-    plt.close(figure)
+    """The convergence as a picture: estimates as lines, certified values as dots."""
+    known = [r for r in rounds if r["gap"] is not None and r["gap"][0] > 0]
+    series = []
+    for key, name in (("gap", "gap"), ("prediction_bound", "error")):
+        x, y = tuple(float(r["round"]) for r in known), tuple(max(r[key]) for r in known)
+        sure = [i for i, r in enumerate(known) if r["verified"]]
+        series.append(Series(f"{name}, estimated", x, y, "bare line"))
+        series.append(Series(f"{name}, certified", tuple(x[i] for i in sure), tuple(y[i] for i in sure)))
+    x_label = "round: one vector of predictions each way"
+    plot = svg.Plot("convergence", "Convergence", x_label, "at most", tuple(series), log_y=True)
+    path.write_text(svg.draw(plot), encoding="utf-8")
 
 
 def show(report: dict[str, Any], work: Path, console: Console) -> None:
@@ -200,9 +144,9 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
             numbers += entry.get("numbers", 0)
             affine += entry.get("part") == "affine"
             masked += entry.get("sent") == "masked"
-        said = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        sent = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         console.print(
-            f"  {site}: {said}; {numbers} numbers in all, {masked} answers masked; labels are in {affine} of them"
+            f"  {site}: {sent}; {numbers} numbers in all, {masked} answers masked; labels are in {affine} of them"
         )
 
 
@@ -211,54 +155,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("demo-out"), help="report.json and convergence.svg go here")
     parser.add_argument("--seed", type=int, default=0, help="another draw of patients")
     options = parser.parse_args(arguments)
-    console = Console(highlight=False, soft_wrap=True)
     options.output.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # an uninstalled checkout works too
-    with tempfile.TemporaryDirectory(prefix="coreg-demo-") as folder:
-        work = Path(folder)
-        dealt = deal(work, options.seed)
-        console.print("a clinic and two laboratories, 15 labelled patients each, 250 shared without labels, λ = 0.01")
-        try:
-            stored, seconds = federate(work, dealt)
-            pin_threads(1)
-            errors, mean_alone, mean_together, off = judge(work, dealt)
-        except DemoFailed as failure:
-            print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
-            return 1
-        rounds = stored["rounds"]
-        verified = [r for r in rounds if r["verified"]]
-        report = {
-            "stop": stored["stop"],
-            "rounds": len(rounds),
-            "certified_gap": max(verified[-1]["gap"]),
-            "max_abs_error_vs_closed_form": off,
-            "sites": errors,
-            "rmse_mean_alone": mean_alone,
-            "rmse_mean_federated": mean_together,
-            "bytes_per_round": float(np.median([r["bytes_sent"] + r["bytes_received"] for r in rounds])),
-            "seconds": round(seconds, 3),
-        }
-        draw(rounds, options.output / "convergence.svg")
-        show(report, work, console)
-        console.print()
-        console.print(
-            "now the same sites, by the same commands: a path of λ, parts that add up, and scoring together …"
-        )
-        try:
-            joined, told, spent = joining.joining(work, dealt)
-        except DemoFailed as failure:
-            print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
-            return 1
-        report["joined"] = {site: {key: e[key] for key in joining.KEYS} for site, e in joined.items()}
-        (options.output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        joining.show(joined, told, console)
-        console.print(", ".join(f"{name} {taken:.1f} s" for name, taken in {"coRLSR": seconds, **spent}.items()))
-    console.print(f"written: {options.output / 'report.json'}, {options.output / 'convergence.svg'}")
-    good = report["stop"] == "CONVERGED" and off <= CLOSE_ENOUGH
+    try:
+        with tempfile.TemporaryDirectory(prefix="coreg-demo-") as folder:
+            good = _demonstrate(Path(folder), options.seed, options.output)
+    except DemoFailed as failure:
+        print(f"demo: {failure}", file=sys.stderr)  # noqa: T201
+        return 1
     if not good:
         print("demo: not converged, or not within 1e-6 of the closed form", file=sys.stderr)  # noqa: T201
     return 0 if good else 1
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def _demonstrate(work: Path, seed: int, output: Path) -> bool:
+    console = Console(highlight=False, soft_wrap=True)
+    data = write_tables(work, seed)
+    console.print("a clinic and two laboratories, 15 labelled patients each, 250 shared without labels, λ = 0.01")
+    stored, seconds = federate(work, data)
+    pin_threads(1)
+    errors, mean_alone, mean_together, off = judge(work, data)
+    rounds = stored["rounds"]
+    report = {
+        "stop": stored["stop"],
+        "rounds": len(rounds),
+        "certified_gap": max([r for r in rounds if r["verified"]][-1]["gap"]),
+        "max_abs_error_vs_closed_form": off,
+        "sites": errors,
+        "rmse_mean_alone": mean_alone,
+        "rmse_mean_federated": mean_together,
+        "bytes_per_round": float(np.median([r["bytes_sent"] + r["bytes_received"] for r in rounds])),
+        "seconds": round(seconds, 3),
+    }
+    draw(rounds, output / "convergence.svg")
+    show(report, work, console)
+    console.print("\nnow the same sites, by the same commands: a path of λ, parts that add up, and scoring together …")
+    joined, advice, spent = joining.joining(work, data)
+    report["joined"] = {site: {key: e[key] for key in joining.KEYS} for site, e in joined.items()}
+    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    joining.show(joined, advice, console)
+    console.print(", ".join(f"{name} {taken:.1f} s" for name, taken in {"coRLSR": seconds, **spent}.items()))
+    console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
+    return bool(report["stop"] == "CONVERGED" and off <= CLOSE_ENOUGH)

@@ -1,8 +1,8 @@
-"""The demonstration's data: scikit-learn's bundled diabetes study (442 patients), dealt out to three sites as CSV files.
+"""The demonstration's data: scikit-learn's bundled diabetes study (442 patients), partitioned over three sites as CSV files.
 
 A clinic measures age, sex, bmi and bp; one laboratory s1 to s3, another s4 to s6. Each site holds 15 labelled patients of its
-own; all share 250 unlabelled ones, each with its own columns; 100 are held out for judging. The draw is by a fixed seed
-that nobody chose for its result: `--seed` deals another.
+own. All share 250 unlabelled ones, each with its own columns; 100 are held out. The seed is fixed and not chosen for its
+result; `--seed` makes another draw.
 """
 
 import csv
@@ -25,7 +25,7 @@ LABELLED, UNLABELLED, HELD_OUT = 15, 250, 100
 
 @dataclass(frozen=True, eq=False)
 class Everything:
-    """All sites' labelled rows and all columns in one place, which nobody may have: what it would give is shown beside."""
+    """All sites' labelled rows and all columns in one place, for reference: data would have to leave the sites."""
 
     X: Arr
     y: Arr
@@ -34,11 +34,11 @@ class Everything:
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """Where each site's table lies, where its view of the held-out patients lies, and their true targets.
+class DemoData:
+    """The paths of each site's tables, and the true targets of the held-out patients.
 
-    ``judged`` are the held-out patients with their targets, as docker compose evaluates models.
-    ``common`` is each site's view of the shared patients with all sites' labelled ones among them.
+    ``judged`` tables have the held-out patients with their targets, as docker compose evaluates models. ``common`` tables
+    have the shared patients and all sites' labelled ones.
     """
 
     tables: dict[str, Path]
@@ -49,7 +49,7 @@ class Dealt:
     everything: Everything
 
 
-def deal(directory: Path, seed: int = 0) -> Dealt:
+def write_tables(directory: Path, seed: int = 0) -> DemoData:
     """Write `NAME.csv`, `NAME-common.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site."""
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
@@ -68,10 +68,10 @@ def deal(directory: Path, seed: int = 0) -> Dealt:
         listed = np.random.default_rng(seed + v + 101).permutation(np.concatenate([shared, every]))
         common[site] = _write(directory / f"{site}-common.csv", columns, [(i, X[i], "") for i in listed])
         unseen[site] = _write(directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out])
-        told = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
-        judged[site] = _write(directory / f"{site}-judged.csv", columns, told)
+        known = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
+        judged[site] = _write(directory / f"{site}-judged.csv", columns, known)
     pooled = Everything(study.data[every], study.target[every], study.data[shared], study.data[held_out])
-    return Dealt(tables, common, unseen, judged, study.target[held_out], pooled)
+    return DemoData(tables, common, unseen, judged, study.target[held_out], pooled)
 
 
 def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]]) -> Path:

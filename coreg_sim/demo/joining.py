@@ -1,9 +1,9 @@
-"""The demonstration's second half: what joining brings each site, in the service itself, on patients that nobody trained on.
+"""The demonstration's second half: each site's benefit from joining, through the service, on held-out patients.
 
-Four more federations of the same sites, by the commands that operators type: coRLSR on a path of λ, the additive objective with
-each site's own rows, the same with all labelled patients among the shared ones, and then the held-out patients scored together.
-One table at the end, in which every column shares one rule of width and ridge (leave-one-out on own labels), beside the means
-over the draws that benchmarks/diabetes.py made. Nothing is tuned, and what comes out worse stands there too.
+It runs four more federations of the same sites by an operator's commands: coRLSR on a path of λ, the additive objective with
+each site's own rows, the same with all labelled patients among the shared ones, and the held-out patients scored together. The
+table has one rule of width and ridge in every column (leave-one-out on own labels), and the means over the draws of
+benchmarks/diabetes.py. Nothing is tuned, and the table also shows where joining is worse.
 """
 
 import json
@@ -16,7 +16,7 @@ from rich.table import Table as Shown
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.reference.dense_training import train_dense
 from coreg_core.additive.site import AdditiveSite
-from coreg_sim.demo.diabetes import ID, TARGET, Dealt
+from coreg_sim.demo.diabetes import ID, TARGET, DemoData
 from coreg_sim.demo.processes import together
 from coreg_sim.federation.simulate import rmse
 from site_agent.data.tables import read_table
@@ -25,13 +25,14 @@ from site_agent.models.findings import sentences
 
 DRAWS = Path(__file__).with_name("diabetes_draws.json")
 POLICY = 'objectives = ["agreement", "additive"]\ncommon_rows = true\nscoring = true\n'
+COUPLING = 0.01
 SERVICE = """
 [service]
 listen = "127.0.0.1:0"
 store = "{store}.sqlite"
 
 [privacy]
-answers = "sums"
+aggregation = "secure"
 
 [timeouts]
 join = 60
@@ -39,7 +40,18 @@ plan = 60
 round = 30
 stall = 30
 """
-# Three federations that differ in what they train, and in nothing else.
+AGREEMENT = f"""\
+form = "exact"
+coupling = {COUPLING}
+label_units = "centred"
+
+[schedule]
+name = "conjugate-gradients"
+tolerance = 1e-10
+prediction_tolerance = 1e-7
+"""
+SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
+# Three federations that differ only in their [model].
 MODELS = {
     "path": 'bandwidth = "loo"\nridge = "loo"\ncoupling = { relative = [0.1, 0.3, 1.0, 3.0] }',
     "private": 'objective = "additive"\nforecast = true',
@@ -56,61 +68,63 @@ KEYS = ("rmse_alone", "rmse_agreement", "rmse_joined", "rmse_together", "forecas
 
 
 def federation_toml(name: str, sites: list[str]) -> str:
+    """One of `MODELS`, or "agreement": the first half's, which docker compose runs, too."""
     head = f'[federation]\nname = "diabetes study: {name}"\nsites = {json.dumps(sites)}\n\n[model]\n'
-    return head + MODELS[name] + "\n" + SERVICE.format(store=name)
+    return head + MODELS.get(name, AGREEMENT) + "\n" + SERVICE.format(store=name)
 
 
-def train(work: Path, dealt: Dealt, name: str) -> float:
+def train(work: Path, data: DemoData, name: str) -> float:
     """One of `MODELS`, to the sites' model files; the seconds that it took."""
-    sites = sorted(dealt.tables)
+    sites = sorted(data.tables)
     (work / "federation" / f"{name}.toml").write_text(federation_toml(name, sites), encoding="utf-8")
     pinned = (work / "peers.toml").read_text(encoding="utf-8")
     (work / "policy.toml").write_text(f"{POLICY}\n{pinned}", encoding="utf-8")
     agents = {}
     for site in sites:
-        own = ["--data", dealt.tables[site], "--target", TARGET, "--id", ID, "--policy", "policy.toml"]
+        own = ["--data", data.tables[site], "--target", TARGET, "--id", ID, "--policy", "policy.toml"]
         if name == "common":
-            own += ["--unlabelled", dealt.common[site]]
+            own += ["--unlabelled", data.common[site]]
         agents[site] = [*own, "--output", f"{name}-{site}.model"]
     return together(work, name, ["run", f"federation/{name}.toml"], agents)
 
 
-def score(work: Path, dealt: Dealt) -> tuple[dict[str, float], float]:
+def score(work: Path, data: DemoData) -> tuple[dict[str, float], float]:
     """The held-out patients, scored by every site's part: id to score, and the seconds."""
     agents = {
         site: [
-            "score", "--model", f"common-{site}.model", "--data", dealt.held_out[site], "--id", ID,
+            "score", "--model", f"common-{site}.model", "--data", data.held_out[site], "--id", ID,
             "--policy", "policy.toml", "--output", f"{site}-scores.csv",
         ]
-        for site in sorted(dealt.tables)
+        for site in sorted(data.tables)
     }  # fmt: skip
-    seconds = together(work, "scoring", ["score", "federation/common.toml"], agents)
-    table = read_table(work / f"{min(dealt.tables)}-scores.csv")
+    (work / "scoring.toml").write_text(SCORING, encoding="utf-8")
+    seconds = together(work, "scoring", ["run", "federation/common.toml", "--study", "scoring.toml"], agents)
+    table = read_table(work / f"{min(data.tables)}-scores.csv")
     return dict(zip(table.ids(ID), table.numbers("score").tolist(), strict=True)), seconds
 
 
-def pooled(dealt: Dealt) -> float:
-    """Everything in one place, by the same rule of width and ridge: what nobody may do."""
-    everything, terms = dealt.everything, Additive(tuning_steps=0, landmarks=150)
+def pooled(data: DemoData) -> float:
+    """The error with all data in one place and the same rule of width and ridge, for reference."""
+    everything, terms = data.everything, Additive(tuning_steps=0, landmarks=150)
     site = AdditiveSite(everything.X, everything.y, everything.Z, terms, name="pooled")
     train_dense(terms, [site], len(everything.Z))
     assert site.model is not None
     assert site.model.alone is not None
-    return rmse(site.model.alone.predict(everything.held_out), dealt.held_out_y)
+    return rmse(site.model.alone.predict(everything.held_out), data.held_out_y)
 
 
-def joining(work: Path, dealt: Dealt) -> tuple[dict[str, dict[str, float]], dict[str, list[str]], dict[str, float]]:
-    """Errors and forecast by site, what each site was told, and the seconds of each federation."""
-    seconds = {name: train(work, dealt, name) for name in MODELS}
-    scores, seconds["scoring"] = score(work, dealt)
-    everything = pooled(dealt)
+def joining(work: Path, data: DemoData) -> tuple[dict[str, dict[str, float]], dict[str, list[str]], dict[str, float]]:
+    """Errors and forecast by site, the sentences of each site's report, and the seconds of each federation."""
+    seconds = {name: train(work, data, name) for name in MODELS}
+    scores, seconds["scoring"] = score(work, data)
+    everything = pooled(data)
     found: dict[str, dict[str, float]] = {}
-    told: dict[str, list[str]] = {}
-    for site in sorted(dealt.tables):
-        table = read_table(dealt.held_out[site])
-        y = dealt.held_out_y
+    advice: dict[str, list[str]] = {}
+    for site in sorted(data.tables):
+        table = read_table(data.held_out[site])
+        y = data.held_out_y
         models = {
-            "rmse_alone": load_model(work / f"private-{site}-alone.model"),
+            "rmse_alone": load_model(work / f"private-{site}-local.model"),
             "rmse_agreement": load_model(work / f"path-{site}.model"),
             "rmse_joined": load_model(work / f"private-{site}.model"),
         }
@@ -122,12 +136,12 @@ def joining(work: Path, dealt: Dealt) -> tuple[dict[str, dict[str, float]], dict
         errors["forecast"] = own["joined"]["rmse"] / own["alone"]["rmse"] - 1.0
         errors["rmse_pooled"] = everything
         found[site] = errors
-        told[site] = sentences(own)
-    return found, told, seconds
+        advice[site] = sentences(own)
+    return found, advice, seconds
 
 
-def show(found: dict[str, dict[str, float]], told: dict[str, list[str]], console: Console) -> None:
-    """The one table, live beside the means over many draws, and what the sites were told."""
+def show(found: dict[str, dict[str, float]], advice: dict[str, list[str]], console: Console) -> None:
+    """The table of this draw beside the means over many draws, and the sites' reports."""
     draws = json.loads(DRAWS.read_text(encoding="utf-8"))
     many = draws["deals"]["15 each"]
     table = Shown(title="root mean square error on the 100 held-out patients", box=None, header_style="bold")
@@ -143,25 +157,22 @@ def show(found: dict[str, dict[str, float]], told: dict[str, list[str]], console
     console.print()
     console.print(table)
     console.print(
-        "alone; coRLSR, each site's own λ; learnt together, predicting alone; scored together; all pooled, which nobody may do. "
-        "forecast: what own labels said of learning together. All by one rule of width and ridge, leave-one-out on own labels."
+        "alone; coRLSR, each site's own λ; learnt together, predicting alone; scored together; pooled, for reference. "
+        "forecast: of learning together, by own labels. All by one rule of width and ridge, leave-one-out on own labels."
     )
     for site, errors in found.items():
         change = 100 * (errors["rmse_joined"] / errors["rmse_alone"] - 1)
         paid = "paid" if change < 0 else "did not pay"
         console.print(
-            f"{site}: learning together {paid} on these patients ({change:+.1f} %). It was told: {told[site][-1]}"
+            f"{site}: learning together {paid} on these patients ({change:+.1f} %). Its report: {advice[site][-1]}"
         )
-    console.print(next(text for text in told[min(told)] if text.startswith("forecast")))
+    console.print(next(text for text in advice[min(advice)] if text.startswith("forecast")))
     other = draws["deals"]["80 / 10 / 0"]
     changes = {site: 100 * (row["joined"] / row["alone"] - 1) for site, row in other.items()}
-    said = ", ".join(f"{site} {change:+.1f} %" for site, change in changes.items())
-    console.print(
-        f"dealt 80 / 10 / 0 labels instead, learning together changes the error by {said} (means of {draws['draws']} draws): "
-        + _who_gains(changes)
-    )
-
-
-def _who_gains(changes: dict[str, float]) -> str:
+    listed = ", ".join(f"{site} {change:+.1f} %" for site, change in changes.items())
     little = [site for site, change in changes.items() if change > -1.0]
-    return f"it hardly pays for {', '.join(little)}, who may stay alone" if little else "it pays for all"
+    pays = f"it hardly pays for {', '.join(little)}" if little else "it pays for all"
+    console.print(
+        f"with 80 / 10 / 0 labels instead, learning together changes the error by {listed} (means of {draws['draws']} "
+        f"draws): {pays}"
+    )

@@ -1,4 +1,4 @@
-"""Where a simulated federation's data come from: a generator with a known answer, or a table dealt out by columns."""
+"""The data of a simulated federation: from a generator with a known answer, or from a table whose columns are partitioned."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,15 @@ from site_agent.machine.site_data import PrivateData
 
 @dataclass(frozen=True)
 class Problem:
-    """Each site's private data, by name, and what a sceptic needs: held-out rows of every view and their targets."""
+    """Each site's private data, by name; held-out rows of every view, and their targets."""
 
     sites: dict[str, PrivateData]
     held_out: tuple[Arr, ...]
     held_out_y: Arr
+
+    @property
+    def n_unlabelled(self) -> int:
+        return len(next(iter(self.sites.values())).Z)
 
 
 def generated(
@@ -25,14 +29,10 @@ def generated(
 ) -> Problem:
     r"""Views of one hidden truth: $x_v = W_v h + 0.3\,\varepsilon$, $y = \sin h_1 + h_2 + 0.1\,\varepsilon$, h ∈ R³ normal.
 
-    Every site sees other features of the same instances, and has labelled instances of its own.
+    Every site has other features of the same instances, and its own labelled instances.
     """
-    for name, value in (
-        ("sites", n_sites),
-        ("labelled", n_labelled),
-        ("unlabelled", n_unlabelled),
-        ("views", n_features),
-    ):
+    counts = {"sites": n_sites, "labelled": n_labelled, "unlabelled": n_unlabelled, "views": n_features}
+    for name, value in counts.items():
         if value < 1:
             raise UsageError(f"--{name} {value}: needs at least 1.")
     rng = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def generated(
     views = (
         hidden @ rng.normal(size=(3, n_features)) + 0.3 * rng.normal(size=(total, n_features)) for _ in range(n_sites)
     )
-    return _deal(views, n_sites, y, n_labelled, n_unlabelled)
+    return _partition(views, n_sites, y, n_labelled, n_unlabelled)
 
 
 def from_table(
@@ -54,12 +54,12 @@ def from_table(
     seed: int,
     drop: Sequence[str] = (),
 ) -> Problem:
-    """A table's columns dealt out to the sites in turn; its rows drawn for labelled, unlabelled and held-out.
+    """Partition a table: its columns go to the sites in turn, its rows are drawn as labelled, unlabelled and held-out.
 
     Raises
     ------
     BadData
-        fewer columns than sites, or fewer rows than asked for.
+        Fewer columns than sites, or fewer rows than asked for.
     """
     from site_agent.data.preprocessing import Preprocessing
     from site_agent.data.tables import read_table
@@ -80,12 +80,12 @@ def from_table(
         raise BadData(
             f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {m} unlabelled and 1 held out."
         )
-    dealt = (table.select(columns[v::n_sites]) for v in range(n_sites))
-    views = (Preprocessing.fit_columns(features).transform(features)[order] for features in dealt)
-    return _deal(views, n_sites, y[order], n_labelled, m)
+    parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
+    views = (Preprocessing.fit_columns(part).transform(part)[order] for part in parts)
+    return _partition(views, n_sites, y[order], n_labelled, m)
 
 
-def _deal(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
+def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
     """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time: they may be many."""
     sites, held_out = {}, []
     rest = slice(m + n_sites * n, None)

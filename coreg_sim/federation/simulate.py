@@ -1,6 +1,6 @@
-"""A simulated federation, through the real machines, and beside the closed form.
+"""A simulated federation through the real machines, and the closed form of the same problem.
 
-Where the sites are is a `Carry`: in this very process, or in Ray's (`coreg_sim.over_ray`), which ends on the same bits.
+A `Hosting` says where the sites run: in this process, or in Ray's processes (`coreg_sim.over_ray`). Both end on the same bits.
 """
 
 import asyncio
@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from coordinator.driver import Lap, NoMemory, drive
+from coordinator.driver import NullSink, Timing, drive
 from coordinator.machine.federation import begin
 from coordinator.machine.notices import Notice, QuestionAnswered
-from coordinator.machine.phases import Clocks
-from coordinator.machine.state import Recorded
-from coordinator.machine.wording import worded
+from coordinator.machine.phases import Timeouts
+from coordinator.machine.state import RunState
+from coordinator.machine.wording import message_for
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.terms import Additive
@@ -30,45 +31,37 @@ from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import PlanRefused
 from coreg_core.protocol.outcomes import Outcome, told
-from coreg_core.protocol.plan import Agreement, Answers, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site import Site, Terms
 from site_agent.machine.site_data import PrivateData
 
+# A simulation has no timeout: a site that factors an exact view of 10⁴ instances is slow and not lost. The hosting
+# notices a process that dies.
+PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
+
 
 @dataclass
 class Steps:
-    """An observer that keeps what it is told."""
+    """An observer that keeps the answered questions, and the text of every other notice."""
 
     taken: list[QuestionAnswered] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def notice(self, notice: Notice, measured: Lap) -> None:  # noqa: ARG002 - a simulation has no wire to time
+    def notice(self, notice: Notice, measured: Timing) -> None:  # noqa: ARG002 - a simulation has no wire to time
         if isinstance(notice, QuestionAnswered):
             self.taken.append(notice)
         else:
-            self.notes.append(worded(notice))
-
-
-# A simulation is given the time that it takes: a site that factors an exact view of 10⁴ instances is not lost. What is
-# lost is noticed by whoever carries the sites.
-PATIENT = Clocks(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
+            self.notes.append(message_for(notice))
 
 
 @dataclass(frozen=True)
-class Carried:
-    """Where the sites of one run are.
+class Hosted:
+    """The sites of one run: a transport that is not started yet, and each site's `SiteResult` (or None) after the run.
 
-    Parameters
-    ----------
-    transport
-        Not started yet.
-    result
-        What a site has once the run is over: a `SiteResult`, or None.
-    failure
-        Why the sites could not be carried on, where that is so; the run was interrupted then.
+    ``failure`` is the error that interrupted the run, where the sites could not be hosted any longer.
     """
 
     transport: Transport
@@ -76,41 +69,22 @@ class Carried:
     failure: Callable[[], Exception | None] = lambda: None
 
 
-Carry: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Carried]]
+Hosting: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Hosted]]
 
 
 @contextmanager
-def in_process(data: Mapping[str, PrivateData]) -> Iterator[Carried]:
-    """Every site in this process, one after another."""
+def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
+    """All sites in this process, one after another."""
     sites = {name: Site(name, private, Terms(keys=simulated_keys(name))) for name, private in data.items()}
-    yield Carried(InProcess(sites), lambda name: sites[name].result)
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """What a run came to. ``true_gap`` and ``true_error`` are against the closed form, when it was computed."""
-
-    schedule: str
-    outcome: Outcome
-    rounds: int
-    steps_in_series: int
-    numbers_sent: int
-    bytes_sent: int
-    seconds: float
-    certified_gap: float
-    certified_prediction_bound: float
-    objective: float
-    predictions: Arr
-    solutions: tuple[Solution, ...]
-    alone: tuple[Solution, ...]
+    yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
 def close_enough(problem: Problem, asked: float | None = None) -> float:
-    """A bound on the predictions' error (2-norm): what was asked for, or 1e-5 √m, that is 1e-5 an instance.
+    """A bound on the predictions' error (2-norm): the one asked for, or 1e-5 √m, that is 1e-5 an instance.
 
-    A fixed number cannot serve: rounding alone, which the certificate counts, grows with the instances and the sites.
+    A fixed number cannot serve: the certificate counts rounding, and rounding grows with the instances and the sites.
     """
-    return asked if asked is not None else 1e-5 * float(np.sqrt(len(next(iter(problem.sites.values())).Z)))
+    return asked if asked is not None else 1e-5 * float(np.sqrt(problem.n_unlabelled))
 
 
 def plan_for(
@@ -118,88 +92,95 @@ def plan_for(
     objective: Agreement | Additive | None = None,
     iteration: Iteration | None = None,
     run: str = "simulation",
-    answers: Answers = "clear",
+    aggregation: Aggregation = "plaintext",
 ) -> Plan:
-    """A plan for the sites of a problem; the defaults are the service's own, but for the number of rounds.
+    """A plan for the sites of a problem. Defaults are the service's own, except for the number of rounds and the aggregation.
 
-    In the clear, since masks change no bit and one owner has nobody to hide from; with "sums" the work of masking is
-    simulated too. (Where search directions travel in float32, answers in the clear are rounded, and masked ones are not.)
+    Aggregation is in plaintext: masks change no bit. With "secure" the work of masking is simulated too.
     """
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
     members = Membership(names, len(names))
-    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(answers))
+    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation))
 
 
 @dataclass(frozen=True)
-class Federated:
-    """A whole run: every site's result in site order, with one solution for each coupling of the plan."""
+class Simulated:
+    """A finished run: each site's result in site order, every answered question, and the traffic.
 
+    `objective`, `predictions` and `solutions` are of the agreement, and of its plan's first coupling.
+    """
+
+    plan: Plan
     outcome: Outcome
+    reason: str
     results: tuple[SiteResult, ...]
-    last: Progress  # of the last verified round
+    taken: tuple[QuestionAnswered, ...]
     numbers_sent: int
     bytes_sent: int
     seconds: float
 
+    @cached_property
+    def last(self) -> Progress:
+        """Of the last verified round."""
+        return next(s.progress for s in reversed(self.taken) if s.progress is not None and s.progress.verified)
 
-def federate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Federated:
+    @property
+    def rounds(self) -> int:
+        return self.last.round
+
+    @property
+    def certified_gap(self) -> float:
+        return float(self.last.gap.max())
+
+    @property
+    def certified_prediction_bound(self) -> float:
+        return float(self.last.prediction_bound.max())
+
+    @property
+    def solutions(self) -> tuple[Solution, ...]:
+        return tuple(result.solutions[0] for result in self.results)
+
+    @property
+    def alone(self) -> tuple[Solution, ...]:
+        return tuple(result.alone for result in self.results if result.alone is not None)
+
+    @cached_property
+    def predictions(self) -> Arr:
+        return np.array([solution.prediction for solution in self.solutions])
+
+    @property
+    def objective(self) -> float:
+        return objective([s.local_objective for s in self.solutions], self.predictions, self.plan.couplings[0])
+
+
+def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, hosting: Hosting = in_process) -> Simulated:
     """Run the federation to its end.
 
     Raises
     ------
     Refused
-        A site refused the plan; the message says why.
+        A site refused the plan, or the sites have no label; the message says which.
     Unreachable
-        The sites could not be carried on.
+        The sites could not be hosted.
     """
     pin_threads(plan.iteration.threads)
     steps = reporter or Steps()
     started = time.perf_counter()
-    with carry(problem.sites) as carried:
-        transport = carried.transport
-        end = asyncio.run(drive(begin(Recorded(plan), PATIENT), transport, NoMemory(), steps))[plan.run]
-        if (failure := carried.failure()) is not None:
+    with hosting(problem.sites) as hosted:
+        traffic = hosted.transport.traffic
+        end = asyncio.run(drive(begin(RunState(plan), PATIENT), hosted.transport, NullSink(), steps))[plan.run]
+        if (failure := hosted.failure()) is not None:
             raise failure
-        results: list[SiteResult | None] = [carried.result(name) for name in sorted(problem.sites)]
+        results: list[SiteResult | None] = [hosted.result(name) for name in plan.sites]
     seconds = time.perf_counter() - started
-    if end.outcome is Outcome.REFUSED or any(r is None or not r.solutions or r.alone is None for r in results):
-        raise Refused(told(end.outcome, end.reason))
-    last = next(s.progress for s in reversed(steps.taken) if s.progress is not None and s.progress.verified)
-    traffic = transport.traffic
-    found = tuple(r for r in results if r is not None)
-    return Federated(end.outcome, found, last, traffic.numbers, traffic.sent + traffic.received, seconds)
-
-
-def simulate(problem: Problem, plan: Plan, reporter: Steps | None = None, carry: Carry = in_process) -> Simulated:
-    """Run the federation to its end, and tell what its first coupling came to.
-
-    Raises
-    ------
-    Refused
-        A site refused the plan; the message says why.
-    Unreachable
-        The sites could not be carried on.
-    """
-    steps = reporter or Steps()
-    run = federate(problem, plan, steps, carry)
-    solutions = tuple(r.solutions[0] for r in run.results)
-    predictions = np.array([s.prediction for s in solutions])
-    return Simulated(
-        schedule=plan.iteration.name,
-        outcome=run.outcome,
-        rounds=run.last.round,
-        steps_in_series=len(steps.taken),
-        numbers_sent=run.numbers_sent,
-        bytes_sent=run.bytes_sent,
-        seconds=run.seconds,
-        certified_gap=float(run.last.gap.max()),
-        certified_prediction_bound=float(run.last.prediction_bound.max()),
-        objective=objective([s.local_objective for s in solutions], predictions, plan.couplings[0]),
-        predictions=predictions,
-        solutions=solutions,
-        alone=tuple(r.alone for r in run.results if r.alone is not None),
+    trained = tuple(
+        r for r in results if r is not None and (r.additive is not None or (r.solutions and r.alone is not None))
     )
+    if len(trained) < len(results):
+        raise Refused(told(end.outcome, end.reason))
+    sent = traffic.sent + traffic.received
+    return Simulated(plan, end.outcome, end.reason, trained, tuple(steps.taken), traffic.numbers, sent, seconds)
 
 
 @dataclass(frozen=True)
@@ -213,13 +194,7 @@ class ClosedForm:
 
 
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
-    """Factor every site's data as the sites do, and solve for all of them at once.
-
-    Raises
-    ------
-    Refused
-        A site would refuse the plan.
-    """
+    """Factor every site's data as the sites do, and solve for all of them at once; Refused where a site would refuse the plan."""
     pin_threads(plan.iteration.threads)
     started = time.perf_counter()
     views = factored(problem.sites, plan)
@@ -229,13 +204,7 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
 
 
 def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
-    """The sites' views under a plan, in site order, as the sites themselves make them.
-
-    Raises
-    ------
-    Refused
-        A site would refuse the plan.
-    """
+    """The sites' views under a plan, in site order, as the sites make them; Refused where a site would refuse the plan."""
     views: list[View] = []
     for name in sorted(data):
         site = Site(name, data[name], Terms(keys=simulated_keys(name)))
@@ -247,7 +216,7 @@ def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
 
 
 def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
-    """What the sites' solutions, in site order, come to."""
+    """The closed form from the sites' solutions, in site order; ``started`` is when its clock began."""
     predictions = np.array([s.prediction for s in solutions])
     return ClosedForm(
         time.perf_counter() - started,
@@ -263,11 +232,7 @@ def rmse(prediction: Arr, y: Arr) -> float:
 
 def held_out_errors(problem: Problem, solutions: Sequence[Solution]) -> tuple[list[float], float]:
     """Each site's error on the held-out rows in its own units (targets centred by its own mean), and that of the mean."""
-    names = sorted(problem.sites)
-    predictions = np.array(
-        [
-            s.predict(X) + problem.sites[name].y.mean()
-            for s, X, name in zip(solutions, problem.held_out, names, strict=True)
-        ]
-    )
+    centres = [problem.sites[name].y.mean() for name in sorted(problem.sites)]
+    held_out = zip(solutions, problem.held_out, centres, strict=True)
+    predictions = np.array([s.predict(X) + centre for s, X, centre in held_out])
     return [rmse(p, problem.held_out_y) for p in predictions], rmse(predictions.mean(axis=0), problem.held_out_y)

@@ -1,4 +1,4 @@
-"""views.toml: which columns of a table belong to which site, and which rows are labelled where.
+"""views.toml: the columns of a table by site, and the sites at which its rows are labelled.
 
     data = "study.csv"          # CSV or Parquet, relative to this file
     target = "progression"
@@ -8,9 +8,9 @@
     columns = ["age", "sex", "bmi"]
     categorical = ["sex"]       # optional, as the agent's --categorical
 
-Without ``labelled_at`` the labelled rows of each site are drawn. With it, a row of nobody is shared; "held-out" keeps a
-row for judging, and where no row says so a third of the shared ones that have a target is drawn for it. Columns are
-encoded as the agent does.
+Without ``labelled_at`` the labelled rows of each site are drawn. With it, a row without a site is shared, and "held-out"
+marks a test row. Where no row is marked, a third of the shared rows with a target become test rows. Columns are encoded as
+the agent encodes them.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ class ViewsFile(_Strict):
 
 
 def read_views(path: Path) -> ViewsFile:
-    """The file, with its table's path made whole.
+    """The file, with the full path of its table.
 
     Raises
     ------
@@ -68,19 +68,11 @@ def read_views(path: Path) -> ViewsFile:
     return read.model_copy(update={"data": path.parent / read.data})
 
 
-def parted(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int) -> Problem:
+def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int) -> Problem:
     """Each site's data, and the held-out rows.
 
-    Parameters
-    ----------
-    views
-        What belongs to whom.
-    labelled
-        Rows of each site, where they are drawn.
-    unlabelled
-        Shared rows; two thirds of the rest, or all that the file gives, when None.
-    seed
-        Of every draw.
+    Each site has so many ``labelled`` rows, where they are drawn. ``unlabelled`` None shares two thirds of the rest, or all
+    that the file gives.
 
     Raises
     ------
@@ -116,7 +108,7 @@ _Rows = tuple[dict[str, Ints], Ints, Ints]  # labelled of each site, shared, hel
 
 def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
     known, names = rng.permutation(np.flatnonzero(~np.isnan(y))), sorted(views.sites)
-    blank = np.flatnonzero(np.isnan(y))  # nobody has their label: they can only be shared
+    blank = np.flatnonzero(np.isnan(y))  # without a label they can only be shared
     room = len(known) - len(names) * labelled
     m = unlabelled if unlabelled is not None else max(len(blank), (len(blank) + room) * 2 // 3)
     taken = max(0, m - len(blank))
@@ -133,16 +125,16 @@ def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | Non
 def _listed(views: ViewsFile, table: Table, y: np.ndarray, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
     assert views.labelled_at is not None
     table.require([views.labelled_at], "who has a row's label")
-    said, known = np.array(table.ids(views.labelled_at)), ~np.isnan(y)
-    if unknown := sorted(set(said) - {*views.sites, "", HELD_OUT}):
+    at, known = np.array(table.ids(views.labelled_at)), ~np.isnan(y)
+    if unknown := sorted(set(at) - {*views.sites, "", HELD_OUT}):
         raise BadData(
             f"{views.data}: {views.labelled_at!r} names {', '.join(unknown[:5])}, which is no site of the file "
             f"({', '.join(sorted(views.sites))}), nor {HELD_OUT!r}, nor empty."
         )
-    own = {name: np.flatnonzero((said == name) & known) for name in sorted(views.sites)}
+    own = {name: np.flatnonzero((at == name) & known) for name in sorted(views.sites)}
     if bare := [name for name, rows in own.items() if not len(rows)]:
         raise BadData(f"{views.data}: no row with a target is labelled at {', '.join(bare)}.")
-    shared, held_out = np.flatnonzero(said == ""), np.flatnonzero((said == HELD_OUT) & known)
+    shared, held_out = np.flatnonzero(at == ""), np.flatnonzero((at == HELD_OUT) & known)
     if not len(held_out):
         could = rng.permutation(shared[known[shared]])
         held_out = could[: len(could) // 3]

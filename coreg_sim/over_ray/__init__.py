@@ -1,27 +1,32 @@
-"""A federation over Ray: many sites a process, on this machine or a cluster. Nobody else but the runner of jobs knows Ray."""
+"""A federation over Ray: many sites a process, on this machine or a cluster."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from coreg_sim.federation.simulate import Carried
+from coreg_core.protocol.plan import Plan
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import ClosedForm, Hosted
 from coreg_sim.over_ray.closed_form import closed_form
-from coreg_sim.over_ray.cluster import Cluster, connected
 from coreg_sim.over_ray.transport import RayActors
+from coreg_sim.ray_cluster import Cluster
 from site_agent.machine.site_data import PrivateData
 
-__all__ = ["Cluster", "OverRay", "RayActors", "closed_form", "connected"]
+__all__ = ["OverRay", "RayActors"]
 
 
 @dataclass(frozen=True)
 class OverRay:
-    """Carries sites in actors of a running Ray: what `simulate` takes."""
+    """Hosts sites in actors of a running Ray, as `simulate` wants it."""
 
     cluster: Cluster
     sites_per_actor: int | None = None
 
     @contextmanager
-    def __call__(self, data: Mapping[str, PrivateData]) -> Iterator[Carried]:
-        """The transport, and what its sites end with."""
+    def __call__(self, data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
         transport = RayActors(self.cluster, data, sites_per_actor=self.sites_per_actor)
-        yield Carried(transport, transport.results.get, lambda: transport.failure)
+        yield Hosted(transport, transport.results.get, lambda: transport.failure)
+
+    def closed_form(self, problem: Problem, plan: Plan) -> ClosedForm:
+        """`simulate.closed_form` on every core; raises Refused and Unreachable."""
+        return closed_form(self.cluster, problem, plan)

@@ -1,4 +1,4 @@
-"""The centralised closed forms beyond one process: factors are made in parallel, sums in a tree, and one node solves.
+"""The centralised closed forms over Ray: factors in parallel, sums in a tree, and one node solves.
 
     exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: rows of the reduced stacked system, each by itself
 
@@ -33,40 +33,34 @@ from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Plan
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import ClosedForm, factored, solved
-from coreg_sim.over_ray.cluster import Cluster
-from coreg_sim.over_ray.hosts import START_SECONDS, dealt, late, share
+from coreg_sim.over_ray.hosts import START_SECONDS, late, partition, share
+from coreg_sim.ray_cluster import Cluster
 from site_agent.machine.site_data import PrivateData
 
 
 class Factors:
-    """One process: some sites' views, and what they bring to the solution."""
+    """One process: some sites' views, and their contributions to the solution."""
 
     def __init__(self, plan: Plan, data: Mapping[str, PrivateData], weight: float):
         self._plan, self._data, self._weight = plan, data, weight
         self._views: list[View] = []
 
     def ready(self) -> None:
-        """It is there."""
+        """The actor has started."""
 
     def factor(self) -> list[Kind]:
-        """Make the views, and tell of which kinds they are.
-
-        Raises
-        ------
-        Refused
-            A site would refuse the plan.
-        """
+        """Make the views, and return their kinds; Refused where a site would refuse the plan."""
         pin_threads(self._plan.iteration.threads)
         self._views = factored(self._data, self._plan)
         return [kind_of(view) for view in self._views]
 
     def information(self) -> Information:
-        """Exact views: their node of the tree."""
+        """Of exact views: their node of the tree."""
         known = [view for view in self._views if isinstance(view, FunctionSpaceView | SpectralView)]
         return pairwise_sum((information(view, self._weight) for view in known), add_information)
 
     def alone(self) -> list[Arr]:
-        """Exact views without coupling: what they predict."""
+        """Of exact views without coupling: their predictions."""
         return [prediction_alone(view) for view in self._views]
 
     def maps(self) -> list[Arr]:
@@ -97,7 +91,7 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
     started = time.perf_counter()
     names = sorted(problem.sites)
     weight = consensus_weight(plan.couplings[0], len(names))
-    groups = dealt(names, cluster.cpus, aligned(len(names), cluster.cpus))
+    groups = partition(names, cluster.cpus, aligned(len(names), cluster.cpus))
     options = {"num_cpus": share(len(groups), cluster.cpus), "scheduling_strategy": "SPREAD"}
     actors = [
         ray.remote(Factors).options(**options).remote(plan, {name: problem.sites[name] for name in group}, weight)
@@ -126,7 +120,7 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
 
 
 def aligned(sites: int, cpus: int) -> int:
-    """How many sites an actor gets: a power of two, so that its sum is a node of the tree, and every core has work."""
+    """Sites of an actor: a power of two, so that its sum is a node of the tree, and every core has work."""
     return 1 << (max(1, sites // cpus).bit_length() - 1)
 
 
@@ -145,7 +139,7 @@ def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
     maps = [actor.maps.remote() for actor in actors]
     coordinates: list[Arr] = _flat(ray, [actor.coordinates.remote() for actor in actors])
     M = len(coordinates)
-    # Later sites have longer rows: dealt out in turn, every core gets long and short ones.
+    # Later sites have longer rows; every core gets long and short ones.
     step = min(M, cluster.cpus)
     some = _beside(ray, _some_rows)
     shares = ray.get([some.remote(range(first, M, step), coupling, *maps) for first in range(step)])
@@ -154,7 +148,7 @@ def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
 
 
 def _beside(ray: Any, function: Any) -> Any:
-    """A task that asks for no core: the actors hold them all, and are idle while it runs."""
+    """A task that requests no core: the actors hold them all, and are idle while it runs."""
     return ray.remote(function).options(num_cpus=0)
 
 

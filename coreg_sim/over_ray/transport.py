@@ -1,9 +1,8 @@
-"""The third transport: sites in Ray's processes, many in each. One question goes once through the object store.
+"""The third transport: sites in Ray's processes, many in each.
 
-What the driver sends within one turn of the event loop becomes one call for each actor: a vector that goes to a thousand sites
-is put into the object store once, and what comes back is read from there without a copy. An actor that dies is started
-again with its sites' data and with what they have answered, and its sites join again, as agents do after a restart; what
-that means for a run is decided where it is always decided, so a killed actor changes no bit of its end.
+All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
+store once, and answers are read from there without a copy. An actor that dies is started again with its sites' data and answers;
+its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
 """
 
 import asyncio
@@ -21,23 +20,23 @@ from coordinator.transports.in_process import vector_bytes, vector_numbers
 from coreg_core.additive.site_state import SiteMemory
 from coreg_core.errors import Unreachable
 from coreg_core.protocol.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
-from coreg_sim.over_ray.cluster import Cluster
 from coreg_sim.over_ray.hosts import (
     START_SECONDS,
-    Answers,
+    AnsweredQuestion,
+    BatchAnswers,
     Host,
     Maker,
-    Told,
-    dealt,
+    answered_question,
     late,
     make_site,
+    partition,
     share,
-    told,
 )
+from coreg_sim.ray_cluster import Cluster
 
-CLOSE_SECONDS = 10.0  # for what is queued to be delivered when nobody waits for answers any more
+CLOSE_SECONDS = 10.0  # to deliver the queued messages at the end
 LOST = "its actor died; another one is started"
-MOST_RESTARTS = 5  # of one actor; what kills it will go on killing it
+MAX_RESTARTS = 5  # of one actor
 
 
 @dataclass(eq=False)
@@ -52,21 +51,10 @@ class _Actor:
 
 
 class RayActors:
-    """The transport; sites join in the order given, once all actors are up.
+    """The transport; sites join in the order given, once all actors are up. By default there is an actor for each core.
 
-    ``results`` has each site's result once its run has ended, copied out of the object store; ``computing`` the seconds that the
-    sites took to answer questions, the slowest actor of each counted.
-
-    Parameters
-    ----------
-    cluster
-        A running Ray.
-    sites
-        Their data, by name.
-    sites_per_actor
-        As many actors as there are cores when None.
-    make
-        Makes a site of its data; the agent's own unless a test wants others.
+    ``results`` has each site's result after its run, copied out of the object store. ``computing`` are the seconds that the sites
+    took to answer questions; for each question the slowest actor counts.
     """
 
     def __init__(
@@ -80,21 +68,21 @@ class RayActors:
         self.traffic, self.results, self.computing = Traffic(), dict[str, Any](), 0.0
         self.failure: Exception | None = None
         self._cluster, self._ray, self._make = cluster, cluster.ray, make
-        groups = dealt(list(sites), cluster.cpus, sites_per_actor)
+        groups = partition(list(sites), cluster.cpus, sites_per_actor)
         self._share = share(len(groups), cluster.cpus)
         self._actors = [_Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups]
         self._home = {name: actor for actor in self._actors for name in actor.sites}
         self._open: set[str] = set()
-        self._ledgers: dict[str, list[Told]] = {name: [] for name in sites}
+        self._ledgers: dict[str, list[AnsweredQuestion]] = {name: [] for name in sites}
         self._outbox: list[tuple[str, ToSite]] = []
         self._turn: asyncio.Handle | None = None
         self._listeners: list[asyncio.Task[None]] = []
         self._slowest: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
-        self._emit: Emit = lambda _event: None
+        self._emit: Emit = lambda _event, _handled=None: None
 
     @property
     def processes(self) -> list[int]:
-        """Of each actor, its process number on its node: for a test that kills one."""
+        """The process number of each actor on its node."""
         pids: list[int] = self._ray.get([a.handle.__ray_call__.remote(_pid) for a in self._actors])
         return pids
 
@@ -116,7 +104,7 @@ class RayActors:
         self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self._actors]
 
     async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
-        """It goes at the loop's next turn, with whatever else is sent until then."""
+        """Send at the loop's next turn, with all other messages of this turn."""
         if after is not None:
             await after
         if site not in self._open:
@@ -128,27 +116,30 @@ class RayActors:
             self._turn = asyncio.get_running_loop().call_soon(self._flush)
 
     async def reject(self, site: str, reason: str) -> None:
-        """The site hears why; nothing that it says is heard any more."""
+        """Tell the site the reason, and ignore it from now on."""
         await self.send(site, Rejected(reason))
         self._open.discard(site)
 
     def expect(self, run: str, rows: int, columns: int) -> None:
-        """Vectors are handed over whole: there is no memory to guard."""
+        """Nothing to do: vectors arrive whole."""
 
     def forget(self, run: str) -> None:
-        """Nothing was kept of it."""
+        """Nothing to do: no state is kept for a run."""
 
     def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
-        """One machine's memory is no link."""
+        """None: there is no link to measure."""
         return {}
 
+    def certificate(self, site: str) -> bytes:  # noqa: ARG002 - the transport's face
+        return b""
+
     async def close(self) -> None:
-        """Deliver what is queued, within a moment, and end the actors."""
+        """Deliver the queued messages within `CLOSE_SECONDS`, and end the actors."""
         if self._turn is not None:
             self._turn.cancel()
             self._flush()
         self._open.clear()
-        with contextlib.suppress(TimeoutError):  # after a failure nobody takes answers any more
+        with contextlib.suppress(TimeoutError):  # after a failure nothing takes answers any more
             waiting = 0.0 if self.failure else CLOSE_SECONDS
             await asyncio.wait_for(asyncio.gather(*(a.calls.join() for a in self._actors)), waiting)
         for listener in self._listeners:
@@ -204,12 +195,12 @@ class RayActors:
                     await self._replace(actor, error)
                 finally:
                     actor.calls.task_done()
-        except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: whoever drives has to hear of it
+        except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: the driver has to know
             self.failure = error
             self._emit(Interrupted())
 
     async def _replace(self, actor: _Actor, error: Exception) -> None:
-        while not actor.calls.empty():  # what else it was sent is lost with it
+        while not actor.calls.empty():  # its other messages are lost with it
             actor.calls.get_nowait()
             actor.calls.task_done()
         mine = [site for site in actor.sites if site in self._open]
@@ -220,7 +211,7 @@ class RayActors:
         if not mine:
             return
         actor.restarts += 1
-        if actor.restarts > MOST_RESTARTS:
+        if actor.restarts > MAX_RESTARTS:
             raise Unreachable(
                 f"an actor of {len(actor.sites)} sites died {actor.restarts} times; the last time: {_why(error)} "
                 "Is there memory for them? Fewer sites at once, a smaller form, or more nodes (--address)."
@@ -231,11 +222,11 @@ class RayActors:
                 self._open.add(hello.site)
                 self._emit(SiteJoined(hello))
 
-    def _received(self, sent: Sequence[tuple[str, ToSite]], done: Answers) -> None:
-        self.results.update(copy.deepcopy(done.results))  # the object store's memory is gone when Ray is
+    def _received(self, sent: Sequence[tuple[str, ToSite]], done: BatchAnswers) -> None:
+        self.results.update(copy.deepcopy(done.results))  # the object store ends with Ray
         if asks := [message for _, message in sent if isinstance(message, Ask | Inquiry)]:
             self._took((asks[0].question, asks[0].attempt), done.seconds)
-        entries: dict[int, Told] = {}
+        entries: dict[int, AnsweredQuestion] = {}
         for (site, message), (_, answers), kept in zip(sent, done.answers, done.kept, strict=True):
             if site not in self._open:
                 continue
@@ -244,19 +235,19 @@ class RayActors:
                 self.traffic.numbers += vector_numbers(answer)
                 if isinstance(answer, Prediction | Share | Masked) and isinstance(message, Ask | Inquiry):
                     if id(message) not in entries:
-                        entries[id(message)] = told(message)
+                        entries[id(message)] = answered_question(message)
                     self._write_down(site, entries[id(message)], kept)
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)
 
-    def _write_down(self, site: str, entry: Told, kept: SiteMemory | None) -> None:
+    def _write_down(self, site: str, entry: AnsweredQuestion, kept: SiteMemory | None) -> None:
         ledger = self._ledgers[site]
         if kept is None:
             ledger.append(entry)  # one for all sites that were asked
             return
         if ledger:
-            ledger[-1] = replace(ledger[-1], kept=None)  # the last one tells all
+            ledger[-1] = replace(ledger[-1], kept=None)  # the last one suffices
         ledger.append(replace(entry, kept=kept))
 
     def _took(self, question: tuple[int, int], seconds: float) -> None:
@@ -275,6 +266,6 @@ def _pid(_host: Any) -> int:
 
 
 def _why(error: Exception) -> str:
-    """Ray's own words run over many lines; the last that says something is enough."""
+    """Ray's message on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines)[:300] if lines else type(error).__name__

@@ -21,9 +21,11 @@ import numpy as np
 from coreg_core.estimators import RLSR, CoRLSR
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.papers.baselines import kernel_ridge
-from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
-from coreg_sim.papers.pool import DataSet, Pool
-from coreg_sim.papers.views import paper_rules, random_views
+from coreg_sim.papers.pool import NumericDataSet, Pool
+from coreg_sim.papers.views import paper_rules, random_views, standardised
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
 SETS = ("ailerons", "cal_housing", "elevators", "house_16H", "house_8L", "pol")
 READINGS = ("literal", "standardised")
@@ -94,7 +96,7 @@ class CorlsrUnlabelled:
         """Means over the sets at the chosen parameters, seconds, and the exponents that fit them."""
         tuning = 1 if quick else TUNING_DRAWS
         findings: list[str] = []
-        tables: list[Table] = []
+        tables: list[ReportTable] = []
         plots: list[Plot] = []
         figures: dict[str, float] = {}
         for reading in READINGS:
@@ -139,15 +141,13 @@ class _Sample:
     columns: tuple[Any, Any]
 
     @classmethod
-    def of(cls, data: DataSet, draw: int, reading: str) -> "_Sample":
+    def of(cls, data: NumericDataSet, draw: int, reading: str) -> "_Sample":
         rng = np.random.default_rng([draw, *data.name.encode()])
         order = rng.permutation(len(data.y))
         labelled, test, rest = order[:LABELLED], order[LABELLED : LABELLED + HELD_OUT], order[LABELLED + HELD_OUT :]
         X, y = data.X, data.y
         if reading == "standardised":
-            mean, deviation = X[labelled].mean(axis=0), X[labelled].std(axis=0)
-            deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
-            X, y = (X - mean) / deviation, y - y[labelled].mean()
+            X, y = standardised(X, labelled), y - y[labelled].mean()
         first, second = random_views(data, rng)
         rest = rest[: max(SIZES["semi-parametric"])]
         return cls(X[labelled], y[labelled], X[rest], X[test], y[test], float(data.y.std()), (first, second))
@@ -207,7 +207,9 @@ def _findings(
     )
 
 
-def _mean_table(reading: str, mean: Mapping[str, float], median: Mapping[str, float], n_sets: int, draws: int) -> Table:
+def _mean_table(
+    reading: str, mean: Mapping[str, float], median: Mapping[str, float], n_sets: int, draws: int
+) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for m in SIZES["semi-parametric"]:
         keys = [f"{form}/{m}" for form in SIZES]
@@ -215,7 +217,7 @@ def _mean_table(reading: str, mean: Mapping[str, float], median: Mapping[str, fl
             rows.append((m, *(mean.get(key) for key in keys), *(median.get(key) for key in keys)))
     rows.append(("RLSR, all attributes", mean["rlsr/0"], None, median["rlsr"], None))
     rows.append(("kernel ridge, cross-validated", mean["kernel ridge/0"], None, None, None))
-    return Table(
+    return ReportTable(
         f"rmse over the target's deviation, means of {n_sets} sets, and seconds of a fit, {reading}",
         ("m", "exact", "semi-parametric", "seconds, exact", "seconds, semi-parametric"),
         tuple(rows),
@@ -223,7 +225,7 @@ def _mean_table(reading: str, mean: Mapping[str, float], median: Mapping[str, fl
     )
 
 
-def _sets_table(reading: str, errors: Mapping[str, Mapping[str, float]]) -> Table:
+def _sets_table(reading: str, errors: Mapping[str, Mapping[str, float]]) -> ReportTable:
     first = next(iter(errors.values()))
     keys = [key for form in SIZES for key in [k for k in first if k.startswith(form + "/")]]
     chosen = [key for key in keys if int(key.split("/")[1]) in (0, 200, 1600, 12_800)] + ["rlsr/0", "kernel ridge/0"]
@@ -231,7 +233,7 @@ def _sets_table(reading: str, errors: Mapping[str, Mapping[str, float]]) -> Tabl
         key.replace("/", ", m = ") if "/0" not in key or key[0] in "es" else key.split("/")[0] for key in chosen
     )
     rows: tuple[tuple[Cell, ...], ...] = tuple((name, *(e[key] for key in chosen)) for name, e in errors.items())
-    return Table(f"The same, set by set, {reading}", ("set", *header), rows)
+    return ReportTable(f"The same, set by set, {reading}", ("set", *header), rows)
 
 
 def _plots(reading: str, mean: Mapping[str, float], median: Mapping[str, float]) -> tuple[Plot, Plot]:
@@ -244,21 +246,9 @@ def _plots(reading: str, mean: Mapping[str, float], median: Mapping[str, float])
         base = values.get("rlsr/0", values.get("rlsr", float("nan")))
         return (*out, Series("RLSR", ends, (base, base), "line"))
 
-    name = f"corlsr-unlabelled-{reading}"
-    return (
-        Plot(
-            f"{name}-error", f"Error, {reading}", "unlabelled instances m", "rmse / deviation", series(mean), log_x=True
-        ),
-        Plot(
-            f"{name}-seconds",
-            "Time of a fit",
-            "unlabelled instances m",
-            "seconds",
-            series(median),
-            log_x=True,
-            log_y=True,
-        ),
-    )
+    name, m = f"corlsr-unlabelled-{reading}", "unlabelled instances m"
+    error = Plot(f"{name}-error", f"Error, {reading}", m, "rmse / deviation", series(mean), log_x=True)
+    return error, Plot(f"{name}-seconds", "Time of a fit", m, "seconds", series(median), log_x=True, log_y=True)
 
 
 EXPERIMENT = CorlsrUnlabelled()

@@ -24,8 +24,10 @@ from sklearn.model_selection import KFold
 from coreg_core.estimators._online import Loss, slope
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.papers.baselines import kernel_ridge
-from coreg_sim.papers.experiment import JSON, Cell, Job, Report, Table
-from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.papers.pool import NumericDataSet, Pool
+from coreg_sim.papers.views import mean_of, random_views, scaled
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
 
 PRINTED = {  # test performance: Pegasos, Pegasos MV, OCA-1-1, OCA-1-5
     "abalone": (19.46, 15.52, 14.23, 13.50), "cal_housing": (26.00, 27.26, 25.76, 25.80),
@@ -67,7 +69,7 @@ class Oca:
         """Test performance of each method and of kernel ridge, and what was chosen."""
         a = job.arguments
         data = pool.load(a["set"])
-        split = _Split.of(data, a["run"], constant=a["reading"] == "constant")
+        split = _OcaSplit.of(data, a["run"], constant=a["reading"] == "constant")
         tests, chosen = {}, {}
         for method in METHODS:
             tests[method], chosen[method] = _tuned(split, method, a["steps"], a["run"])
@@ -91,7 +93,7 @@ class Oca:
 
 
 @dataclass(frozen=True, eq=False)
-class _Split:
+class _OcaSplit:
     """Tables of all attributes, of the first view and of the second: labelled, unlabelled, test."""
 
     X: tuple[Arr, Arr, Arr]
@@ -102,17 +104,15 @@ class _Split:
     loss: Loss
 
     @classmethod
-    def of(cls, data: DataSet, run: int, *, constant: bool) -> "_Split":
+    def of(cls, data: NumericDataSet, run: int, *, constant: bool) -> "_OcaSplit":
         rng = np.random.default_rng([run, *data.name.encode()])
         order = rng.permutation(len(data.y))
         train, test = order[: int(0.7 * len(order))], order[int(0.7 * len(order)) :]
         labelled, unlabelled = train[: int(0.2 * len(train))], train[int(0.2 * len(train)) :]
-        X = _scaled(data.X, data.X[train], -1.0, 1.0)
+        X = scaled(data.X, data.X[train], -1.0, 1.0)
         loss: Loss = "hinge" if data.task == "binary" else "squared"
-        y = np.sign(data.y) if loss == "hinge" else _scaled(data.y, data.y[labelled], 0.0, 100.0)
-        shuffled = rng.permutation(len(data.attributes))
-        halves = shuffled[: len(shuffled) // 2], shuffled[len(shuffled) // 2 :]
-        columns = [list(range(X.shape[1])), *([c for a in sorted(half) for c in data.attributes[a]] for half in halves)]
+        y = np.sign(data.y) if loss == "hinge" else scaled(data.y, data.y[labelled], 0.0, 100.0)
+        columns = [np.arange(X.shape[1]), *random_views(data, rng)]
         tables = [np.hstack([X[:, c], np.ones((len(X), 1))]) if constant else X[:, c] for c in columns]
 
         def of_rows(rows: Any) -> tuple[Arr, Arr, Arr]:
@@ -143,15 +143,6 @@ class _Split:
         return [self.X[v] for v in which], [self.Z[v] for v in which], [self.test[v] for v in which]
 
 
-def _scaled(values: Arr, by: Arr, low: float, high: float) -> Arr:
-    """Linearly, so that ``by`` fills [low, high]; a constant becomes the middle."""
-    smallest, extent = by.min(axis=0), np.ptp(by, axis=0)
-    out: Arr = np.where(
-        extent > 0, low + (high - low) * (values - smallest) / np.where(extent > 0, extent, 1), 0.5 * (low + high)
-    )
-    return out
-
-
 def _grid(method: str) -> tuple[Arr, Arr, Arr]:
     """Every candidate at once: λ (C, M), η₀ (C,), μ (C,)."""
     n_views, size = SPACES[method]
@@ -160,7 +151,7 @@ def _grid(method: str) -> tuple[Arr, Arr, Arr]:
     return table[:, 2:], table[:, 0], table[:, 1]
 
 
-def _tuned(split: _Split, method: str, steps: int, seed: int) -> tuple[float, list[float]]:
+def _tuned(split: _OcaSplit, method: str, steps: int, seed: int) -> tuple[float, list[float]]:
     """Test performance at the candidate that cross-validation chose, and that candidate: η₀, μ, λ."""
     X, Z, test = split.tables(method)
     ridge, eta0, coupling = _grid(method)
@@ -176,25 +167,16 @@ def _tuned(split: _Split, method: str, steps: int, seed: int) -> tuple[float, li
         scores += np.where(sound, of_fold, 1e12 if split.loss == "squared" else 0.0)
     best = int(scores.argmin()) if split.loss == "squared" else int(scores.argmax())
     one = slice(best, best + 1)
-    w = descend(
-        X, split.y, Z, split.loss, ridge[one], eta0[one], coupling[one], size, steps, np.random.default_rng(seed)
-    )
+    terms = (split.loss, ridge[one], eta0[one], coupling[one], size, steps, np.random.default_rng(seed))
+    w = descend(X, split.y, Z, *terms)
     predicted = np.mean([t @ v for t, v in zip(test, w, strict=True)], axis=0)[:, 0]
     return split.score(predicted, split.y_test), [float(eta0[best]), float(coupling[best]), *map(float, ridge[best])]
 
 
 def descend(
-    X: list[Arr],
-    y: Arr,
-    Z: list[Arr],
-    loss: Loss,
-    ridge: Arr,
-    eta0: Arr,
-    coupling: Arr,
-    size: int,
-    steps: int,
+    X: list[Arr], y: Arr, Z: list[Arr], loss: Loss, ridge: Arr, eta0: Arr, coupling: Arr, size: int, steps: int,
     rng: np.random.Generator,
-) -> list[Arr]:
+) -> list[Arr]:  # fmt: skip
     """`OCARegressor` or `OCAClassifier` with k = 1 and l = ``size`` for many parameters at once, on the same draws.
 
     Returns
@@ -251,7 +233,7 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
     worse = [
         name
         for name, runs in tests.items()
-        if all(_better(name, _mean(runs, "kernel ridge"), _mean(runs, method)) for method in METHODS)
+        if all(_better(name, mean_of(runs, "kernel ridge"), mean_of(runs, method)) for method in METHODS)
     ]
     yield f"{reading}: cross-validated kernel ridge on the same labels beats all four on {len(worse)} of {len(tests)} sets."
 
@@ -259,7 +241,7 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
 def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
     """The sets whose printed error a bias would at least have halved: their models had none."""
     for name in tests["literal"]:
-        without, with_it = (_mean(tests[reading][name], "Pegasos MV") for reading in READINGS)
+        without, with_it = (mean_of(tests[reading][name], "Pegasos MV") for reading in READINGS)
         if PRINTED[name][0] > 1 and with_it < 0.5 * min(without, *PRINTED[name]):
             yield (
                 f"{name}: Pegasos MV has an RMSE of {without:.1f} without a bias and {with_it:.1f} with one; the paper's "
@@ -267,19 +249,15 @@ def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
             )
 
 
-def _mean(runs: list[dict[str, float]], method: str) -> float:
-    return float(np.mean([r[method] for r in runs]))
-
-
-def _table(reading: str, tests: Tests) -> Table:
+def _table(reading: str, tests: Tests) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for name, runs in tests.items():
-        ours = [f"{_mean(runs, m):.3g} ± {np.std([r[m] for r in runs]):.2g}" for m in METHODS]
+        ours = [f"{mean_of(runs, m):.3g} ± {np.std([r[m] for r in runs]):.2g}" for m in METHODS]
         rows.append(
-            (name, "AUC" if PRINTED[name][0] < 1 else "RMSE", *PRINTED[name], *ours, _mean(runs, "kernel ridge"))
+            (name, "AUC" if PRINTED[name][0] < 1 else "RMSE", *PRINTED[name], *ours, mean_of(runs, "kernel ridge"))
         )
     n_runs = len(next(iter(tests.values())))
-    return Table(
+    return ReportTable(
         f"Test performance, {reading}",
         ("set", "measure", *(f"{m}, paper" for m in METHODS), *METHODS, "kernel ridge"),
         tuple(rows),

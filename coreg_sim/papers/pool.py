@@ -1,8 +1,7 @@
 """The data sets of the papers' experiments: a folder of CSV files with manifest.json, or the same sets fetched into one.
 
-Reads files; knows nothing of methods. One way of turning a table into numbers serves every experiment: numeric columns
-as they are, a missing value replaced by its column's mean; a nominal column as one 0/1 column for each of its levels, a
-missing value being a level of its own. Rows without a target are dropped.
+Every experiment gets the same numbers: numeric columns as they are, with the column's mean for a missing value; nominal
+columns as one 0/1 column for each level, where a missing value is a level of its own. Rows without a target are dropped.
 """
 
 import json
@@ -21,23 +20,10 @@ MISSING = ("", "?", "NA", "nan", "NaN")
 
 
 @dataclass(frozen=True, eq=False)
-class DataSet:
-    """One table as numbers.
+class NumericDataSet:
+    """One table as numbers: X (n, d) and y (n,), 0 and 1 where a binary target is a word.
 
-    Parameters
-    ----------
-    name
-        as in the papers and on OpenML.
-    X
-        (n, d).
-    y
-        (n,); of a binary problem as the file has it, or 0 and 1 where the file has words.
-    columns
-        d names.
-    attributes
-        for each attribute of the original table, the columns of X that it became.
-    task
-        "regression" or "binary".
+    ``attributes`` has, for each attribute of the original table, its columns of X. The task is "regression" or "binary".
     """
 
     name: str
@@ -49,18 +35,12 @@ class DataSet:
 
 
 class Pool:
-    """A folder with manifest.json and one CSV file a set.
-
-    Raises
-    ------
-    UsageError
-        no such folder, or no manifest in it.
-    """
+    """A folder with manifest.json and one CSV file a set; UsageError where there is none."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._loaded: dict[str, DataSet] = {}
-        self._entries  # noqa: B018 - a folder that is none is said at once
+        self._loaded: dict[str, NumericDataSet] = {}
+        self._entries  # noqa: B018 - a folder without a manifest is an error at once
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Any]]:
@@ -83,16 +63,8 @@ class Pool:
     def has(self, name: str) -> bool:
         return name in self._entries
 
-    def load(self, name: str) -> DataSet:
-        """The set as numbers; read once.
-
-        Raises
-        ------
-        UsageError
-            there is no such set.
-        BadData
-            the file does not fit its entry in the manifest; says which column and row.
-        """
+    def load(self, name: str) -> NumericDataSet:
+        """The set as numbers, read once; UsageError for an unknown set, BadData where the file does not fit the manifest."""
         if name not in self._loaded:
             if not self.has(name):
                 raise UsageError(f"{self.folder}: no data set {name!r} there. Fetch it with --fetch.")
@@ -100,7 +72,7 @@ class Pool:
         return self._loaded[name]
 
 
-def _read(folder: Path, entry: dict[str, Any]) -> DataSet:
+def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     path, target, nominal = folder / entry["file"], entry["target"], set(entry.get("categorical", ()))
     try:
         frame = pl.read_csv(path, infer_schema=False).fill_null("")
@@ -128,7 +100,7 @@ def _read(folder: Path, entry: dict[str, Any]) -> DataSet:
         columns += names
         blocks.append(block)
     X = np.ascontiguousarray(np.hstack(blocks)) if blocks else np.zeros((len(y), 0))
-    return DataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
+    return NumericDataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
 
 
 def _numeric(path: Path, name: str, values: Any) -> Arr:
@@ -157,14 +129,7 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
 def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
     """Fetch the sets that ``folder`` lacks from OpenML, by name, and list them in its manifest.
 
-    Returns
-    -------
-    The names that OpenML does not have, or not in a form that we can read.
-
-    Raises
-    ------
-    Unreachable
-        OpenML does not answer.
+    Returns the names that OpenML does not have, or not in a readable form. Raises Unreachable where OpenML does not answer.
     """
     from sklearn.datasets import fetch_openml
 

@@ -23,11 +23,17 @@ from coreg_core.errors import UsageError
 from coreg_core.estimators import CoRLSR
 from coreg_core.kernels.functions import Gaussian
 from coreg_sim.papers.baselines import kernel_ridge
-from coreg_sim.papers.catalogue import RADEMACHER
-from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
-from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.papers.views import paper_rules, random_views
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
+SETS = (
+    "auto93", "autoHorse", "autoMpg", "autoPrice", "bodyfat", "bolts", "breastTumor", "cholesterol", "cleveland", "cloud",
+    "cpu", "detroit", "echoMonths", "fishcatch", "hungarian", "longley", "lowbwt", "machine_cpu", "pbc", "pharynx",
+    "pollution", "pwLinear", "pyrim", "schlvote", "sleep", "triazines", "veteran", "wisconsin",
+)  # fmt: skip
 COUPLING, FOLDS, SPLITS, PRACTITIONER_SPLITS = 0.1, 10, 10, 2
 READINGS = ("literal", "consistent")
 PRINTED_CORRELATION = 0.67
@@ -40,7 +46,7 @@ class Rademacher:
     name: str = "rademacher"
     title: str = "Decrease of the error against decrease of the Rademacher complexity"
     source: str = "Rosenberg, Bartlett (AISTATS 2007), section 6, figure 1"
-    sets: tuple[str, ...] = RADEMACHER
+    sets: tuple[str, ...] = SETS
 
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
         """One for each set; quick: the six smallest sets, one split."""
@@ -86,7 +92,7 @@ class Rademacher:
         )
 
 
-def _fold(data: DataSet, columns: list[object], labelled: object, rest: object, reading: str) -> list[float]:
+def _fold(data: NumericDataSet, columns: list[object], labelled: object, rest: object, reading: str) -> list[float]:
     X_views, Z_views = ([np.ascontiguousarray(data.X[rows][:, c]) for c in columns] for rows in (labelled, rest))  # type: ignore[call-overload]
     y, hidden = data.y[labelled], data.y[rest]  # type: ignore[call-overload]
     n = len(y)
@@ -107,7 +113,7 @@ def _fold(data: DataSet, columns: list[object], labelled: object, rest: object, 
     return [*errors, *bounds]
 
 
-def _practitioner(data: DataSet, labelled: object, rest: object) -> float:
+def _practitioner(data: NumericDataSet, labelled: object, rest: object) -> float:
     X, y, Z, hidden = data.X[labelled], data.y[labelled], data.X[rest], data.y[rest]  # type: ignore[call-overload]
     predicted = kernel_ridge(X, y, seed=0).predict(Z) if len(y) > 1 else np.full(len(hidden), y.mean())
     return float(np.sqrt(np.mean((predicted - hidden) ** 2)))
@@ -176,11 +182,11 @@ def _findings(rows: Mapping[str, Mapping[str, _Row]], correlations: Correlations
         )
 
 
-def _correlation_table(correlations: Correlations, n_sets: int) -> Table:
+def _correlation_table(correlations: Correlations, n_sets: int) -> ReportTable:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (reading, measure, PRINTED_CORRELATION, *values) for (reading, measure), values in correlations.items()
     )
-    return Table(
+    return ReportTable(
         f"Correlation over {n_sets} sets",
         ("reading", "decrease as a", "r, paper", "r", "95 %, from", "to", "of ranks"),
         rows,
@@ -188,7 +194,7 @@ def _correlation_table(correlations: Correlations, n_sets: int) -> Table:
     )
 
 
-def _sets_table(reading: str, rows: Mapping[str, _Row], practitioner: Mapping[str, float]) -> Table:
+def _sets_table(reading: str, rows: Mapping[str, _Row], practitioner: Mapping[str, float]) -> ReportTable:
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (
             name,
@@ -200,17 +206,16 @@ def _sets_table(reading: str, rows: Mapping[str, _Row], practitioner: Mapping[st
         )
         for name, row in rows.items()
     )
+    each = ("λ = 0", "λ = 1/10")
     header = (
         "set",
-        "RMSE, λ = 0",
-        "RMSE, λ = 1/10",
+        *(f"RMSE, {e}" for e in each),
         "falls by",
-        "U/ℓ, λ = 0",
-        "U/ℓ, λ = 1/10",
+        *(f"U/ℓ, {e}" for e in each),
         "falls by",
         "kernel ridge",
     )
-    return Table(
+    return ReportTable(
         f"Every set, {reading}", header, cells, "± two standard errors over the splits, as in the paper's figure."
     )
 

@@ -35,8 +35,10 @@ from coreg_core.estimators._manifold import ManifoldRLS, nearest
 from coreg_core.kernels.functions import paper_bandwidth
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.papers.baselines import kernel_ridge
-from coreg_sim.papers.experiment import JSON, Cell, Job, Report, Table
 from coreg_sim.papers.pool import Pool
+from coreg_sim.papers.views import mean_of, scaled
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
 
 BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own where it can be told
     "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068), "bears_48": (0.130, 0.130, 0.067),
@@ -79,7 +81,7 @@ class Snf:
         """The mean squared error of every method on the unlabelled rows."""
         a = job.arguments
         data = pool.load(a["set"])
-        X, y = _scaled(data.X), _scaled(data.y[:, None])[:, 0]
+        X, y = scaled(data.X, data.X), scaled(data.y, data.y)
         rng = np.random.default_rng([a["draw"], int(1000 * a["share"]), *data.name.encode()])
         order = rng.permutation(len(y))
         n = max(2, round(a["share"] * len(y)))
@@ -103,13 +105,6 @@ class Snf:
 
 
 # --- one draw -----------------------------------------------------------------------------------------------------
-
-
-def _scaled(table: Arr) -> Arr:
-    """To [−1, 1], column by column; a constant becomes 0."""
-    low, extent = table.min(axis=0), np.ptp(table, axis=0)
-    out: Arr = np.where(extent > 0, 2 * (table - low) / np.where(extent > 0, extent, 1) - 1, 0.0)
-    return out
 
 
 def _chosen(candidates: list[FitPredict], y: Arr, labelled: Any, rest: Any) -> FitPredict:
@@ -191,32 +186,28 @@ def _practitioner(X: Arr, y: Arr, inside: Any, rest: Any) -> Arr:
 Errors = Mapping[str, list[dict[str, float]]]
 
 
-def _mean(runs: list[dict[str, float]], method: str) -> float:
-    return float(np.mean([r[method] for r in runs]))
-
-
 def _findings(share: float, errors: Errors) -> Iterator[str]:
     at = f"{100 * share:.0f} % labelled"
-    winners = [min(SIX, key=lambda method: _mean(runs, method)) for runs in errors.values()]
+    winners = [min(SIX, key=lambda method: mean_of(runs, method)) for runs in errors.values()]
     wins = ", ".join(f"{method} {winners.count(method)}" for method in SIX)
     yield f"{at}: wins among the paper's six over {len(errors)} sets: {wins} (paper: SNF {PRINTED_WINS[share]} of 11)."
     draws = len(next(iter(errors.values())))
     each = [sum(min(SIX, key=runs[draw].__getitem__) == "SNF" for runs in errors.values()) for draw in range(draws)]
     yield f"{at}: SNF's wins draw by draw: {', '.join(map(str, each))}."
     for other in ("SNF, η_Y = 0", "PCA", "LS-SVM", "kernel ridge"):
-        better = sum(_mean(runs, "SNF") < _mean(runs, other) for runs in errors.values())
+        better = sum(mean_of(runs, "SNF") < mean_of(runs, other) for runs in errors.values())
         yield f"{at}: SNF is better than {other} on {better} of {len(errors)} sets."
 
 
-def _table(share: float, errors: Errors) -> Table:
+def _table(share: float, errors: Errors) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for name, runs in errors.items():
         best, own, best_10 = BEST[name]
         printed = (best, own) if share == 0.05 else (best_10, None)
-        snf = f"{_mean(runs, 'SNF'):.3g} ± {np.std([r['SNF'] for r in runs]):.2g}"
-        rows.append((name, *printed, *(_mean(runs, m) for m in SIX[:-1]), snf, *(_mean(runs, m) for m in OTHERS)))
+        snf = f"{mean_of(runs, 'SNF'):.3g} ± {np.std([r['SNF'] for r in runs]):.2g}"
+        rows.append((name, *printed, *(mean_of(runs, m) for m in SIX[:-1]), snf, *(mean_of(runs, m) for m in OTHERS)))
     draws = len(next(iter(errors.values())))
-    return Table(
+    return ReportTable(
         f"Mean squared error, {100 * share:.0f} % labelled",
         ("set", "best of six, paper", "SNF, paper", *SIX, *OTHERS),
         tuple(rows),

@@ -1,5 +1,6 @@
-"""What the experiments with two random views share: the split of the attributes, and the rules for σ and ν on small folds."""
+"""Shared by experiments: scaling, the split of the attributes into two views, and the rules for σ and ν on small folds."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,17 +9,37 @@ import numpy as np
 from coreg_core.errors import UsageError
 from coreg_core.kernels.functions import resolve_bandwidth, resolve_ridge
 from coreg_core.numerics.arrays import Arr
-from coreg_sim.papers.pool import DataSet
+from coreg_sim.papers.pool import NumericDataSet
 
 
-def random_views(data: DataSet, rng: np.random.Generator) -> list[Any]:
+def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:
+    """Linearly, so that ``by`` fills [low, high]; a constant becomes the middle."""
+    smallest, extent = by.min(axis=0), np.ptp(by, axis=0)
+    ends = low + (high - low) * (values - smallest) / np.where(extent > 0, extent, 1)
+    out: Arr = np.where(extent > 0, ends, 0.5 * (low + high))
+    return out
+
+
+def standardised(X: Arr, rows: Any) -> Arr:
+    """Every column less its mean over the rows, over its deviation there; a constant is only centred."""
+    mean, deviation = X[rows].mean(axis=0), X[rows].std(axis=0)
+    deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
+    out: Arr = (X - mean) / deviation
+    return out
+
+
+def mean_of(runs: Sequence[Mapping[str, float]], method: str) -> float:
+    return float(np.mean([run[method] for run in runs]))
+
+
+def random_views(data: NumericDataSet, rng: np.random.Generator) -> list[Any]:
     """The columns of two views: a random half of the attributes each (to one), an attribute's columns together."""
     order = rng.permutation(len(data.attributes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     return [np.array([c for a in sorted(half) for c in data.attributes[a]]) for half in halves]
 
 
-def level_numbers(data: DataSet) -> DataSet:
+def level_numbers(data: NumericDataSet) -> NumericDataSet:
     """The same set with every nominal attribute as one column: the number of its level, in alphabetical order."""
     columns, names = [], []
     for attribute in data.attributes:

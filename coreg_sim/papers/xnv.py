@@ -24,8 +24,11 @@ from coreg_core.kernels.functions import Gaussian, paper_bandwidth
 from coreg_core.numerics.arrays import Arr, block_rows
 from coreg_core.numerics.cca import canonical_basis, canonical_ridge, fold_rows
 from coreg_sim.papers.baselines import kernel_ridge
-from coreg_sim.papers.experiment import JSON, Cell, Job, Plot, Report, Series, Table
-from coreg_sim.papers.pool import DataSet, Pool
+from coreg_sim.papers.pool import NumericDataSet, Pool
+from coreg_sim.papers.views import standardised
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
 TASKS = {
     "abalone": "abalone", "adult": "adult", "ailerons": "ailerons", "bank8": "bank8FM", "bank32": "bank32nh",
@@ -86,7 +89,7 @@ class Xnv:
         X, y, binary = _inputs(pool.load(TASKS[a["task"]]), a["task"])
         rng = np.random.default_rng([a["seed"], 2013])
         order = rng.permutation(len(y))[: a["rows"]]
-        split = _Split.of(X, y, order[: len(order) // 2], order[len(order) // 2 :], binary=binary)
+        split = _XnvSplit.of(X, y, order[: len(order) // 2], order[len(order) // 2 :], binary=binary)
         errors: dict[str, dict[str, list[float]]] = {r: {m: [] for m in METHODS} for r in READINGS}
         families = list(_families(split, a["M"], rng))
         for n in a["sizes"]:
@@ -125,7 +128,7 @@ class Xnv:
 
 
 @dataclass(frozen=True, eq=False)
-class _Split:
+class _XnvSplit:
     """Training rows (the first n of them are the labelled ones), test rows, all scaled."""
 
     X: Arr
@@ -135,10 +138,8 @@ class _Split:
     binary: bool
 
     @classmethod
-    def of(cls, X: Arr, y: Arr, train: Any, test: Any, *, binary: bool) -> "_Split":
-        mean, deviation = X[train].mean(axis=0), X[train].std(axis=0)
-        deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
-        scaled = (X - mean) / deviation
+    def of(cls, X: Arr, y: Arr, train: Any, test: Any, *, binary: bool) -> "_XnvSplit":
+        scaled = standardised(X, train)
         return cls(scaled[train], y[train], scaled[test], y[test], binary)
 
     def error(self, predicted: Arr) -> float:
@@ -159,7 +160,7 @@ class _Family:
     method: str
     candidates: list[tuple[Arr, Arr, list[Callable[[Arr, Arr], Arr]]]]
 
-    def tuned_error(self, split: _Split, n_tuning: int, n: int) -> float:
+    def tuned_error(self, split: _XnvSplit, n_tuning: int, n: int) -> float:
         """Choose by 5-fold cross-validation over the first ``n_tuning`` labelled rows, fit on the first n, test."""
         best: tuple[float, Arr, Arr, Callable[[Arr, Arr], Arr]] | None = None
         folds = list(KFold(5).split(np.empty(n_tuning)))
@@ -179,7 +180,7 @@ class _Family:
         return split.error(test @ fit(labelled[:n], y[:n] - centre) + centre)
 
 
-def _families(split: _Split, M: int, rng: np.random.Generator) -> Iterator[_Family]:
+def _families(split: _XnvSplit, M: int, rng: np.random.Generator) -> Iterator[_Family]:
     X = split.X
     landmarks = X[rng.choice(len(X), size=2 * M, replace=False)]
     mean_distance = paper_bandwidth(X)
@@ -196,7 +197,7 @@ def _families(split: _Split, M: int, rng: np.random.Generator) -> Iterator[_Fami
 
 
 def _canonical(
-    views: tuple[Basis | FourierBasis, Basis | FourierBasis], split: _Split, labelled: Arr
+    views: tuple[Basis | FourierBasis, Basis | FourierBasis], split: _XnvSplit, labelled: Arr
 ) -> Iterator[tuple[Arr, Arr, list[Callable[[Arr, Arr], Arr]]]]:
     step = block_rows(2 * COMPONENTS)
     starts = range(0, len(split.X), step)
@@ -217,7 +218,7 @@ def _canonical_ridge(correlations: Arr, gamma: float) -> Callable[[Arr, Arr], Ar
     return lambda features, y: canonical_ridge(features, y, correlations, gamma)
 
 
-def _inputs(data: DataSet, task: str) -> tuple[Arr, Arr, bool]:
+def _inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
     """Sarcos has three torques for targets: none of them is an input, and the number in the task's name tells which."""
     binary = data.task == "binary"
     y = np.where(data.y > data.y.min(), 1.0, -1.0) if binary else data.y
@@ -278,7 +279,7 @@ def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
             )
 
 
-def _averages_table(averages: Mapping[str, Averages], sizes: tuple[int, ...], n_sets: int, seeds: int) -> Table:
+def _averages_table(averages: Mapping[str, Averages], sizes: tuple[int, ...], n_sets: int, seeds: int) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     printed = {
         "SSSL": AGAINST_SSSL, "SSSL, spread": SPREAD_AGAINST_SSSL, "XKS": AGAINST_XKS, "kernel ridge": AGAINST_KRR,
@@ -292,7 +293,7 @@ def _averages_table(averages: Mapping[str, Averages], sizes: tuple[int, ...], n_
         rows.append(
             ("sets won against SSSL", READINGS[r], *(int(averages[r]["sets won against SSSL", n]) for n in sizes))
         )
-    return Table(
+    return ReportTable(
         "Average reduction of the error by XNV",
         ("", "", *(f"n = {n}" for n in sizes)),
         tuple(rows),
@@ -305,14 +306,14 @@ def _percent(value: float | None) -> str | None:
     return None if value is None else f"{100 * value:.0f} %"
 
 
-def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> Table:
+def _set_table(errors: Errors, reading: str, n: int, sizes: tuple[int, ...]) -> ReportTable:
     i = sizes.index(n)
     rows: list[tuple[Cell, ...]] = []
     for task, of_task in errors.items():
         ours = [float(of_task[m][:, i].mean()) for m in METHODS]
         rows.append((task, *PRINTED[n][task], *ours))
     paper = tuple(f"{m}, paper" for m in METHODS[:3])
-    return Table(
+    return ReportTable(
         f"n = {n}, {READINGS[reading]}",
         ("set", *paper, *METHODS),
         tuple(rows),

@@ -1,7 +1,6 @@
-"""Ray itself: started on this machine for as long as it is needed, or a cluster that is there already, joined and left.
+"""Ray: started on this machine and ended, or an existing cluster that is joined and left.
 
-What is started here is ended here, and only that: no command of Ray's that would end somebody else's processes is ever
-given. Whatever is waited for has a deadline, and what does not come is said in a sentence.
+Only processes that were started here are ended here. Every wait has a timeout.
 """
 
 import logging
@@ -21,17 +20,7 @@ HEALTH_SECONDS = 30.0  # for a cluster to say that it is up: Ray itself would tr
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running Ray.
-
-    Parameters
-    ----------
-    ray
-        The module; nobody else imports it.
-    cpus
-        Cores of all its nodes.
-    where
-        For sentences: this machine, or the address.
-    """
+    """A running Ray: the module, the cores of all its nodes, and its place for messages (this machine, or the address)."""
 
     ray: Any
     cpus: int
@@ -42,14 +31,8 @@ class Cluster:
 def connected(address: str | None = None, cpus: int | None = None, *, instead: str) -> Iterator[Cluster]:
     """A running Ray, for as long as the block lasts.
 
-    Parameters
-    ----------
-    address
-        None starts one on this machine; ``auto`` or HOST:PORT joins a cluster, on one of whose nodes this runs.
-    cpus
-        Cores for one that is started here; all of the machine's when None.
-    instead
-        What somebody without Ray can do; ends the sentences of the errors.
+    Without an address, one is started on this machine with so many cores (None: all). ``auto`` or HOST:PORT joins a cluster; this
+    process runs on one of its nodes. ``instead`` is what a user without Ray can do; it ends the errors' messages.
 
     Raises
     ------
@@ -59,9 +42,9 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
         It does not start, or no cluster answers there.
     """
     # Set before Ray is imported, and inherited by what it starts.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns of what it will do one day
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing goes home
-    # Ray tells of processes that died on standard output, where a --json run has its rows. We say it ourselves.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns of a future change
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
+    # Ray reports processes that died on standard output, where a --json run has its rows. The transport reports them.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
@@ -70,7 +53,7 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
     with ExitStack() as stack:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:
-            # A folder of its own: nobody else's session is looked for, and nothing is left behind.
+            # A folder of its own: no other session is found, and nothing stays behind.
             folder = tempfile.TemporaryDirectory(prefix="coreg-ray-", ignore_cleanup_errors=True)
             options |= {"address": "local", "_temp_dir": stack.enter_context(folder)}
             options |= {"num_cpus": cpus, "include_dashboard": False}

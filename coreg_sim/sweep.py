@@ -1,9 +1,8 @@
-"""What a federation would come to over couplings, splits, numbers of sites and seeds: what somebody runs before anyone
-signs.
+"""The errors of a federation over couplings, splits, numbers of sites and seeds, before anyone joins it.
 
-A job is one draw: its couplings are the columns of one run. Each site's error on held-out rows is set beside its own
-model's, and beside the mean of the sites' *uncoupled* predictions, so that what averaging gains is not credited to the
-coupling. Intervals are Student's over the draws.
+A job is one draw; its couplings are the columns of one run. Each site's error on held-out rows stands beside that of its own
+model, and beside the mean of the sites' *uncoupled* predictions: that column shows what averaging gains without coupling.
+Intervals are Student's over the draws.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,10 +16,11 @@ from scipy.stats import t as student
 from coreg_core.agreement.schedules import ScheduleName
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement, Form, Iteration
-from coreg_sim.federation.jobs import JSON, Job
 from coreg_sim.federation.problems import Problem, from_table, generated
-from coreg_sim.federation.simulate import close_enough, federate, held_out_errors, plan_for
-from coreg_sim.papers.experiment import Cell, Plot, Report, Series, Table
+from coreg_sim.federation.simulate import close_enough, held_out_errors, plan_for, simulate
+from coreg_sim.study.jobs import JSON, Job
+from coreg_sim.study.report import Cell, Report, ReportTable
+from coreg_wire.terminal.svg import Plot, Series
 
 HARM = 1.02  # a site is harmed where its error grows by more than 2 %
 CONFIDENCE = 0.95
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Split:
-    """How many rows are labelled at each site, and how many are shared; None: what `problems` takes by itself."""
+    """How many rows are labelled at each site, and how many are shared (None: the default of `problems`)."""
 
     labelled: int
     unlabelled: int | None
@@ -39,7 +39,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that is tried. Data are generated, a table's columns dealt out, or parted by a views.toml."""
+    """All settings. Data are generated, or a table's columns are partitioned in turn or by a views.toml."""
 
     couplings: tuple[float, ...]
     sites: tuple[int, ...]
@@ -55,10 +55,10 @@ class Sweep:
     target: str | None = None
     drop: tuple[str, ...] = ()
     views: str | None = None
-    digest: str = ""  # of the files: a job on another table is another job
+    digest: str = ""  # of the files: another table makes other jobs
 
     def jobs(self) -> list[Job]:
-        """One for each draw; whatever decides what comes out is in its arguments."""
+        """One for each draw; its arguments hold all that the result depends on."""
         fixed = {k: v for k, v in asdict(self).items() if k not in ("sites", "splits", "seeds")}
         return [
             Job(f"{sites}/{split}/{seed}", {**fixed, "sites": sites, **asdict(split), "seed": seed})
@@ -74,19 +74,18 @@ class Sweep:
         objective = Agreement(form=self.form, coupling=self.couplings, seed=asked["seed"])
         within = close_enough(problem, self.prediction_tolerance)
         iteration = Iteration(self.schedule, self.tolerance, within, self.max_rounds)
-        run = federate(problem, plan_for(problem, objective, iteration))
-        alone, mean_alone = held_out_errors(problem, [r.alone for r in run.results if r.alone is not None])
+        run = simulate(problem, plan_for(problem, objective, iteration))
+        alone, mean_alone = held_out_errors(problem, run.alone)
         columns = []
         for j, coupling in enumerate(self.couplings):
             errors, mean = held_out_errors(problem, [r.solutions[j] for r in run.results])
             columns.append({"coupling": coupling, "rmse_sites": errors, "rmse_mean": mean})
-        m = len(next(iter(problem.sites.values())).Z)
         return {
             "stop": run.outcome.name,
-            "rounds": run.last.round,
+            "rounds": run.rounds,
             "numbers_sent": run.numbers_sent,
-            "certified_gap": float(run.last.gap.max()),
-            "unlabelled": m,
+            "certified_gap": run.certified_gap,
+            "unlabelled": problem.n_unlabelled,
             "held_out": len(problem.held_out_y),
             "rmse_sites_alone": alone,
             "rmse_mean_alone": mean_alone,
@@ -95,17 +94,17 @@ class Sweep:
 
     def _problem(self, sites: int, labelled: int, unlabelled: int | None, seed: int) -> Problem:
         if self.views is not None:
-            from coreg_sim.federation.views_file import parted, read_views  # polars takes a second to import
+            from coreg_sim.federation.views_file import partitioned, read_views  # polars takes a second to import
 
-            return parted(read_views(Path(self.views)), labelled, unlabelled, seed)
+            return partitioned(read_views(Path(self.views)), labelled, unlabelled, seed)
         if self.data is None or self.target is None:
             return generated(sites, labelled, unlabelled or 500, self.features, seed)
         return from_table(Path(self.data), self.target, sites, labelled, unlabelled, seed, self.drop)
 
-    # --- what came out ----------------------------------------------------------------------------------------------
+    # --- the report -------------------------------------------------------------------------------------------------
 
     def report(self, results: Mapping[str, dict[str, JSON]]) -> Report:
-        """A table with a row for each setting, a line of the plot for each of sites and split, and plain findings."""
+        """A table with a row for each setting, a plot with a line for each of sites and split, and findings."""
         rows: list[tuple[Cell, ...]] = []
         lines: list[Series] = []
         best: tuple[float, str] | None = None
@@ -115,7 +114,7 @@ class Sweep:
             for coupling, gain in zip(self.couplings, gains, strict=True):
                 mean, half = interval(gain)
                 rows.append((sites, str(split), coupling, _signed(mean), _plus_minus(half), *_beside(draws, coupling)))
-                _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # the best of many tries is lucky, too
+                _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # the best of many tries is partly luck
                 if wide is not None and mean + wide < 0 and (best is None or mean < best[0]):
                     best = mean, f"{sites} sites, {split}, λ = {coupling:g}: {_signed(mean)} {_plus_minus(wide)}"
             means, halves = zip(*(interval(gain) for gain in gains), strict=True)
@@ -141,7 +140,7 @@ class Sweep:
             "models, with this coupling and (uncoupled mean) with none."
         )
         plot = Plot("sweep", "Change of the sites' error", "λ", "change against alone, %", tuple(lines), log_x=True)
-        return Report(tuple(findings), (Table("Over all draws", header, tuple(rows), note),), (plot,))
+        return Report(tuple(findings), (ReportTable("Over all draws", header, tuple(rows), note),), (plot,))
 
     def _settings(self, results: Mapping[str, dict[str, JSON]]) -> Iterator[tuple[int, Split, list[dict[str, JSON]]]]:
         for sites in self.sites:
@@ -151,7 +150,7 @@ class Sweep:
 
 
 def _gains(draws: list[dict[str, Any]], column: int) -> Arr:
-    """The mean change over the sites, draw by draw: draws are independent, sites of a draw are not."""
+    """The mean change over the sites, draw by draw. Draws are independent; the sites of a draw are not."""
     return np.array(
         [np.mean(np.array(d["columns"][column]["rmse_sites"]) / np.array(d["rmse_sites_alone"])) - 1.0 for d in draws]
     )
@@ -167,7 +166,7 @@ def _beside(draws: list[dict[str, Any]], coupling: float) -> tuple[str, str, str
 
 
 def interval(draws: Arr, confidence: float = CONFIDENCE) -> tuple[float, float | None]:
-    """Mean, and half the width of Student's interval; None where one draw says nothing of it."""
+    """Mean, and half the width of Student's interval; None for a single draw."""
     n = len(draws)
     if n < 2:
         return float(draws.mean()), None

@@ -1,0 +1,100 @@
+"""The figures of a simulated run, for machines and for people."""
+
+from typing import Any
+
+import numpy as np
+
+from coordinator.driver import Timing
+from coordinator.observers.rows import Phases, row
+from coreg_core.protocol.plan import Additive
+from coreg_sim.federation import additive
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import Simulated, held_out_errors
+from coreg_wire.terminal.output import human_bytes
+
+
+def figures(problem: Problem, run: Simulated) -> dict[str, Any]:
+    """One run's figures, for JSON."""
+    if isinstance(run.plan.objective, Additive):
+        phases, engines = Phases(), additive.engines_of(problem, run)
+        for step in run.taken:
+            phases.add(row(step, Timing()))
+        return {
+            "objective": "additive",
+            "stop": run.outcome.name,
+            "rounds": run.rounds,
+            "phases": {
+                name: {key: spent[key] for key in ("questions", "rounds")} for name, spent in phases.spent.items()
+            },
+            "numbers_sent": run.numbers_sent,
+            "seconds": round(run.seconds, 6),
+            "certified_gap": run.certified_gap,
+            "certified_score_bound": run.certified_prediction_bound,
+            "off_oracle": additive.off_oracle(run, engines),
+            "noise": additive.noise_of(engines),
+        }
+    return {
+        "schedule": run.plan.iteration.name,
+        "stop": run.outcome.name,
+        "rounds": run.rounds,
+        "steps_in_series": len(run.taken),
+        "numbers_sent": run.numbers_sent,
+        "bytes_sent": run.bytes_sent,
+        "seconds": round(run.seconds, 6),
+        "certified_gap": run.certified_gap,
+        "certified_prediction_bound": run.certified_prediction_bound,
+        "objective": run.objective,
+    }
+
+
+def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
+    """The sites' errors on held-out rows, together and alone; of the agreement also those of the mean prediction."""
+    if isinstance(run.plan.objective, Additive):
+        models = additive.models_of(run)
+        return {
+            "rmse_sites": additive.held_out_errors(problem, [model.own for model in models]),
+            "rmse_sites_alone": additive.held_out_errors(problem, [model.alone for model in models]),
+        }
+    together, of_mean = held_out_errors(problem, run.solutions)
+    alone, alone_of_mean = held_out_errors(problem, run.alone)
+    return {
+        "rmse_sites": together,
+        "rmse_sites_alone": alone,
+        "rmse_mean": of_mean,
+        "rmse_mean_alone": alone_of_mean,
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """What a run's figures and errors say, for people."""
+    mean, alone = _mean(found["rmse_sites"]), _mean(found["rmse_sites_alone"])
+    if found["objective"] == "additive":
+        noise = ", ".join(f"{site} {value:.3f}" for site, value in found["noise"].items() if value is not None)
+        return [
+            f"{found['rounds']} rounds ({rounds(found)}), {found['numbers_sent']} numbers sent, {found['seconds']:.2f} s",
+            f"J - J* <= {found['certified_gap']:.2e}; {against_oracle(found)}",
+            f"label noise of each site, of the federation's label variance: {noise}",
+            f"held-out rmse of the sites' own models, mean: {alone} alone, {mean} together",
+        ]
+    return [
+        f"{found['rounds']} rounds, {found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
+        f"({human_bytes(found['bytes_sent'])}), {found['seconds']:.2f} s; Q - Q* <= {found['certified_gap']:.2e}",
+        f"held-out rmse, mean over sites: {alone} alone, {mean} together; of the sites' mean prediction: "
+        f"{found['rmse_mean_alone']:.4f} alone, {found['rmse_mean']:.4f} together",
+    ]
+
+
+def rounds(found: dict[str, Any]) -> str:
+    """The rounds of each phase of an additive run."""
+    return ", ".join(f"{phase} {spent['rounds']:.0f}" for phase, spent in found["phases"].items() if spent["rounds"])
+
+
+def against_oracle(found: dict[str, Any]) -> str:
+    if found["off_oracle"] is None:
+        return f"more than {additive.MAX_ORACLE_LABELS} labels: no dense oracle beside it"
+    return f"{found['off_oracle']:.1e} deviations from the dense oracle at most"
+
+
+def _mean(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{np.mean(known):.4f}" if known else "-"
