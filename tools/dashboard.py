@@ -3,13 +3,12 @@
 A dashboard's JSON is long and says little; here a panel is a line. Every query of it is executed in a test.
 """
 
-import argparse
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).resolve().parents[1] / "deploy" / "grafana-dashboard.json"
+from render import ROOT, main
+
+TARGET = ROOT / "deploy" / "grafana-dashboard.json"
 WIDTH, HEIGHT = 8, 7  # of a panel; a row has 24
 
 # Title, unit (Grafana's name), and queries with their legends. A study is chosen above; "All" is every one.
@@ -138,21 +137,9 @@ def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ..
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--write", action="store_true")
-    group.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    text = json.dumps(dashboard(), indent=1) + "\n"
-    if arguments.write:
-        TARGET.write_text(text)
-        return 0
-    if TARGET.read_text() != text:
-        print(f"stale: {TARGET.name}; mend it with tools/dashboard.py --write", file=sys.stderr)
-        return 1
-    return 0
+def text() -> str:
+    return json.dumps(dashboard(), indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main(__doc__, lambda: {TARGET: text()}))

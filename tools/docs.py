@@ -1,34 +1,38 @@
-"""The parts of the documentation that must not drift, generated from the code: `--write` them, or `--check` them.
+"""The generated documentation: `--write` it, or `--check` it.
 
-docs/commands.md is made whole; in the other files the text between `<!-- generated: NAME -->` and `<!-- end -->` is.
+    python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
+
+From the code come docs/commands.md and parts of other pages, from JSON files the pages of studies with their pictures,
+figures of measurements and coreg_core/evaluation/calibration.py, and from a list of panels the dashboard. In a page the text
+between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
 
-import argparse
 import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
+import dashboard
+import figures
+import studies
+import typer.main
+from pydantic import BeforeValidator
+from render import ROOT, filled, main, table  # first: it finds the packages of an uninstalled checkout
 
-import typer.main  # noqa: E402
-from pydantic import BeforeValidator  # noqa: E402
-
-import coordinator.cli.app  # noqa: E402
-import coreg_sim.cli.app  # noqa: E402
-import site_agent.cli.app  # noqa: E402
-from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration  # noqa: E402
-from coordinator.machine.phases import state_diagram  # noqa: E402
-from coreg_core.protocol.messages import FromSite, ToSite  # noqa: E402
-from coreg_core.protocol.outcomes import Outcome, advice, exit_code  # noqa: E402
-from coreg_wire.terminal.command_line import EXIT_CODES  # noqa: E402
-from coreg_wire.terminal.output import human_bytes  # noqa: E402
-from site_agent.config.settings import NOT_IN_FILE, Settings  # noqa: E402
-from site_agent.policy.policy import Policy  # noqa: E402
+import coordinator.cli.app
+import coreg_sim.cli.app
+import site_agent.cli.app
+from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration
+from coordinator.machine.phases import state_diagram
+from coreg_core.protocol.messages import FromSite, ToSite
+from coreg_core.protocol.outcomes import Outcome, advice, exit_code
+from coreg_wire.terminal.command_line import EXIT_CODES
+from coreg_wire.terminal.output import human_bytes
+from site_agent.config.settings import NOT_IN_FILE, OWN, TABLE, AgentSettings
+from site_agent.data.inputs import Inputs
+from site_agent.policy.policy import Policy
 
 PROGRAMS = {
     "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
@@ -39,7 +43,7 @@ WIDTH = 100
 # Defaults that depend on another key.
 UNSAID = {
     "min_sites": "all sites",
-    "most_questions": "2 (max_rounds + 1)",
+    "max_questions": "2 (max_rounds + 1)",
     "grouped_at_least": "none",
     "peers": "none",
     "ids_secret": "none",
@@ -51,8 +55,9 @@ def commands() -> Iterator[tuple[str, Any, list[str]]]:
     """Every program, then each of its commands: the words that name it, the command line, and what to pass it."""
     for program, group in PROGRAMS.items():
         yield program, group, []
-        for name in group.commands:
+        for name, command in group.commands.items():
             yield program, group, [name]
+            yield from ((program, group, [name, inner]) for inner in getattr(command, "commands", ()))
 
 
 def help_pages() -> str:
@@ -70,10 +75,6 @@ def help_pages() -> str:
         text = "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
         pages += [f"## {' '.join([program, *words])}", "", "```text", text, "```", ""]
     return "\n".join(pages)
-
-
-def table(headings: str, rows: list[str]) -> str:
-    return "\n".join([headings, "|" + "---|" * headings.strip("|").count("|") + "---|", *rows])
 
 
 def first_line(thing: type) -> str:
@@ -160,12 +161,12 @@ def policy() -> str:
 def agent() -> str:
     options: dict[str, Any] = {opt: param for param in PROGRAMS["coreg-agent"].params for opt in param.opts}
     rows = []
-    for key, field in Settings.model_fields.items():
-        if key in NOT_IN_FILE:
-            continue
+    fields = {key: Inputs.model_fields[name] for key, name in TABLE.items()}
+    fields |= {key: AgentSettings.model_fields[key] for key in OWN if key not in NOT_IN_FILE}
+    for key, field in fields.items():
         option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
-        default = "" if field.default in (None, ()) else f"`{plain(field.default)}`"
+        default = "" if field.is_required() or field.default in (None, ()) else f"`{plain(field.default)}`"
         rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
     return table("| agent.toml | option | environment | default |", rows)
 
@@ -218,37 +219,25 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 }
 
 
+PAGES: dict[str, Callable[[], dict[str, str]]] = {
+    "docs/performance.md": figures.performance,
+    "docs/scaling.md": figures.scaling,
+    "docs/experiments.md": studies.experiments,
+    "docs/benefit.md": studies.benefit,
+    **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
+}
+
+
 def expected() -> dict[Path, str]:
     """Every generated file as it should be."""
-    files = {ROOT / "docs" / "commands.md": help_pages()}
-    for name, parts in PARTS.items():
-        text = (ROOT / name).read_text(encoding="utf-8")
-        for part, make in parts.items():
-            before, start, rest = text.partition(f"<!-- generated: {part} -->\n")
-            _old, end, after = rest.partition("<!-- end -->")
-            if not start or not end:
-                raise SystemExit(f"{name}: no place for the generated part {part!r}")
-            text = f"{before}{start}{make()}\n{end}{after}"
-        files[ROOT / name] = text
-    return files
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="mend what is stale")
-    what.add_argument("--check", action="store_true", help="exit code 1 when anything is stale")
-    options = parser.parse_args()
-    stale = {p: t for p, t in expected().items() if not p.exists() or p.read_text(encoding="utf-8") != t}
-    for path, text in stale.items():
-        name = path.relative_to(ROOT)
-        if options.write:
-            path.write_text(text, encoding="utf-8")
-            print(f"written: {name}")
-        else:
-            print(f"stale: {name}; mend it with `make docs`", file=sys.stderr)
-    return 1 if stale and options.check else 0
+    return {
+        ROOT / "docs" / "commands.md": help_pages(),
+        **{ROOT / name: filled(ROOT / name, parts()) for name, parts in PAGES.items()},
+        **studies.files(),
+        **figures.pictures(),
+        dashboard.TARGET: dashboard.text(),
+    }
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(__doc__, expected, studies.collect))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from federation import SITES, off
 
-from coordinator.driver import NoMemory, drive
+from coordinator.driver import NullSink, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.phases import Clocks
-from coordinator.machine.state import Recorded
+from coordinator.machine.phases import Timeouts
+from coordinator.machine.state import RunState
 from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
@@ -44,10 +44,10 @@ def data_of(name: str) -> PrivateData:
 
 def run_of(**terms: Any) -> tuple[PrivateData, Any]:
     """An honest run under masks: site b's data, and the point x = (s, q, a) that site c was sent."""
-    plan = Plan("run-1", "attacked", Membership(SITES, 3), Additive(**SMALL, **terms), privacy=Privacy("sums"))
+    plan = Plan("run-1", "attacked", Membership(SITES, 3), Additive(**SMALL, **terms), privacy=Privacy("secure"))
     held = {name: data_of(name) for name in SITES}
     sites = {n: Site(n, d, Terms(residuals=EVERYTHING, keys=simulated_keys(n))) for n, d in held.items()}
-    asyncio.run(drive(begin(Recorded(plan), Clocks()), InProcess(sites), NoMemory(), Steps()))
+    asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), Steps()))
     result = sites["c"].result
     assert result is not None
     assert result.point is not None

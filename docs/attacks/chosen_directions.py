@@ -2,7 +2,7 @@
 a plan.
 
 In the clear it has R whole, and so m₀, in any form. Under sums it has the sum of the sites' operators whole, and that is all:
-every site's share of it is as free as before. (Fewer questions would help: the policy's `most_questions`.)
+every site's share of it is as free as before. (Fewer questions would help: the policy's `max_questions`.)
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def asked_all(answers: Any) -> dict[str, float]:
 
 def attack() -> dict[str, Any]:
     """Relative errors."""
-    return {"clear": asked_all("clear"), "sums": asked_all("sums")}
+    return {"plaintext": asked_all("plaintext"), "secure": asked_all("secure")}
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ def attack() -> dict[str, Any]:
     """Errors and refusals, in the clear and under sums."""
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
-    for answers in ("clear", "sums"):
-        policy = Policy(answers=answers, peers=PEERS)
+    for answers in ("plaintext", "secure"):
+        policy = Policy(aggregation=answers, peers=PEERS)
         narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6, label_units="raw")
         strong = chosen(answers, coupling=50.0, bandwidth=8.0, ridge=0.5)
         flat = chosen(answers, form="linear", ridge=1e6)

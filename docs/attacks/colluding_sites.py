@@ -12,7 +12,7 @@ from federation import SHARED, SITES, Attacker, off, plan_of, respond_of
 
 def with_colluding(k: int) -> float:
     """Relative error of site d's answer by what is left when the k others' answers are taken away, shared out evenly."""
-    attacker = Attacker(plan_of("sums")).begin().gather()
+    attacker = Attacker(plan_of("secure")).begin().gather()
     target = np.random.default_rng(2).normal(size=SHARED)
     left = attacker.sum(attacker.ask("linear", target))
     left = left - np.sum([respond_of(name, target, 4) for name in SITES[:k]], axis=0) if k else left

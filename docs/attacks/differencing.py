@@ -15,14 +15,14 @@ def second_sum(*, consent: bool, another_run: bool) -> dict[str, Any]:
     """The sum with d, the sum without, and their difference at one weight; or what a site says instead."""
     sites = {name: site_of(name, membership_changes=consent) for name in SITES}
     target = np.random.default_rng(0).normal(size=SHARED)
-    first = Attacker(plan_of("sums", membership_changes=consent), sites).begin().gather()
+    first = Attacker(plan_of("secure", membership_changes=consent), sites).begin().gather()
     whole = first.sum(first.ask("linear", target))
     try:
         if another_run:
             for site in sites.values():  # the first run is over
                 site.runs.clear()
             # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
-            study = plan_of("sums", SITES[:3], run="run-2", coupling=COUPLING * 4 / 3, membership_changes=consent)
+            study = plan_of("secure", SITES[:3], run="run-2", coupling=COUPLING * 4 / 3, membership_changes=consent)
             second = Attacker(study, sites).begin().gather()
         else:
             second = first

@@ -19,18 +19,9 @@ from coreg_core.agreement.columns import Column  # noqa: E402
 from coreg_core.agreement.question_rules import weight_of  # noqa: E402
 from coreg_core.masking.fixed_point import decode, exponent_for  # noqa: E402
 from coreg_core.masking.sums import Layout, opened, total  # noqa: E402
-from coreg_core.protocol.messages import (  # noqa: E402
-    Ask,
-    Fault,
-    Masked,
-    Participant,
-    PlanAccepted,
-    PlanRefused,
-    Prediction,
-    Roster,
-    Vector,
-)
-from coreg_core.protocol.plan import Agreement, Answers, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
+from coreg_core.protocol.messages import Ask, Fault, Masked, Participant, PlanAccepted, PlanRefused, Prediction, Roster  # noqa: E402
+from coreg_core.protocol.plan import Aggregation, Agreement, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
+from coreg_core.protocol.vectors import Vector  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
 from site_agent.machine.site import Site, Terms  # noqa: E402
 from site_agent.machine.site_data import PrivateData  # noqa: E402
@@ -44,7 +35,7 @@ class RefusedByASite(Exception):
 
 
 def plan_of(
-    answers: Answers,
+    answers: Aggregation,
     sites: tuple[str, ...] = SITES,
     form: Form = "linear",
     run: str = "run-1",
@@ -146,7 +137,7 @@ def respond_of(name: str, target: Any, n_sites: int, form: Form = "linear") -> A
 
 def _view(name: str, form: Form) -> Any:
     site = Site(name, data_of(name), Terms(keys=simulated_keys(name)))
-    site.handle(plan_of("sums", form=form))
+    site.handle(plan_of("secure", form=form))
     assert site.view is not None
     return site.view
 

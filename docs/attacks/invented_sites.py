@@ -23,7 +23,7 @@ def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
 
     sites = {name: site_of(name, keys=RunKeys(name, identity_of(OWN[name]), fingerprint_by_owner)) for name in OWN}
     sites["b"] = site_of("b", keys=RunKeys("b", identity_of("b"), pinned))
-    attacker = Attacker(plan_of("sums"), sites).begin()
+    attacker = Attacker(plan_of("secure"), sites).begin()
     target = np.random.default_rng(1).normal(size=SHARED)
     try:
         attacker.gather()

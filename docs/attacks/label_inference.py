@@ -16,7 +16,7 @@ def inferred(answers: Any) -> dict[str, float]:
     """Root mean square error of b's labels, over their deviation."""
     attacker = Attacker(plan_of(answers)).begin().gather()
     got = attacker.ask("affine", np.zeros(SHARED))
-    own = attacker.read(got["b"]) if answers == "clear" else attacker.sum(got) / len(attacker.names)
+    own = attacker.read(got["b"]) if answers == "plaintext" else attacker.sum(got) / len(attacker.names)
     data, mu = data_of("b"), weight_of("conjugate-gradients", COUPLING, len(attacker.names))
     inner = data.X.T @ data.X + 0.5 * np.eye(FEATURES) + mu * data.Z.T @ data.Z
     labels = np.linalg.lstsq(data.Z @ np.linalg.solve(inner, data.X.T), own, rcond=None)[0]
@@ -25,7 +25,7 @@ def inferred(answers: Any) -> dict[str, float]:
 
 def attack() -> dict[str, Any]:
     """1 is what the labels' mean gives."""
-    return {"clear": inferred("clear"), "sums": inferred("sums")}
+    return {"plaintext": inferred("plaintext"), "secure": inferred("secure")}
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def kept(answers: Any) -> dict[str, float]:
 
 def attack() -> dict[str, Any]:
     """Relative errors of what was found out of site b."""
-    return {"clear": kept("clear"), "sums": kept("sums")}
+    return {"plaintext": kept("plaintext"), "secure": kept("secure")}
 
 
 if __name__ == "__main__":

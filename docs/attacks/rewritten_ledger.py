@@ -18,7 +18,8 @@ import numpy as np
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched, Head, Hello, Prediction, Vector
+from coreg_core.protocol.messages import Fetched, Head, Hello, Prediction
+from coreg_core.protocol.vectors import Vector
 from coreg_wire.identity.checkpoints import said_by_site
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, sign, to_hex
@@ -46,7 +47,7 @@ def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]
             ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), float(question)))))
         fetched = ledger.record(Fetched(run))
         assert isinstance(fetched, Fetched)
-        signed = notary.attest("north", identity.certificate_pem, fetched)
+        signed = notary.countersign("north", identity.certificate_pem, fetched)
         ledger.countersigned(signed.receipt)
         record.append(SignedHead("north", run, fetched.head, signed.signature, signed.certificate, signed.receipt))
     ledger.close()

@@ -9,19 +9,19 @@ from typing import Any
 
 from federation import SITES, data_of, off
 
-from coordinator.driver import NoMemory, drive
+from coordinator.driver import NullSink, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.phases import Clocks
-from coordinator.machine.state import Recorded
+from coordinator.machine.phases import Timeouts
+from coordinator.machine.state import RunState
 from coordinator.transports.in_process import InProcess
 from coreg_core.protocol.messages import Finished
-from coreg_core.protocol.plan import Agreement, Answers, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.simulate import Steps
 from site_agent.machine.site import Site, Terms
 
 
-def read_by_a(n_sites: int, answers: Answers) -> float:
+def read_by_a(n_sites: int, answers: Aggregation) -> float:
     """How far site a's guess of b's predictions on the shared instances is off: M z − its own, shared among the others."""
     names = SITES[:n_sites]
     objective = Agreement(form="linear", ridge=0.5, coupling=(0.5,), label_units="raw")
@@ -36,7 +36,7 @@ def read_by_a(n_sites: int, answers: Answers) -> float:
         return handle(message)
 
     sites["a"].handle = listening  # type: ignore[method-assign]
-    asyncio.run(drive(begin(Recorded(plan), Clocks()), InProcess(sites), NoMemory(), Steps()))
+    asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), Steps()))
     results = [sites[name].result for name in names]
     predictions = [r.solutions[0].prediction for r in results if r is not None]
     return off((n_sites * told[-1] - predictions[0]) / (n_sites - 1), predictions[1])
@@ -44,7 +44,7 @@ def read_by_a(n_sites: int, answers: Answers) -> float:
 
 def attack() -> dict[str, Any]:
     """Relative errors."""
-    return {"two": read_by_a(2, "clear"), "three": read_by_a(3, "sums")}
+    return {"two": read_by_a(2, "plaintext"), "three": read_by_a(3, "secure")}
 
 
 if __name__ == "__main__":

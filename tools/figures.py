@@ -1,0 +1,253 @@
+"""Parts of docs/performance.md and docs/scaling.md, from the JSON files that scripts of benchmarks/ wrote (the pages name them).
+
+Nothing is measured here: a number of a page stands in its JSON file, or is computed below from such numbers.
+"""
+
+import json
+from pathlib import Path
+
+from render import ROOT, count, row, table
+
+from coreg_wire.terminal.svg import Plot, Series, draw
+
+DOCS = ROOT / "docs"
+NARROW = ("landmarks", "linear")  # forms whose mean R has fewer dimensions than a start-up has columns
+RIGHT = "---:"
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.4f}" if value < 0.1 else f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def beside(measured: dict) -> list[str]:
+    return [ms(measured["seconds"]), ms(measured["limit"]), f"{measured['seconds'] / measured['limit']:.2f}"]
+
+
+def share(gains: list[float]) -> str:
+    return f"{100 * min(gains):.0f} to {100 * max(gains):.0f} %".replace("-", "−")
+
+
+def sizes(rows: list[dict], who: str) -> str:
+    return " and ".join(f"{each[who] / 1e6:.0f} MB at m = {count(each['m'])}" for each in rows)
+
+
+def vectors(rounds: int, asked: int = 0, start_up: int = 0) -> int:
+    """Of length m, both ways; a start-up asks so many columns in so many rounds, and sites draw the first round's."""
+    drawn = asked // start_up if start_up else 0
+    return 2 * (rounds - start_up) + 2 * asked - drawn
+
+
+def preconditioned(found: dict) -> dict[str, str]:
+    """What a preconditioner from sums would save."""
+    link, runs, rows = found["link"], found["runs"], []
+    gains: dict[str, list[float]] = {}
+    ratios, saved, waiting, known, certificate, lighter = [], [], [], [], [], 0
+    for run in runs:
+        plain, each = run["plain"]["rounds"], 8.0 * run["m"] / link["bytes/s"]
+        ways = [(k, 1, found["rounds"]) for k, found in run["probes"].items()]
+        ways += [(k, 2, found["rounds"]) for k, found in run["twice"].items()]
+        for k, start_up, rounds in ways:
+            ratios.append((plain - rounds) / int(k))
+            kind = ("narrow" if run["form"] in NARROW else "wide", k if start_up == 1 else f"{k}_twice")
+            gains.setdefault("_".join(kind), []).append(1.0 - rounds / plain)
+        costs = [(plain, vectors(plain)), *((rounds, vectors(rounds, int(k), n)) for k, n, rounds in ways)]
+        times = [rounds * link["round trip"] + each * carried for rounds, carried in costs]
+        saved.append(times[0] - min(times))
+        waiting.append(1.0 - min(times) / times[0])
+        lighter += min(carried for _, carried in costs[1:]) < costs[0][1]
+        [eigenvectors] = run["eigenvectors"].values()
+        certificate.append(1.0 - run["plain"]["true"] / plain)
+        known.append(1.0 - eigenvectors["rounds"] / plain)
+        rows.append(row(
+            run["data"], run["form"], run["sites"], count(run["m"]), f"{run['coupling']:g}", plain, run["plain"]["true"],
+            *(run["probes"][k]["rounds"] for k in ("8", "16", "32", "64")), run["twice"]["64"]["rounds"],
+            eigenvectors["rounds"], f"{times[0]:.2f}", f"{min(times):.2f}",
+        ))  # fmt: skip
+    headings = (
+        "| data | form | sites | m | coupling | rounds | true error | 8 | 16 | 32 | 64 | 64, twice | 8 eigenvectors | s "
+        "| least, s |"
+    )
+    return {
+        "pre_table": table(headings, rows, RIGHT),
+        "pre_each": f"{found['each']:g}".replace("e-0", "e-"),
+        "pre_draws": str(found["draws"]),
+        "pre_link": f"{1e3 * link['round trip']:g} ms and {8e-6 * link['bytes/s']:g} Mbit/s",
+        "pre_runs": str(len(runs)),
+        "pre_ratio": f"{max(ratios):.2f}",
+        "pre_lighter": str(lighter),
+        "pre_seconds": f"{min(saved):.1f} to {max(saved):.1f} s",
+        "pre_waiting": share(waiting),
+        "pre_eigenvectors": share(known),
+        "pre_certificate": share(certificate),
+        "pre_gains": table(
+            "| columns | exact and semi-parametric: rounds saved | landmarks and linear |",
+            [
+                row(k.replace("_", ", "), share(gains[f"wide_{k}"]), share(gains[f"narrow_{k}"]))
+                for k in ("8", "16", "32", "64", "64_twice")
+            ],
+            RIGHT,
+        ),
+    }
+
+
+def performance() -> dict[str, str]:
+    found = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
+    machine, [stopped], weighed = found["machine"], found["stopped"], found["installation"]
+    plain, estimators = weighed["plain"], weighed["estimators"]["bytes"]
+    wire = [
+        row(count(each["m"]), each["answers"], shown, ms(each[kind]), *(
+            cell for limit in ("floor", "promises")
+            for cell in (ms(each[f"{limit} {kind}"]), f"{each[kind] / each[f'{limit} {kind}']:.2f}")
+        ))
+        for each in found["wire"] for kind, shown in (("wall", "wall"), ("cpu", "CPU"))
+    ]  # fmt: skip
+    return {
+        "about": f"{machine['cpus']} cores, {machine['processor']}, load {machine['load']:.1f} when it began",
+        "gigabytes": f"{machine['bytes/s'] / 1e9:.1f}",
+        "answers": table(
+            "| form | m | rank | ms | limit, ms | ratio |",
+            [
+                row(f, count(r["m"]), count(r["rank"]), *beside(r))
+                for f in ("semi-parametric", "exact")
+                for r in found[f]
+            ],
+            RIGHT,
+        ),
+        "path_m": count(found["path"][0]["m"]),
+        "paths": table(
+            "| couplings | ms | one at a time, ms | ratio |",
+            [row(each["couplings"], *beside(each)) for each in found["path"]],
+            RIGHT,
+        ),
+        "couplings": str(stopped["couplings"]),
+        "stopped_m": count(stopped["m"]),
+        "stopped_rounds": str(stopped["rounds"]),
+        "stopped": f"{stopped['seconds']:.2f}",
+        "stopped_without": f"{stopped['without']:.2f}",
+        "steps": table(
+            "| m | columns | ms | limit, ms | ratio |",
+            [row(count(each["m"]), each["columns"], *beside(each)) for each in found["step"]],
+            RIGHT,
+        ),
+        "rounds": table(
+            "| sites | coupling | spread | rounds | by the general certificate | true error |",
+            [
+                row(r["sites"], f"{r['coupling']:g}", f"{r['spread']:.1f}", r["sharp"], r["general"], r["true"])
+                for r in found["rounds"]
+            ],
+            RIGHT,
+        ),
+        "sites": str(found["wire"][0]["sites"]),
+        "wire": table("| m | answers | time | ms | echo, ms | ratio | promises, ms | ratio |", wire, RIGHT),
+        "set_up": table(
+            "| what | s | peak, MB |",
+            [
+                row(name, "" if each["seconds"] is None else f"{each['seconds']:.1f}", f"{each['mb']:.0f}")
+                for name, each in found["set-up"].items()
+            ],
+            RIGHT,
+        ),
+        "python": weighed["python"],
+        "installed": f"{plain['bytes'] / 1e6:.0f}",
+        "tools": f"{plain['tools'] / 1e6:.0f}",
+        "parts": ", ".join(f"{name} {size / 1e6:.0f}" for name, size in plain["parts"].items() if name != "tools"),
+        "estimators": f"{(estimators - plain['bytes']) / 1e6:.0f}",
+        "agent": sizes(plain["agent"], "most"),
+        "connected": f"{sizes(found['connected'], 'agent')}, and the coordinator's at {sizes(found['connected'], 'coordinator')}",
+        "before": f"{plain['agent'][0]['before'] / 1e6:.0f}",
+        **preconditioned(found["preconditioner"]),
+    }
+
+
+def scaling() -> dict[str, str]:
+    found = json.loads((DOCS / "scaling.json").read_text(encoding="utf-8"))
+    machine, cases, loads = found["machine"], found["cases"], [case["load"] for case in found["cases"]]
+
+    def of(part: str) -> list[dict]:
+        return sorted((c for c in cases if c["part"] == part), key=lambda c: (c["sites"] * c["m"], c.get("k", 1)))
+
+    def rounds(part: str) -> str:
+        rows = []
+        for c in of(part):
+            here, ray = c["process"], c["ray"]
+            times = (here["seconds"], here["algebra"], ray["seconds"], ray["algebra"], ray["beyond"])
+            rows.append(row(count(c["sites"]), count(c["m"]), c["k"], *map(seconds, times)))
+        return table("| sites | m | k | one process | its algebra | Ray | its algebra | beyond it |", rows, RIGHT)
+
+    def matrix(case: dict) -> int:
+        return case["sites"] * (50 + case["m"])
+
+    largest = of("stacked")[-1]
+    big, hundred = (next(c for c in of("rounds") if c["sites"] == M and c["m"] == 10_000) for M in (1000, 100))
+    algebra = big["process"]["algebra"] / (1000 * 10_000)
+    machine_time = (big["process"]["beyond"] - hundred["process"]["beyond"]) / 900
+    crossing = (big["ray"]["beyond"] - hundred["ray"]["beyond"]) / (900 * 10_000)
+    large = []
+    for M, m in ((10_000, 10_000), (1_000, 1_000_000), (10, 1_000_000_000)):
+        answers = 8 * M * m
+        site, added = f"{algebra * m:,.2g} s", f"{machine_time / 10_000 * M * m:,.1f} s"
+        port, factor = f"{answers / 1.25e9:,.1f} s", f"{8 * 50 * m / 1e9:,.2g} GB"
+        cells = row(count(M), count(m), f"{answers / 1e9:,.1f} GB", port, added, site, factor)
+        large.append(cells.replace(",", " "))
+    return {
+        "about": (
+            f"{machine['cpus']} cores ({machine['processor']}), {machine['memory_gib']} GiB; load {min(loads):g} to "
+            f"{max(loads):g} while it was measured, so above {machine['cpus']} other work had part of the cores."
+        ),
+        **{part: rounds(part) for part in ("rounds", "columns", "exact")},
+        "closed": table(
+            "| sites | m | one process, s | Ray, s | the stacked system, s (extrapolated) | its matrix, GiB |",
+            [
+                row(
+                    c["sites"], count(c["m"]), seconds(c["process"]), seconds(c["ray"]),
+                    f"{largest['seconds'] * (matrix(c) / matrix(largest)) ** 3:.0f}", f"{8 * matrix(c) ** 2 / 2**30:.1f}",
+                )
+                for c in of("closed")
+            ],
+            RIGHT,
+        ),
+        "stacked": table(
+            "| sites | m | rows of its matrix | s |",
+            [row(c["sites"], count(c["m"]), count(matrix(c)), seconds(c["seconds"])) for c in of("stacked")],
+            RIGHT,
+        ),
+        "constants": table(
+            "| constant | measured |",
+            [
+                row("a site's algebra (rank 50), per shared instance", f"{algebra * 1e9:.1f} ns"),
+                row("the coordinator's machine and its sum, per answer of 10 000 numbers", f"{machine_time * 1e6:.0f} µs"),
+                row("beyond the algebra over Ray, per number that comes back", f"{crossing * 1e9:.2f} ns"),
+            ],
+        ),
+        "large": table(
+            "| sites | m | answers a round | through one 10 Gbit/s port | the sum, at one core | a site's algebra "
+            "| a site's factor |",
+            large,
+            RIGHT,
+        ),
+    }  # fmt: skip
+
+
+def pictures() -> dict[Path, str]:
+    """The demonstration's errors by the number of labels, the mean of the sites, as benchmarks/diabetes.py wrote them."""
+    draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
+    names = {
+        "alone": "alone", "agreement": "coRLSR, own λ", "joined": "learnt together", "together": "scored together",
+        "pooled": "pooled, for reference",
+    }  # fmt: skip
+    curve = {float(n): sites.values() for n, sites in draws["curve"].items()}
+    lines = tuple(
+        Series(
+            label,
+            tuple(curve),
+            tuple(sum(site[key] for site in sites) / len(sites) for sites in curve.values()),
+            "line",
+        )
+        for key, label in names.items()
+    )
+    error = "root mean square error, mean of three sites"
+    return {DOCS / "diabetes-labels.svg": draw(Plot("labels", "Error by labels", "labels at each site", error, lines))}

@@ -1,0 +1,90 @@
+"""What the generated documentation shares: tables, parts of pages between markers, and the command that checks or writes."""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
+
+from coreg_sim.study.report import text  # noqa: E402
+
+PART = re.compile(r"<!-- generated: ([^>]+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
+
+
+def table(headings: str, rows: Iterable[str], rule: str = "---") -> str:
+    """A Markdown table; its headings and rows are lines."""
+    return "\n".join([headings, "|" + f"{rule}|" * headings.strip("|").count("|") + f"{rule}|", *rows])
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def count(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def filled(page: Path, parts: Mapping[str, str]) -> str:
+    """The page with its parts: text between `<!-- generated: NAME -->` and `<!-- end -->`, in a line or over several."""
+    found = []
+
+    def made(match: re.Match[str]) -> str:
+        name, broken = match[1], match[2]
+        found.append(name)
+        if name not in parts:
+            raise SystemExit(f"{page.name}: no generated part {name!r}")
+        return f"<!-- generated: {name} -->{broken}{parts[name]}{broken}<!-- end -->"
+
+    out = PART.sub(made, page.read_text(encoding="utf-8"))
+    if lacking := sorted(set(parts) - set(found)):
+        raise SystemExit(f"{page.name}: no place for the generated part {lacking[0]!r}")
+    return out
+
+
+def report_lines(report: dict, folder: str, title: str) -> list[str]:
+    """Findings, plots and tables of a study's report; ``title`` is the format of a table's title."""
+    lines = [*(f"- {finding}" for finding in report["findings"]), *([""] if report["plots"] else [])]
+    lines += [f"![{plot['title']}]({folder}/{plot['name']}.svg)" for plot in report["plots"]]
+    for each in report["tables"]:
+        heading, first = row(*each["header"]), "|---" + "|---:" * (len(each["header"]) - 1) + "|"
+        lines += ["", title.format(each["title"]), "", heading, first, *(row(*map(text, r)) for r in each["rows"])]
+        lines += ["", each["note"]] if each["note"] else []
+    return lines
+
+
+def software(run: dict) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    return f"{run['seconds']:.0f} s of one core in all; Python {run['python']}, {versions}."
+
+
+def main(
+    about: str | None, expected: Callable[[], dict[Path, str]], collect: Callable[[Path], None] | None = None
+) -> int:
+    """`--check` or `--write` the expected files; a file without text has to be absent. The exit code."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true", help="mend what is stale")
+    what.add_argument("--check", action="store_true", help="exit code 1 when anything is stale")
+    if collect is not None:
+        what.add_argument("--collect", type=Path, metavar="DIR", help="copy a study's JSON from DIR, then write")
+    options = parser.parse_args()
+    if not options.check and getattr(options, "collect", None):
+        collect(options.collect)
+    stale = 0
+    for path, wanted in expected().items():
+        if (path.read_text(encoding="utf-8") if path.exists() else "") == wanted:
+            continue
+        stale += 1
+        name = path.relative_to(ROOT)
+        if options.check:
+            print(f"stale: {name}; mend it with `make docs`", file=sys.stderr)
+        elif wanted:
+            path.write_text(wanted, encoding="utf-8")
+            print(f"written: {name}")
+        else:
+            path.unlink()
+            print(f"removed: {name}")
+    return 1 if stale and options.check else 0
