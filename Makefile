@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint proto bench bundle certify lock docs site pages clean
+.PHONY: help setup demo test lint proto bench papers bundle certify lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   the whole test suite"
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
+	@echo "make papers DATA=DIR  the papers' experiments and the benefit study on real tables, into the docs (hours)"
 	@echo "make certify SEEDS=1000  every stated bound against ball arithmetic, on random hard problems (minutes)"
 	@echo "make bundle  an installation for machines without a network: wheels, hashes, the image"
 	@echo "make pages  the guide's pictures of the coordinator's pages (needs chromium and chromium-driver)"
@@ -35,7 +36,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(BIN)/python -m coreg_sim.demo.demo
+	$(BIN)/python -m coreg_sim.demo
 
 test: setup
 	$(BIN)/python -m pytest
@@ -68,16 +69,18 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	for each in performance round_trip directions installation connected preconditioner; do \
+	for each in performance round_trip directions installation connected preconditioner sizing; do \
 	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
-	$(BIN)/python tools/performance.py --write
-	$(BIN)/python benchmarks/additive_service.py
-	$(BIN)/python benchmarks/sizing.py --write && $(BIN)/python tools/docs.py --write
-	$(BIN)/python benchmarks/scoring.py
-	$(BIN)/python benchmarks/masking.py
-	$(BIN)/python benchmarks/xnv.py
-	$(BIN)/python benchmarks/online.py
-	$(BIN)/python benchmarks/scaling.py && $(BIN)/python tools/scaling.py --write
+	for each in additive_service scoring masking xnv online scaling; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	$(BIN)/python tools/docs.py --write
+
+# Hours on two cores. DATA is a folder of data sets with manifest.json (docs/experiments.md, docs/benefit.md).
+DATA ?= data
+JOBS ?= 2
+papers: setup
+	$(BIN)/coreg-sim paper all --data $(DATA) --jobs $(JOBS) --out paper-out
+	$(BIN)/coreg-sim benefit --data $(DATA) --sets chosen-on,judged-on --draws 4 --jobs $(JOBS) --out paper-out
+	$(BIN)/python tools/docs.py --collect paper-out
 
 # Fresh problems with FIRST=; two processes, minutes. The result is committed: benchmarks/results/certify.json.
 SEEDS ?= 1000
