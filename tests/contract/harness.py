@@ -152,12 +152,14 @@ class Client:
             if over and not any(isinstance(answer, m.Leaving) for answer in answers):
                 answers.append(m.Leaving("the run is over"))
             for answer in answers:
-                await self.send(answer)
-                if isinstance(answer, m.Leaving):
-                    with contextlib.suppress(ConnectionError):  # the coordinator closes meanwhile
-                        while await self.receive() is not None:
-                            pass
-                    return
+                if not isinstance(answer, m.Leaving):
+                    await self.send(answer)
+                    continue
+                with contextlib.suppress(ConnectionError):  # the coordinator may close meanwhile
+                    await self.send(answer)
+                    while await self.receive() is not None:
+                        pass
+                return
 
 
 @dataclass
