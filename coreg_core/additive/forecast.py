@@ -9,9 +9,7 @@ optimistic. It is compared with the site alone, nested the same way. Below 50 la
 not a site's figure (design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -36,25 +34,6 @@ class ForecastState:
     weight: Float64[Arr, " f"]
     sums: Float64[Arr, " 3"]  # Σe² joined, Σe² alone, rows
     solves: tuple[GmresState, ...]
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Flat: the solvers' fields under "solve.0000." and so on."""
-        numbers = {name: np.asarray(getattr(self, name)) for name in ("phase", "rounds", "score", "weight", "sums")}
-        for j, solve in enumerate(self.solves):
-            numbers |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
-        return numbers
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> "ForecastState":
-        """The inverse of `to_arrays`."""
-        nested: dict[str, dict[str, Any]] = {}
-        for name in arrays:
-            if name.startswith("solve."):
-                _, position, field = name.split(".", 2)
-                nested.setdefault(position, {})[field] = arrays[name]
-        solves = tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested))
-        score, weight, sums = (arrays[name] for name in ("score", "weight", "sums"))
-        return cls(int(arrays["phase"]), int(arrays["rounds"]), score, weight, sums, solves)
 
     @property
     def gain(self) -> float:

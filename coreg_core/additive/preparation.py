@@ -12,6 +12,7 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.additive.model.features import Candidate, Standardiser, candidates
 from coreg_core.additive.model.grouping import Group, ResidualPolicy, members_of, near_groups
+from coreg_core.additive.model.hyperparameters import untuned
 from coreg_core.additive.model.local_fit import OwnFit, fit_alone
 from coreg_core.additive.model.smoother import Coupling, Grouped, Smoother
 from coreg_core.additive.model.terms import Additive
@@ -171,6 +172,8 @@ class Preparation:
         if setting.own is not None:
             noise = setting.own.noise
             setting.start = Hyper(noise / self._hidden_among, noise / setting.own.ridge)
+            if not self.terms.tuning_steps:
+                setting.start = untuned(setting.start)
         self._settings[fold] = setting
         return setting
 

@@ -38,7 +38,11 @@ from coreg_core.numerics.arrays import Arr, Ints
 
 
 class AdditiveSite(Preparation):
-    """A site's half of a training. Parameters and errors are `Preparation`'s."""
+    """A site's half of a training. Parameters and errors are `Preparation`'s.
+
+    The probes' signs are drawn from ``probe_secret``: whoever knows them has every S_v from ΣS_vᵀE_v. Without one, from the
+    name, for simulations whose sites hide nothing.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,9 @@ class AdditiveSite(Preparation):
         name: str = "site",
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
+        probe_secret: bytes = b"",
     ):
+        self._probe_seed = (terms.seed, *(probe_secret or name.encode()))
         super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy)
         self._hypers: list[Hyper] = []
         self._traces: list[Traces] = []
@@ -169,8 +175,7 @@ class AdditiveSite(Preparation):
     @property
     def signs(self) -> Float64[Arr, "n p"]:
         """E_v, the probes of this site; never sent."""
-        seed = (self.terms.seed, *self.name.encode())
-        return probe_signs(self.view.n_labelled, self.terms.probes, seed)
+        return probe_signs(self.view.n_labelled, self.terms.probes, self._probe_seed)
 
     # --- the fixed point ----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,7 @@
-r"""What a site has to remember between questions: a few numbers, by which another process is where it was, on the same
-bits.
+r"""What a site's side of a training came to: a few numbers, by which another process is where it was, on the same bits.
 
-Everything else of a site (features, factors, its model alone) follows from its data and the terms. These follow from
-questions; whoever serves a site writes them down with each answer, so that nobody has to repeat questions, or disclose
-anything twice, for a site that comes back. None of it is sent. Q_E, the one vector of `AdditiveSite.to_arrays`, is left
-out: TRACES carry it where a training is served.
+Everything else of a site (features, factors, its model alone) follows from its data and the terms. Q_E, the one vector of
+`AdditiveSite.to_arrays`, is left out: TRACES carry it.
 """
 
 from collections.abc import Mapping

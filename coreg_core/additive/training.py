@@ -35,6 +35,7 @@ from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData
 from coreg_core.masking.fixed_point import relative_step
 from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.reproducible import norm, tree_sum
 
 # The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
 # digit less there costs the tuned model nothing that could be measured, and saves a tenth of the rounds.
@@ -198,7 +199,7 @@ class Training:
         return residual_of(state.x[:, 0], state.affine, state.rho, step)
 
     def _smoothing_step(self, state: TrainingState) -> float:
-        return self.step_of_sums(float(np.linalg.norm(state.rho[: len(state.score)])), len(state.smoothed))
+        return self.step_of_sums(norm(state.rho[: len(state.score)]), len(state.smoothed))
 
     def step_of_sums(self, norm: float, rows: int) -> float:
         """What summing answers at a point of that norm in fixed point moves their sum by, ‖·‖₂."""
@@ -293,13 +294,13 @@ class Training:
         return replace(state, U=space.U, C=space.C)
 
     def _take_best(self, state: TrainingState, total: Answer) -> TrainingState:
-        errors = total.scalars.reshape(-1, self.terms.folds).sum(axis=1)
+        errors = tree_sum(total.scalars.reshape(-1, self.terms.folds).T)
         best = list(product(NOISE_GRID, PRIOR_GRID))[int(errors.argmin())]
         return self._solve_again(replace(state, joint=errors, operator=np.array(best), solves=()))
 
     def _final_round(self, state: TrainingState, total: Answer) -> TrainingState:
         solver = self._solver(state, final=True)
-        asked = max(float(state.asked), float(np.linalg.norm(solver.query(state.solves[0]).targets[:, 0])))
+        asked = max(float(state.asked), norm(solver.query(state.solves[0]).targets[:, 0]))
         state = replace(state, asked=np.array(asked))
         solve = solver.step_with(state.solves[0], total)
         if not solver.finished(solve):
@@ -326,8 +327,9 @@ def _require_centred(x: Float64[Arr, " r"], *, q_too: bool) -> None:
     """
     s, q, _ = split(x[:, None])
     for name, part in (("s", s), *((("q", q),) if q_too else ())):
-        if len(part) and abs(float(part.mean())) > 1e-6 * float(np.abs(part).max()):
+        mean = float(tree_sum(part)[0]) / max(1, len(part))
+        if len(part) and abs(mean) > 1e-6 * float(np.abs(part).max()) + 1e-8 * float(np.abs(x).max()):
             raise BadData(
-                f"the sum {name} has mean {float(part.mean()):.2g} over the shared instances, and has to have none: some site's "
+                f"the sum {name} has mean {mean:.2g} over the shared instances, and has to have none: some site's "
                 "features are not centred over them. Every site has to run a release that centres."
             )

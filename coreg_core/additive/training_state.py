@@ -1,11 +1,8 @@
 """How far a training is: its phase, and the arrays that the next question is made of."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
-import numpy as np
 from jaxtyping import Float64
 
 from coreg_core.additive.solver.block_gmres import GmresState
@@ -58,24 +55,3 @@ class TrainingState:
     U: Float64[Arr, "r n"]  # the space that the last solve leaves to the next
     C: Float64[Arr, "r n"]
     solves: tuple[GmresState, ...]
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Flat: the solvers' fields under "solve.0000." and so on."""
-        out: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self) if f.name != "solves"}
-        for j, solve in enumerate(self.solves):
-            out |= {f"solve.{j:04d}.{name}": value for name, value in solve.to_arrays().items()}
-        return out
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> "TrainingState":
-        """The inverse of `to_arrays`."""
-        numbers = {f.name for f in fields(cls) if f.type in (int, "int")}
-        own: dict[str, Any] = {
-            n: int(a) if n in numbers else a for n, a in arrays.items() if not n.startswith("solve.")
-        }
-        nested: dict[str, dict[str, Any]] = {}
-        for name, value in arrays.items():
-            if name.startswith("solve."):
-                _, position, field = name.split(".", 2)
-                nested.setdefault(position, {})[field] = value
-        return cls(**own, solves=tuple(GmresState.from_arrays(nested[position]) for position in sorted(nested)))

@@ -8,6 +8,7 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/mathematics.md.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -15,6 +16,8 @@ from jaxtyping import Float64
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
+# The schedules that minimise Q.
+ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
 # The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of what was subtracted is added to its norm, so
 # that a certificate near machine precision states what arithmetic allows and not less.
@@ -64,11 +67,6 @@ def relative_coupling(relative: float, n_labels: int, n_views: int, n_unlabelled
     if n_views < 1 or n_unlabelled < 1:
         raise UsageError(f"a relative coupling needs sites and shared instances, not {n_views} and {n_unlabelled}.")
     return relative * (n_labels / (2.0 * n_views * n_views * n_unlabelled))
-
-
-def labels_behind(coupling: float, relative: float, n_views: int, n_unlabelled: int) -> int:
-    """Σ_v n_v of which this λ was made, to the nearest: the inverse of `relative_coupling`."""
-    return round(coupling / relative * (2.0 * n_views * n_views * n_unlabelled))
 
 
 def certificate(gradient: Float64[Arr, "M m"], bounds: Float64[Arr, " M"]) -> Certificate:
@@ -129,7 +127,7 @@ def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | 
     x = weight * bounds
     follows, M = x / (1.0 + x), len(x)
     if stays is None:
-        stays, moves = float((1.0 / (1.0 + x)).sum()), float(follows.sum())
+        stays, moves = math.fsum(1.0 / (1.0 + x)), math.fsum(follows)
     else:  # Σ x/(1 + x) = M − Σ 1/(1 + x), with the rounding of that sum
         moves = max(0.0, M - stays) + ROUNDING * M
     root = float(np.sqrt(weight * M * (moves / stays)))

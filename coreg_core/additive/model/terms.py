@@ -61,7 +61,7 @@ class Additive:
     intercept_prior
         c.
     tuning_steps
-        of the evidence; 0 keeps each site's own start.
+        of the evidence; 0 keeps each site's own start, with less noise and a bounded prior.
     probes
         random columns beside the labels, for the traces.
     tolerance
@@ -76,7 +76,7 @@ class Additive:
     max_rounds
         rounds of vectors in one solve.
     memory
-        bytes that the coordinator's basis may take.
+        bytes that the basis of a solve may take at each site.
     operator_norm_bound
         B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (12 to 22 600 were
         measured): the sums' fixed point is scaled by it, answers are held to it, and a site that has more refuses to answer.

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from coreg_core.additive.solver.block_gmres import _LONGEST
 from coreg_core.errors import UsageError
 
 # A restarted basis of fewer rounds gains little a cycle; below it a plan is refused instead (design, issue 9).
 LEAST_RESTART = 8
+_LONGEST = 10_000
 ENOUGH = 16  # rounds that no tuning step of private rows needed more than (the longest took 9)
 
 

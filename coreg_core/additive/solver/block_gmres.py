@@ -22,29 +22,35 @@ the numbers a round (sarcos, 50 labels at each of three sites: 46 rounds of a tu
 
 Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the
 true residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it
-does when the basis is as long as memory allows. A state is arrays and numbers, its basis a tuple of blocks that later
-states share, so that it can be written down block by block and resumed on the same bits.
+does when the basis is as long as memory allows. Every site of a federation takes these steps, so nothing here depends on
+a machine (`coreg_core.numerics.reproducible`). A state is arrays and numbers; its basis is a tuple of blocks that later
+states share.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import lstsq, qr, svd
 
 from coreg_core.additive.question_types import Answer, Ask, Column, Question
-from coreg_core.agreement.schedules.schedule import Stop, column_norms, normalised
-from coreg_core.errors import UsageError
+from coreg_core.agreement.schedules.schedule import Stop, normalised
 from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.reproducible import (
+    column_norms,
+    householder,
+    inner,
+    orthonormal,
+    outer,
+    solve_upper,
+    well_apart,
+)
 
 # A direction that keeps less than this of the longest of its block after orthogonalisation is rounding of the others.
 _DEFLATE = 1e-13
+ROUGH, TWICE = 1, 2  # slices of a product: a preconditioner need only be the same everywhere; what is done twice
 _KEEP = 0.3  # of the length of a direction: with less, the newer space has it
 _SOUND = 1e-10
-_LONGEST = 10_000
 # Verified residuals that did not halve from one cycle to the next, twice running: arithmetic has given what it can.
 _STRIKES = 2
 
@@ -60,24 +66,27 @@ class Space:
         """M⁻¹ q."""
         if not self.C.shape[1]:
             return q
-        c = self.C.T @ q
-        out: Arr = q - self.C @ c + self.U @ c
+        c = inner(self.C, q, ROUGH)
+        out: Arr = q - outer(self.C, c, ROUGH) + outer(self.U, c, ROUGH)
         return out
 
     def behind(self, older: "Space", most: int) -> "Space":
         """This space, and what C lacks of the older one: at most so many columns.
 
-        C_old − C CᵀC_old = Q diag(s) Vᵀ makes A_old (U_old − U CᵀC_old) V diag(s)⁻¹ = Q, but for what A changed in between, which
-        a preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
+        C_old − C CᵀC_old = Q R makes A_old (U_old − U CᵀC_old) R⁻¹ = Q, but for what A changed in between, which a
+        preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
         """
         room = most - self.C.shape[1]
         if room <= 0 or not older.C.shape[1]:
             return self
-        shared = self.C.T @ older.C
-        Q, s, Vt = svd(older.C - self.C @ shared, full_matrices=False, lapack_driver="gesvd", check_finite=False)
-        kept = np.flatnonzero(s > _KEEP)[:room]
-        U = (older.U - self.U @ shared) @ (Vt[kept].T / s[kept])
-        return Space(np.concatenate([self.U, U], axis=1), np.concatenate([self.C, Q[:, kept]], axis=1))
+        shared = inner(self.C, older.C)
+        lacking = older.C - outer(self.C, shared)
+        kept = well_apart(inner(lacking, lacking), _KEEP)[:room]
+        if not kept:
+            return self
+        Q, R = orthonormal(lacking[:, kept], 0.0)
+        U = outer((older.U - outer(self.U, shared))[:, kept], solve_upper(R, np.eye(len(R))))
+        return Space(np.concatenate([self.U, U], axis=1), np.concatenate([self.C, Q], axis=1))
 
 
 class Next(IntEnum):
@@ -91,7 +100,11 @@ class Next(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class GmresState:
-    """The space so far. ``basis`` has a block a round; ``H`` is Arnoldi's matrix, ``R`` what r₀ is in the first block."""
+    """The space so far. ``basis`` has a block a round.
+
+    Arnoldi's matrix H is kept as its factors: ``triangle`` is R of H = QR, and ``turns`` what Q is a product of, each an
+    orthogonal matrix on the rows from one block's first to the last of its round. ``right`` is Qᵀ of what r₀ is in the basis.
+    """
 
     round: int
     ask: int
@@ -105,48 +118,13 @@ class GmresState:
     rho: Float64[Arr, "r k"]  # T(x) − x where it was last true: at the start of a cycle, and after VERIFY
     residual: Float64[Arr, " k"]  # ‖T(x) − x‖₂, from the recursion or, after VERIFY, true
     verified: Float64[Arr, " k"]  # the last true one
-    R: Float64[Arr, "p k"]
-    H: Float64[Arr, "rows cols"]
+    triangle: Float64[Arr, "p p"]
+    turns: tuple[tuple[int, Arr], ...]
+    right: Float64[Arr, "q k"]
     U: Float64[Arr, "r n"]  # the recycled space; no columns where there is none
     C: Float64[Arr, "r n"]
     basis: tuple[Arr, ...]
     directions: tuple[Arr, ...]  # what is asked: the basis itself, or M⁻¹ times it
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Field by field; the basis block by block, so that a store need only write the blocks that it does not have."""
-        out: dict[str, Any] = {
-            f.name: np.array(getattr(self, f.name)) if isinstance(getattr(self, f.name), int) else getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in ("basis", "directions")
-        }
-        out |= {f"basis.{j:04d}": block for j, block in enumerate(self.basis)}
-        if self.C.shape[1]:  # else they are the basis, and are not written twice
-            return out | {f"directions.{j:04d}": block for j, block in enumerate(self.directions)}
-        return out | {"plain": np.array(len(self.directions))}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """The inverse of `to_arrays`.
-
-        Raises
-        ------
-        UsageError
-            a field is missing, or one is there that the state does not have.
-        """
-        names = {f.name for f in fields(cls)} - {"basis", "directions"}
-        parts = {name for name in arrays if "." in name or name == "plain"}
-        if names != set(arrays) - parts:
-            raise UsageError(
-                f"a stored {cls.__name__} has the fields {sorted(set(arrays) - parts)}, expected {sorted(names)}; "
-                "it was written by another version. Start a new run."
-            )
-        values: dict[str, Any] = {name: arrays[name] if arrays[name].ndim else int(arrays[name]) for name in names}
-        basis, directions = (
-            tuple(arrays[name] for name in sorted(parts) if name.startswith(kind)) for kind in ("basis.", "directions.")
-        )
-        if "plain" in parts:
-            directions = basis[: int(arrays["plain"])]
-        return cls(**values, basis=basis, directions=directions)
 
 
 STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
@@ -223,8 +201,9 @@ class BlockGmres:
             rho=zero,
             residual=np.full(k, np.inf),
             verified=np.full(k, np.inf),
-            R=np.zeros((0, k)),
-            H=np.zeros((0, 0)),
+            triangle=np.zeros((0, 0)),
+            turns=(),
+            right=np.zeros((0, k)),
             U=np.zeros((len(zero), 0)) if space is None else space.U,
             C=np.zeros((len(zero), 0)) if space is None else space.C,
             basis=(),
@@ -265,19 +244,26 @@ class BlockGmres:
         return Next(state.ask) is Next.DONE
 
     def space(self, state: GmresState) -> Space:
-        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = P diag(h) Vᵀ gives A (M⁻¹Q_j V diag(h)⁻¹) = Q_{j+1}P.
+        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = QR gives A (M⁻¹Q_j R⁻¹) = Q_{j+1}Q.
 
         Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of
         few rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
         """
-        given = Space(state.U, state.C)
-        if not state.H.shape[1]:
+        given, size = Space(state.U, state.C), len(state.triangle)
+        diagonal = np.abs(state.triangle.diagonal())
+        # A direction that A all but annihilates leaves nothing that could be divided by, and ends the space.
+        weak = np.flatnonzero(diagonal <= _SOUND * diagonal.max(initial=0.0))
+        sound = int(weak[0]) if len(weak) else size
+        if not sound:
             return given
-        P, h, Vt = svd(state.H, full_matrices=False, lapack_driver="gesvd", check_finite=False)
-        sound = h > _SOUND * h[0]  # directions that A all but annihilates leave nothing that could be divided by
-        known = np.concatenate(state.basis, axis=1)[:, : len(state.H)]
-        asked = np.concatenate(state.directions, axis=1)
-        space = Space(asked @ (Vt[sound].T / h[sound]), known @ P[:, sound])
+        known = np.concatenate(state.basis, axis=1)
+        Q = np.eye(known.shape[1], sound)
+        for at, turn in reversed(state.turns):
+            rows = slice(at, at + len(turn))
+            Q[rows] = outer(turn, Q[rows])
+        asked = np.concatenate(state.directions, axis=1)[:, :sound]
+        R = state.triangle[:sound, :sound]
+        space = Space(outer(asked, solve_upper(R, np.eye(sound))), outer(known, Q))
         return space.behind(given, self.restart * self.width)
 
     def stop(self, state: GmresState) -> Stop | None:
@@ -292,56 +278,69 @@ class BlockGmres:
     def _cycle(self, state: GmresState, residual: Float64[Arr, "r k"]) -> GmresState:
         # A new space from a known residual. Columns are brought to one scale first: deflation compares their lengths.
         norms = column_norms(residual)
-        empty: dict[str, Any] = {"basis": (), "directions": (), "R": np.zeros((0, len(norms))), "H": np.zeros((0, 0))}
-        state = replace(state, start=state.x, rho=residual, residual=norms, **empty)
+        state = replace(state, start=state.x, rho=residual, residual=norms, basis=(), directions=(), turns=())
+        state = replace(state, triangle=np.zeros((0, 0)), right=np.zeros((0, len(norms))))
         if self._met(state, norms):
             return self._end(state)
         if state.round >= self.max_rounds:
             return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(Stop.MAX_ROUNDS))
         block, R = self._first_block(residual / state.scale)
         first = Space(state.U, state.C).direction(block)
-        return replace(state, ask=int(Next.DIRECTION), basis=(block,), directions=(first,), R=R * state.scale)
+        return replace(state, ask=int(Next.DIRECTION), basis=(block,), directions=(first,), right=R * state.scale)
 
     def _first_block(self, residual: Float64[Arr, "r k"]) -> tuple[Arr, Arr]:
         if not self.parted:
-            return _orthonormal(residual)
+            return self._block(residual)
         m, k = len(residual) // 2, residual.shape[1]
         parts = np.zeros((len(residual), 2 * k))
         parts[:m, :k], parts[m:, k:] = residual[:m], residual[m:]
-        block, R = _orthonormal(parts)
+        block, R = self._block(parts)
         return block, R[:, :k] + R[:, k:]
+
+    @staticmethod
+    def _block(W: Arr, longest: float = 0.0) -> tuple[Arr, Arr]:
+        return orthonormal(W, _DEFLATE * max(longest, float(column_norms(W).max(initial=0.0))))
 
     def _extend(self, state: GmresState, linear: Float64[Arr, "r k"]) -> GmresState:
         newest = state.directions[-1]
         W = newest - linear
         longest = float(column_norms(W).max())
-        projections = [np.zeros((block.shape[1], W.shape[1])) for block in state.basis]
-        for _ in range(2):  # twice is enough: one pass loses orthogonality where A is nearly I on the block
-            for block, projection in zip(state.basis, projections, strict=True):
-                h = block.T @ W
-                projection += h
-                W = W - block @ h
-        block, R = _orthonormal(W, longest)
-        rows, cols = state.H.shape
-        known = sum(p.shape[0] for p in projections)
-        H = np.zeros((known + len(R), cols + newest.shape[1]))
-        H[:rows, :cols] = state.H
-        H[:known, cols:] = np.concatenate(projections)
-        H[known:, cols:] = R
-        y, residual = _least_squares(H, state.R)
+        known = np.concatenate(state.basis, axis=1)
+        column = np.zeros((known.shape[1], W.shape[1]))
+        for _ in range(2):  # what the first pass leaves, for its two slices or where A is nearly I, the second takes
+            h = inner(known, W, TWICE)
+            column += h
+            W = W - outer(known, h)
+        block, R = self._block(W, longest)
+        state = self._factored(state, np.concatenate([column, R]))
+        residual = column_norms(state.right[len(state.triangle) :])
         full = len(state.directions) >= self.restart
         spare = 1 if self.verify else 0
         ends = block.shape[1] == 0 or full or state.round + spare >= self.max_rounds
-        state = replace(state, H=H, residual=residual, basis=(*state.basis, block))
+        state = replace(state, residual=residual, basis=(*state.basis, block))
         if self._met(state, residual) or ends:
-            x = state.start.copy()
-            offset = 0
-            for part in state.directions:
-                x += part @ y[offset : offset + part.shape[1]]
-                offset += part.shape[1]
+            y = solve_upper(state.triangle, state.right[: len(state.triangle)])
+            x = state.start + outer(np.concatenate(state.directions, axis=1), y)
             return self._end(replace(state, x=x))
         another = Space(state.U, state.C).direction(block)
         return replace(state, ask=int(Next.DIRECTION), directions=(*state.directions, another))
+
+    @staticmethod
+    def _factored(state: GmresState, column: Float64[Arr, "rows w"]) -> GmresState:
+        """With one block column more of Arnoldi's matrix: the turns so far, and one that makes the rest of it triangular."""
+        done, width = len(state.triangle), column.shape[1]
+        for at, turn in state.turns:
+            rows = slice(at, at + len(turn))
+            column[rows] = inner(turn, column[rows])
+        turn, R = householder(column[done:])
+        triangle = np.zeros((done + width, done + width))
+        triangle[:done, :done] = state.triangle
+        triangle[:done, done:] = column[:done]
+        triangle[done:, done:] = R[:width]
+        right = np.zeros((len(column), state.right.shape[1]))
+        right[: len(state.right)] = state.right
+        right[done:] = inner(turn, right[done:])
+        return replace(state, triangle=triangle, turns=(*state.turns, (done, turn)), right=right)
 
     def _end(self, state: GmresState) -> GmresState:
         # Without verification the recursion is believed; at a cold start x₀ = 0 there is nothing to verify before it moves.
@@ -369,19 +368,3 @@ class BlockGmres:
         if stop is not None:
             return replace(state, ask=int(Next.DONE), stop=1 + STOPS.index(stop))
         return self._cycle(state, true)
-
-
-def _orthonormal(W: Arr, longest: float | None = None) -> tuple[Arr, Arr]:
-    """(Q, R) with W = Q R up to what is dropped: an SVD after a QR, so that a deflated block is the best one of its width."""
-    Q, triangle = qr(W, mode="economic", check_finite=False)
-    U, s, Vt = svd(triangle, full_matrices=False, check_finite=False)
-    keep = s > _DEFLATE * max(s[0] if len(s) else 0.0, longest or 0.0)
-    return np.ascontiguousarray(Q @ U[:, keep]), s[keep, None] * Vt[keep]
-
-
-def _least_squares(H: Arr, R: Arr) -> tuple[Arr, Arr]:
-    """argmin ‖(R; 0) − H y‖ and the norms that remain, column by column."""
-    right = np.zeros((len(H), R.shape[1]))
-    right[: len(R)] = R
-    y = lstsq(H, right, lapack_driver="gelsy", cond=1e-15, check_finite=False)[0]
-    return y, column_norms(right - H @ y)

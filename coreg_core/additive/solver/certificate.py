@@ -19,6 +19,7 @@ from jaxtyping import Float64
 from coreg_core.additive.question_types import split
 from coreg_core.agreement.objective import ROUNDING
 from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.reproducible import norm
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def residual_of(
 
     def rounding(part: int) -> float:
         terms = (x, affine, rho - affine + x)
-        return ROUNDING * float(sum(np.linalg.norm(split(v[:, None])[part]) for v in terms)) + step
+        return ROUNDING * sum(norm(np.atleast_1d(split(v[:, None])[part]).ravel()) for v in terms) + step
 
     return Residual(rho, rounding(0), rounding(1), rounding(2))
 
@@ -64,7 +65,7 @@ def gradient_question(
     """
     rho_s, rho_q, _ = split(residual.rho[:, None])
     D = smoothed[:-1]
-    rounding_delta = residual.rounding_q + ROUNDING * float(np.linalg.norm(D)) + weight * residual.rounding_s + step
+    rounding_delta = residual.rounding_q + ROUNDING * norm(D) + weight * residual.rounding_s + step
     return np.concatenate([rho_s, rho_q - D[:, None]], axis=1), (residual.rounding_s, rounding_delta)
 
 

@@ -1,8 +1,9 @@
 """The schedules, one a file, and the two ways to get one: by name, and run to its end over views in memory."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
+from coreg_core.agreement.objective import ScheduleName
 from coreg_core.agreement.schedules.block_coordinate_descent import BlockCoordinateDescent
 from coreg_core.agreement.schedules.conjugate_gradient import ConjugateGradient
 from coreg_core.agreement.schedules.consensus import Consensus
@@ -10,7 +11,6 @@ from coreg_core.agreement.schedules.schedule import Schedule, Terms
 from coreg_core.agreement.views import View
 from coreg_core.errors import UsageError
 
-ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
 SCHEDULE_NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 
 

@@ -9,31 +9,28 @@ convergence" is a certificate, gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the chang
 Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/mathematics.md.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.agreement.objective import ROUNDING, sweep_weight, with_response_error
 from coreg_core.agreement.schedules.schedule import (
-    ArrayState,
     FinalTargets,
     Progress,
     Query,
     Terms,
     all_stopped,
-    column_norms,
     progress_of,
 )
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.reproducible import column_norms
 
 PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so what is left is rounding
 
 
 @dataclass(frozen=True)
-class SweepState(ArrayState):
+class SweepState:
     """``site`` is asked next; ``predictions`` are the latest of all, ``targets`` what each last answered."""
 
     round: int
@@ -60,20 +57,11 @@ class BlockCoordinateDescent:
         """μ = 2λ(M−1)."""
         return np.array([sweep_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
 
-    def start(
-        self,
-        n_unlabelled: int,
-        warm: FinalTargets | None = None,
-        round: int = 0,  # noqa: A002
-        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
-    ) -> SweepState:
-        """From ŷ_v = 0 as in the paper; from the mean target of earlier models when membership changed."""
+    def start(self, n_unlabelled: int) -> SweepState:
+        """From ŷ_v = 0 as in the paper."""
         M, m, k = self.terms.n_views, n_unlabelled, self.terms.n_columns
-        y = np.zeros((M, m, k))
-        if warm is not None:
-            y += warm.targets.mean(axis=0)
-        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
-        return SweepState(round, 0, y, y, y, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
+        y, infinite, codes = np.zeros((M, m, k)), np.full(k, np.inf), np.zeros(k, np.int64)
+        return SweepState(0, 0, y, y, y, infinite, infinite, infinite, infinite, codes, codes)
 
     def _target(self, state: SweepState) -> Float64[Arr, "m k"]:
         M = self.terms.n_views
@@ -151,7 +139,3 @@ class BlockCoordinateDescent:
         if np.isinf(state.residual).any():
             return None
         return FinalTargets(state.verified_targets, self.weights)
-
-    def restore(self, arrays: Mapping[str, Any]) -> SweepState:
-        """From the run store."""
-        return SweepState.from_arrays(arrays)

@@ -10,28 +10,25 @@ residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, t
 lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_certificate, consensus_weight
 from coreg_core.agreement.schedules.schedule import (
-    ArrayState,
     FinalTargets,
     Progress,
     Query,
     Terms,
     all_stopped,
-    column_norms,
     divided,
     normalised,
     progress_of,
 )
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.reproducible import column_norms, dot
 
 VERIFY_EVERY = 20
 # A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
@@ -49,7 +46,7 @@ class Next(IntEnum):
 
 
 @dataclass(frozen=True)
-class GradientState(ArrayState):
+class GradientState:
     """The vectors of the recursion, column-major; ``z_verified`` belongs to the last certificate."""
 
     round: int
@@ -83,31 +80,24 @@ class ConjugateGradient:
         """μ = 2λM."""
         return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
 
-    def start(
-        self,
-        n_unlabelled: int,
-        warm: FinalTargets | None = None,
-        round: int = 0,  # noqa: A002
-        affine: Float64[Arr, "m k"] | None = None,
-    ) -> GradientState:
-        """From z = 0, or from the mean target of earlier models; with b known, its first question is R at z."""
-        m, k = n_unlabelled, self.terms.n_columns
-        zero = np.zeros((m, k), order="F")
-        z = zero if warm is None else np.asfortranarray(warm.targets.mean(axis=0))
+    def start(self, n_unlabelled: int) -> GradientState:
+        """From z = 0."""
+        k = self.terms.n_columns
+        zero = np.zeros((n_unlabelled, k), order="F")
         infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
         return GradientState(
-            round=round,
-            ask=Next.AFFINE if affine is None else Next.VERIFY,
+            round=0,
+            ask=Next.AFFINE,
             since_verified=0,
             verified=0,
-            z=z,
-            b=zero if affine is None else divided(affine, self.terms.n_views),
+            z=zero,
+            b=zero,
             r=zero,
             p=zero,
             rr=np.zeros(k),
             least_residual=infinite,
             least_energy=infinite,
-            z_verified=z,
+            z_verified=zero,
             residual=infinite,
             gap=infinite,
             prediction_bound=infinite,
@@ -132,10 +122,7 @@ class ConjugateGradient:
         match Next(state.ask):
             case Next.AFFINE:
                 state = replace(state, round=state.round + 1, b=mean)
-                if state.z.any() and state.round < self.terms.max_rounds:
-                    return replace(state, ask=Next.VERIFY)  # a warm start: its residual takes one linear query more
-                zero = np.zeros_like(mean)
-                return self._verified(replace(state, z=zero), zero)
+                return self._verified(state, np.zeros_like(mean))
             case Next.DIRECTION:
                 return self._limit(self._descend(replace(state, round=state.round + 1), mean))
             case Next.VERIFY:
@@ -154,17 +141,17 @@ class ConjugateGradient:
         due = state.since_verified + 1 >= VERIFY_EVERY
         for j in np.flatnonzero(state.stops == 0).tolist():
             before = state.p[:, j]
-            curvature = float(np.dot(before, Hp[:, j]))
+            curvature = dot(before, Hp[:, j])
             if curvature <= 0.0 or rr[j] == 0.0:
                 due = True  # nothing left to descend along: a verified round decides, and p starts anew
                 z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], 0.0
                 continue
-            alpha = float(np.dot(before, state.r[:, j])) / curvature
+            alpha = dot(before, state.r[:, j]) / curvature
             np.multiply(before, alpha, out=z[:, j])
             z[:, j] += state.z[:, j]
             np.multiply(Hp[:, j], -alpha, out=r[:, j])
             r[:, j] += state.r[:, j]
-            rr_new = float(np.dot(r[:, j], r[:, j]))
+            rr_new = dot(r[:, j], r[:, j])
             np.multiply(before, rr_new / rr[j], out=p[:, j])
             p[:, j] += r[:, j]
             rr[j] = rr_new
@@ -187,7 +174,7 @@ class ConjugateGradient:
         strikes, stops = state.strikes.copy(), state.stops.copy()
         for j in np.flatnonzero(state.stops == 0).tolist():
             c = self._certificate(j, norms[j], scale[j])
-            energy = -0.5 * float(np.dot(state.z[:, j], state.b[:, j] + true[:, j]))
+            energy = -0.5 * dot(state.z[:, j], state.b[:, j] + true[:, j])
             stuck = norms[j] > 0.5 * least_residual[j] and energy + ROUNDING * abs(energy) >= least_energy[j]
             least_residual[j] = min(norms[j], least_residual[j])
             least_energy[j] = min(energy, least_energy[j])
@@ -198,11 +185,11 @@ class ConjugateGradient:
             stops[j] = self.terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
             residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
             r[:, j] = true[:, j]
-            rr_new = float(np.dot(r[:, j], r[:, j]))
+            rr_new = dot(r[:, j], r[:, j])
             p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
             # Exact arithmetic has p·r = ‖r‖². Where that is lost the old directions are conjugate to a residual that
             # was not there, and the direction starts anew; so it does after the affine round (p = 0).
-            if not state.p[:, j].any() or not 0.5 * rr_new < float(np.dot(p[:, j], r[:, j])) < 2.0 * rr_new:
+            if not state.p[:, j].any() or not 0.5 * rr_new < dot(p[:, j], r[:, j]) < 2.0 * rr_new:
                 p[:, j] = r[:, j]
             rr[j] = rr_new
             if stops[j]:
@@ -252,7 +239,3 @@ class ConjugateGradient:
         if np.isinf(state.certified_residual).any():
             return None
         return FinalTargets(state.z_verified[None], self.weights)
-
-    def restore(self, arrays: Mapping[str, Any]) -> GradientState:
-        """From the run store, column-major again: BLAS sums a column in another order where it is strided."""
-        return GradientState.from_arrays({name: np.asfortranarray(a) if a.ndim else a for name, a in arrays.items()})

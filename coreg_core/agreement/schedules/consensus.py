@@ -5,25 +5,22 @@ is verified: its residual r = mean − z is exact, so its certificate is. Conver
 strong coupling, and its stop then says so. Here as the simplest schedule that works, and as a check of the others.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from coreg_core.agreement.objective import consensus_certificate, consensus_weight
 from coreg_core.agreement.schedules.schedule import (
-    ArrayState,
     FinalTargets,
     Progress,
     Query,
     Terms,
     all_stopped,
-    column_norms,
     progress_of,
 )
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.numerics.reproducible import column_norms
 
 # ‖r‖ falls in every exact step (r ← mean R_v r, and 0 ⪯ R_v ≺ I); without a new least value in this many rounds what
 # is left is rounding.
@@ -31,7 +28,7 @@ PATIENCE = 50
 
 
 @dataclass(frozen=True)
-class ConsensusState(ArrayState):
+class ConsensusState:
     """z is asked next; ``z_verified`` was asked last, and r belongs to it."""
 
     round: int
@@ -56,18 +53,11 @@ class Consensus:
         """μ = 2λM."""
         return np.array([consensus_weight(lam, self.terms.n_views) for lam in self.terms.coupling])
 
-    def start(
-        self,
-        n_unlabelled: int,
-        warm: FinalTargets | None = None,
-        round: int = 0,  # noqa: A002
-        affine: Float64[Arr, "m k"] | None = None,  # noqa: ARG002 - every question here is affine, at another target
-    ) -> ConsensusState:
-        """From z = 0, or from the mean target of earlier models."""
-        m, k = n_unlabelled, self.terms.n_columns
-        z = np.zeros((m, k)) if warm is None else warm.targets.mean(axis=0)
-        infinite, codes = np.full(k, np.inf), np.zeros(k, np.int64)
-        return ConsensusState(round, z, z, infinite, infinite, infinite, infinite, np.full(k, round, np.int64), codes)
+    def start(self, n_unlabelled: int) -> ConsensusState:
+        """From z = 0."""
+        k = self.terms.n_columns
+        z, infinite, codes = np.zeros((n_unlabelled, k)), np.full(k, np.inf), np.zeros(k, np.int64)
+        return ConsensusState(0, z, z, infinite, infinite, infinite, infinite, codes, codes)
 
     def query(self, state: ConsensusState) -> Query:
         """respond(z, 2λM), of all."""
@@ -124,7 +114,3 @@ class Consensus:
         if np.isinf(state.residual).any():
             return None
         return FinalTargets(state.z_verified[None], self.weights)
-
-    def restore(self, arrays: Mapping[str, Any]) -> ConsensusState:
-        """From the run store."""
-        return ConsensusState.from_arrays(arrays)

@@ -7,14 +7,12 @@ A driver, whoever it is, does
         query = schedule.query(state)                   # which sites, what targets, what weights
         state = schedule.step(state, total)             # the sum of their answers, taken in site order
 
-Only the *sum* of the answers is ever used (docs/mathematics.md). A state is a frozen dataclass of arrays and integers,
-so `to_arrays` and `from_arrays` write it down and take it up again without losing a bit.
+Only the *sum* of the answers is ever used (docs/mathematics.md). A state is a frozen dataclass of arrays and integers.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -189,10 +187,6 @@ class State(Protocol):
         """Rounds (sweeps) that are complete."""
         ...
 
-    def to_arrays(self) -> dict[str, Arr | Int64[Ints, "..."]]:
-        """For the run store."""
-        ...
-
 
 S = TypeVar("S", bound=State)
 
@@ -211,17 +205,8 @@ class Schedule(Protocol[S]):
         """What the schedule knows of the federation."""
         ...
 
-    def start(
-        self,
-        n_unlabelled: int,
-        warm: FinalTargets | None = None,
-        round: int = 0,  # noqa: A002
-        affine: Float64[Arr, "m k"] | None = None,
-    ) -> S:
-        """The first state; from earlier models, and counting on from ``round``, when membership changed.
-
-        ``affine`` is Σ_v respond_v(0) of these very sites, where it is known: conjugate gradients then do not ask it again.
-        """
+    def start(self, n_unlabelled: int) -> S:
+        """The first state."""
         ...
 
     def query(self, state: S) -> Query:
@@ -243,39 +228,6 @@ class Schedule(Protocol[S]):
     def models(self, state: S) -> FinalTargets | None:
         """The models of the last verified round; None before the first."""
         ...
-
-    def restore(self, arrays: Mapping[str, Arr]) -> S:
-        """The state that ``to_arrays`` wrote."""
-        ...
-
-
-@dataclass(frozen=True)
-class ArrayState:
-    """Base of the states: a frozen dataclass whose fields are arrays, integers and booleans."""
-
-    def to_arrays(self) -> dict[str, Arr | Int64[Ints, "..."]]:
-        """Field by field; a number becomes an int64 array of no dimension."""
-        return {
-            f.name: value if isinstance(value := getattr(self, f.name), np.ndarray) else np.array(value, dtype=np.int64)
-            for f in fields(self)
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """The inverse of `to_arrays`.
-
-        Raises
-        ------
-        UsageError
-            a field is missing, or one is there that the state does not have.
-        """
-        names = {f.name for f in fields(cls)}
-        if names != set(arrays):
-            raise UsageError(
-                f"a stored {cls.__name__} has the fields {sorted(arrays)}, expected {sorted(names)}; "
-                "it was written by another version. Start a new run."
-            )
-        return cls(**{name: a if a.ndim else int(a) for name, a in arrays.items()})
 
 
 def stops_of(codes: Int64[Ints, " k"]) -> tuple[Stop | None, ...]:
@@ -324,8 +276,3 @@ def normalised(directions: Float64[Arr, "m k"]) -> tuple[Float64[Arr, "m k"], Fl
     scale = np.maximum(directions.max(axis=0, initial=0.0), -directions.min(axis=0, initial=0.0))
     scale[scale == 0.0] = 1.0
     return directions / scale, scale
-
-
-def column_norms(columns: Float64[Arr, "m k"]) -> Float64[Arr, " k"]:
-    """‖·‖₂ of every column, each summed by itself, so that a column's bits do not depend on its neighbours."""
-    return np.array([np.sqrt(np.dot(c, c)) for c in np.ascontiguousarray(columns.T)])
