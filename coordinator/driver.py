@@ -1,8 +1,7 @@
 """The event loop that carries out a coordinator's actions: messages, records, timers, notices.
 
-Writing and sums of long vectors run off the event loop. A record is written before the next action is taken, so that a
-killed coordinator can resume its runs. Only a step is written while a long question begins to go out: the last piece of
-the question waits for the record.
+Writing and sums of many words run off the event loop. A record is written before the next action is taken, so that a
+killed coordinator can resume its runs. Only a finished step is written while the next one goes out: it decides nothing.
 """
 
 import asyncio
@@ -36,23 +35,21 @@ from coordinator.machine.events import (
     Unusable,
 )
 from coordinator.machine.federation import Federation, handle
-from coordinator.machine.notices import Notice, QuestionAnswered
-from coordinator.machine.records import HeadSigned, Record, StepTaken
+from coordinator.machine.notices import Notice, StepAnswered
+from coordinator.machine.records import HeadSigned, Record, StepDone
 from coordinator.transports import Traffic, Transport
-from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import CoregError, StorageError
-from coreg_core.protocol.messages import Ask, Fetched, Inquiry, Masked, Prediction, Share
+from coreg_core.protocol.messages import Answer, Fetched, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
-# An answer of this many numbers may complete a step that takes milliseconds, in which the loop would serve no session.
-# A question of this many begins to go out before the step is written.
-LONG_VECTOR = 1 << 16
+# An answer of this many words may complete a sum that takes milliseconds, in which the loop would serve no session.
+MANY_WORDS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Duration of one question, from when it was sent until it was answered, and the bytes of that time."""
+    """Duration of one step, from when it was sent until it was answered, and the bytes of that time."""
 
     seconds: float = 0.0
     bytes_sent: int = 0
@@ -63,20 +60,20 @@ class Observer(Protocol):
     """Receives every notice."""
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """Something happened; ``measured`` is of the last answered question."""
+        """Something happened; ``measured`` is of the last step."""
         ...
 
 
 class RecordSink(Protocol):
     """Stores records: `RunStore`, or nothing in a simulation."""
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None: ...
+    def write(self, run: str, record: Record, measured: Timing, at: str) -> None: ...
 
 
 class NullSink:
     """Stores nothing: for simulations."""
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None: ...
+    def write(self, run: str, record: Record, measured: Timing, at: str) -> None: ...
 
 
 class RunQueue(Protocol):
@@ -211,7 +208,7 @@ class _Driver:
 
     async def _handled(self, event: Event) -> list[Action]:
         # The records of a submitted run are folded; a long answer may complete a sum.
-        if isinstance(event, Submitted) or (isinstance(event, Received) and _length(event.message) >= LONG_VECTOR):
+        if isinstance(event, Submitted) or (isinstance(event, Received) and _length(event.message) >= MANY_WORDS):
             self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
         else:
             self._federation, actions = handle(self._federation, event)
@@ -220,29 +217,27 @@ class _Driver:
     async def _do(self, action: Action) -> None:
         match action:
             case Send(site, message):
-                if isinstance(message, Ask | Inquiry):
-                    self._stopwatch(message.run).start((message.question, message.attempt))
-                    if message.targets is not None and message.targets.values.size >= LONG_VECTOR:
-                        await self._transport.send(site, message, self._writing)
-                        return
-                await self._written()
+                if isinstance(message, Step):
+                    self._stopwatch(message.run).start((message.attempt, message.step))
+                else:
+                    await self._written()
                 await self._transport.send(site, message)
             case Reject(site, reason):
                 await self._transport.reject(site, reason)
-            case Expect(run, rows, columns):
-                self._transport.expect(run, rows, columns)
-            case Persist(run, record, progress):
+            case Expect(run, words):
+                self._transport.expect(run, words)
+            case Persist(run, record):
                 stopwatch = self._stopwatch(run)
-                timing = stopwatch.stop() if isinstance(record, StepTaken) else stopwatch.last
+                timing = stopwatch.stop() if isinstance(record, StepDone) else stopwatch.last
                 if not isinstance(self._sink, NullSink):
-                    await self._write(run, record, progress, timing)
+                    await self._write(run, record, timing)
             case SetDeadline(run, token, seconds):
                 self._stop_timer(run)
                 if isfinite(seconds):
                     loop = asyncio.get_running_loop()
                     self._timers[run] = loop.call_later(seconds, self._passed, run, token)
             case Notify(notice):
-                timing = self._stopwatch(notice.run).last if isinstance(notice, QuestionAnswered) else Timing()
+                timing = self._stopwatch(notice.run).last if isinstance(notice, StepAnswered) else Timing()
                 self._observer.notice(notice, timing)
             case Finish(run):
                 await self._written()
@@ -282,13 +277,13 @@ class _Driver:
 
     # --- records, timers ------------------------------------------------------------------------------------------
 
-    async def _write(self, run: str, record: Record, progress: Progress | None, timing: Timing) -> None:
+    async def _write(self, run: str, record: Record, timing: Timing) -> None:
         """Write in order; a step is not awaited here."""
         await self._written()
-        write = asyncio.to_thread(self._sink.write, run, record, progress, timing, self._now())
+        write = asyncio.to_thread(self._sink.write, run, record, timing, self._now())
         self._writing = asyncio.ensure_future(write)
         self._writing.add_done_callback(self._has_written)
-        if not isinstance(record, StepTaken):
+        if not isinstance(record, StepDone):
             await self._written()
 
     async def _written(self) -> None:
@@ -312,29 +307,21 @@ class _Driver:
 
 
 def _length(message: object) -> int:
-    match message:
-        case Prediction(values=values):
-            return values.values.size
-        case Share(values=shared) if shared is not None:
-            return shared.values.size
-        case Masked(words=words):
-            return words.values.size
-        case _:
-            return 0
+    return len(message.words.values) if isinstance(message, Answer) and message.words is not None else 0
 
 
 class _Stopwatch:
-    """Runs from the first time that a question is sent until it is answered; earlier time was waiting for sites."""
+    """Runs from the first time that a step is sent until it is answered; earlier time was waiting for sites."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic
-        self._question: tuple[int, int] | None = None
+        self._step: tuple[int, int] | None = None
         self._since = (asyncio.get_running_loop().time(), traffic.sent, traffic.received)
         self.last = Timing()
 
-    def start(self, question: tuple[int, int]) -> None:
-        if question != self._question:
-            self._question = question
+    def start(self, step: tuple[int, int]) -> None:
+        if step != self._step:
+            self._step = step
             self._since = (asyncio.get_running_loop().time(), self._traffic.sent, self._traffic.received)
 
     def stop(self) -> Timing:

@@ -43,7 +43,7 @@ def init(
     fingerprint = create_authority(directory, host or [], secret=secret)
     sample = directory / "federation.toml"
     if not sample.exists():
-        write_whole(sample, SAMPLE.encode(), mode=0o644)
+        write_whole(sample, SAMPLE.encode(), mode=0o600)
     typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {fingerprint}")
     typer.echo(f"sample configuration: {sample}")
     typer.echo(

@@ -10,9 +10,9 @@ from coreg_core.protocol.plan import Plan
 def run_line(summary: RunSummary) -> str:
     """A line for a run that began."""
     stop = (summary.stop or "unfinished").lower()
-    gap = "-" if summary.gap is None else f"{summary.gap:.1e}"
+    gap = "-" if summary.level is None else f"2^{summary.level}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
-    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap {gap:<8} {_of(summary.plan)}"
+    line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap/tolerance {gap:<8} {_of(summary.plan)}"
     return line + pruned
 
 

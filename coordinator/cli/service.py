@@ -40,7 +40,7 @@ def serve(
     identity: OtherIdentityOption = None,
     insecure: InsecureOption = False,
     port_file: PortFileOption = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Also log each answered question.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Also log each step.")] = False,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT on loopback where Prometheus reads /metrics.")
     ] = None,

@@ -147,10 +147,9 @@ def show(
 
 def _worst(values: dict[str, Any]) -> dict[str, Any]:
     """The stored lists (one number per column) as `cells` wants them: the worst column."""
-    shown = dict(values, bytes=values["bytes_sent"] + values["bytes_received"])
-    for name in ("residual", "gap", "prediction_bound"):
-        numbers = [x for x in values[name] or [] if x is not None]
-        shown[name] = max(numbers) if numbers else None
+    shown = dict(values, step=values["number"], bytes=values["bytes_sent"] + values["bytes_received"])
+    for name in ("level", "residual", "gap", "bound"):
+        shown[name] = max(values[name], default=None)
     return shown
 
 

@@ -214,7 +214,6 @@ class Computed(Section):
         """What has no meaning under the additive objective is an error, like an unknown key."""
         if not isinstance(self.objective, Agreement):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
-            unused += [f"[privacy] {key}" for key in sorted(self.privacy.model_fields_set & {"bound"})]
             if unused:
                 raise ValueError(f"{', '.join(unused)}: without meaning under this objective; see [model]")
         return self

@@ -36,8 +36,9 @@ max_rounds = 1000
 aggregation = "secure"
 # Whether sums may be taken again with one site more or fewer, from which that site's answers follow.
 membership_changes = false
-# Which bound on its spectral norm a site tells for the certificates: the sharp one, or "a-priori" (looser, tells less).
-bound = "tight"
+# What this coordinator learns of the convergence: how often the gap has to be halved ("coarse"), or residuals and gaps of
+# every round ("exact"), where every site's policy allows it.
+convergence_report = "coarse"
 
 [service]
 listen = "127.0.0.1:7600"

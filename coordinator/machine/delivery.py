@@ -12,7 +12,7 @@ from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned
 from coordinator.machine.run import Run, RunUpdate, Volatile
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Dismissed, Fetched, Finished
+from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head
 from coreg_core.protocol.outcomes import Outcome
 
 # Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
@@ -20,29 +20,29 @@ from coreg_core.protocol.outcomes import Outcome
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
 
-def end(update: RunUpdate, outcome: Outcome, reason: str) -> None:
-    """The run has an outcome: write it down, tell everybody, and wait until they have it."""
+def end(update: RunUpdate, outcome: Outcome, reason: str, heads: tuple[Head, ...] = ()) -> None:
+    """The run has an outcome: write it down, tell everybody, and wait until they have it.
+
+    ``heads`` are the sites' last ones: with them each of them has its models.
+    """
     recorded = update.recorded
-    given_up = set(update.run.awaited) if outcome in RESUMABLE else set()
-    resumable = outcome in RESUMABLE and recorded.computation is not None
-    if not resumable:
-        # Of records older than the sites' no model goes out: the sites have newer ones.
-        update.record(Ended(outcome, reason, None if outcome is Outcome.DAMAGED else recorded.models))
+    if outcome not in RESUMABLE or recorded.attempt < 0:
+        update.record(Ended(outcome, reason, heads))
     update.take(Transition.ENDED)
     update.notify(notices.RunEnded(update.run.name, outcome, reason))
     receivers = recorded.participants or tuple(sorted(update.live.here))
-    update.change(ending=(outcome, reason), receivers=receivers, ask=None, asked=(), answers={}, held={}, trials={})
-    deliver(update, frozenset(given_up))
+    update.change(ending=(outcome, reason), receivers=receivers, steps={}, answers={})
+    deliver(update)
 
 
-def deliver(update: RunUpdate, given_up: frozenset[str] = frozenset()) -> None:
+def deliver(update: RunUpdate) -> None:
     """Send the end to those who are here. Where there are models, those who are away are waited for too."""
     live, recorded = update.live, update.recorded
     away = frozenset(live.receivers) - live.here
-    lost = away if recorded.models is None else given_up
+    lost = frozenset[str]() if recorded.has_models else away
     update.change(fetched=live.fetched | recorded.excluded.keys() | lost)
-    # A site that has not accepted the plan in this session takes no vector of it: it gets the end once it has.
-    told = live.here if recorded.models is None else live.ready
+    # A site that has not offered in this session may be another process: it gets the end once it has the plan.
+    told = live.ready if recorded.has_models else live.here
     for site in live.receivers:
         if site in told:
             send_end(update, site)
@@ -55,44 +55,32 @@ def deliver(update: RunUpdate, given_up: frozenset[str] = frozenset()) -> None:
 
 
 def send_end(update: RunUpdate, site: str) -> None:
-    """`Finished`, with the targets that the site's models answer to, where there are any; or that it ended without this site."""
+    """`Finished`, with the heads by which the sites see that all agree; or that it ended without this site."""
     recorded = update.recorded
     assert update.live.ending is not None
     outcome, reason = update.live.ending
-    models = recorded.models
     if recorded.participants and site not in recorded.participants:
         why = f"{site}: the run ended ({outcome.name.lower()}) with {', '.join(recorded.participants)}, and without this site."
         update.send(site, Dismissed(update.run.name, Outcome.STALLED, why))
         return
-    if models is None:
-        update.send(site, Finished(update.run.name, outcome, reason))
-        return
-    assert recorded.computation is not None, "models before any membership"
-    told = recorded.computation.told(models, recorded.participants.index(site))
-    finished = Finished(update.run.name, outcome, reason, told.columns, told.targets, told.forecast)
-    update.send(site, finished)
+    heads = () if recorded.ended is None else recorded.ended.heads
+    update.send(site, Finished(update.run.name, outcome, reason, heads))
 
 
 def unfetched(recorded: RunState) -> frozenset[str]:
     """The participants of an ended run that have not fetched its models."""
-    if recorded.ended is None or recorded.models is None:
+    if not recorded.has_models:
         return frozenset()
     return frozenset(recorded.participants) - recorded.fetched - recorded.excluded.keys()
 
 
 def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None) -> RunUpdate:
     """Deliver the end of a run that an earlier process ended, or that a site connects for."""
-    if recorded.ended is not None:
-        outcome, reason = recorded.ended.outcome, recorded.ended.reason
-    else:  # killed between the last step and the record that it was the last
-        assert recorded.outcome is not None
-        outcome, reason = recorded.outcome
-    live = Volatile(Phase.DELIVERING, ending=(outcome, reason), receivers=recorded.participants)
+    assert recorded.ended is not None
+    ending = (recorded.ended.outcome, recorded.ended.reason)
+    receivers = recorded.participants if recorded.has_models else ()
+    live = Volatile(Phase.DELIVERING, attempt=max(recorded.attempt, 0), ending=ending, receivers=receivers)
     update = RunUpdate(Run(recorded, live, timeouts))
-    if recorded.ended is None:
-        update.record(Ended(outcome, reason, recorded.models))
-    if recorded.models is None:
-        update.change(receivers=())
     if only is None:
         update.notify(notices.DeliveryTakenUp(recorded.plan.run, update.run.awaited, timeouts.round))
     else:
@@ -141,7 +129,7 @@ def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
     update.gone(site)
     if site in update.run.awaited:
         update.notify(notices.Left(update.run.name, site, reason, lost))
-        if update.recorded.models is None:
+        if not update.recorded.has_models:
             not_waited_for(update, site)
 
 

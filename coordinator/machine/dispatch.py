@@ -8,7 +8,7 @@ comes next.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, get_args
 
-from coordinator.machine import delivery, membership, notices, rounds, slow_links
+from coordinator.machine import delivery, membership, notices, slow_links, steps
 from coordinator.machine.events import (
     Action,
     Breached,
@@ -24,18 +24,7 @@ from coordinator.machine.events import (
 from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.run import Run, RunUpdate, Volatile
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import (
-    Fault,
-    Fetched,
-    FromSite,
-    Hello,
-    Leaving,
-    Masked,
-    PlanAccepted,
-    PlanRefused,
-    Prediction,
-    Share,
-)
+from coreg_core.protocol.messages import Answer, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
 from coreg_core.protocol.outcomes import Outcome
 
 E = TypeVar("E", bound="RunEvent | Received[Any]")
@@ -83,20 +72,20 @@ def _breached(update: RunUpdate, event: Breached) -> None:
 # --- messages -----------------------------------------------------------------------------------------------------
 
 
-def _accepted(update: RunUpdate, event: Received[PlanAccepted]) -> None:
-    membership.accepted(update, event.site, event.message)
+def _offered(update: RunUpdate, event: Received[Offer]) -> None:
+    membership.offered(update, event.site, event.message)
 
 
 def _refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     membership.refused(update, event.site, event.message)
 
 
-def _answered(update: RunUpdate, event: Received[Prediction] | Received[Share] | Received[Masked]) -> None:
-    rounds.answered(update, event.site, event.message)
+def _answered(update: RunUpdate, event: Received[Answer]) -> None:
+    steps.answered(update, event.site, event.message)
 
 
 def _faulted(update: RunUpdate, event: Received[Fault]) -> None:
-    rounds.faulted(update, event.site, event.message)
+    steps.faulted(update, event.site, event.message)
 
 
 def _fetched(update: RunUpdate, event: Received[Fetched]) -> None:
@@ -124,7 +113,7 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
     run, missing = update.run, update.run.awaited
     if len(update.live.here) >= run.plan.membership.min_sites:
         update.notify(notices.GoingOnWithout(run.name, missing, "join in time"))
-        membership.send_plan(update)
+        membership.propose(update)
     else:
         names = ", ".join(missing)
         delivery.end(update, Outcome.TOO_FEW_SITES, f"{names} did not join within {run.timeouts.join:g} s")
@@ -134,15 +123,16 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     run, missing, ready = update.run, update.run.awaited, membership.counted_on(update)
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
-    if enough and (run.phase is Phase.PLANNING or terms.on_dropout == "continue"):
+    first = not run.recorded.participants
+    if enough and (first or terms.on_dropout == "continue" or set(ready) >= set(run.recorded.participants)):
         update.notify(notices.GoingOnWithout(run.name, missing, "answer the plan"))
-        membership.change_membership(update, ready)
+        membership.begin(update, ready)
     else:
         delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
 
 
 def _out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
-    rounds.out_of_time(update, event.flows)
+    steps.out_of_time(update, event.flows)
 
 
 def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
@@ -191,11 +181,9 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _event(SiteLost, _lost, _lost, _lost, _lost, _lost, _lost_undelivered, nothing),
         _event(Breached, _lost, _breached, _breached, _breached, _breached, _breached, nothing),
         _message(Leaving, _left, _left, _left, _left, _left, _left_undelivered, nothing),
-        _message(PlanAccepted, nothing, *(5 * (_accepted,)), nothing),
+        _message(Offer, nothing, *(5 * (_offered,)), nothing),
         _message(PlanRefused, nothing, *(5 * (_refused,)), nothing),
-        _message(Prediction, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
-        _message(Share, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
-        _message(Masked, nothing, nothing, nothing, _answered, _answered, nothing, nothing),
+        _message(Answer, nothing, nothing, _answered, _answered, _answered, nothing, nothing),
         _message(Fault, nothing, nothing, nothing, _faulted, _faulted, nothing, nothing),
         _message(Fetched, nothing, *(4 * (_fetched_already,)), _fetched, nothing),
         _event(HeadCountersigned, *(5 * (nothing,)), _countersigned, nothing),
@@ -212,12 +200,11 @@ def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = 
 
     ``only``: of a run that has ended, the sites that are connected; no other site is awaited.
     """
-    over = recorded.ended or recorded.outcome
-    if over is not None:
+    if recorded.ended is not None:
         update = delivery.resumed(recorded, timeouts, only)
         return update.run, update.actions
-    phase = Phase.ENROLLING if recorded.computation is None else Phase.RETURNING
-    update = RunUpdate(Run(recorded, Volatile(phase), timeouts))
+    phase = Phase.ENROLLING if recorded.attempt < 0 else Phase.RETURNING
+    update = RunUpdate(Run(recorded, Volatile(phase, attempt=recorded.attempt + 1), timeouts))
     if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
         delivery.end(update, last.outcome, last.reason)
         return update.run, update.actions
@@ -227,7 +214,7 @@ def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = 
     if phase is Phase.ENROLLING:
         update.notify(notices.RunBegan(name, awaited, timeouts.join))
     else:
-        update.notify(notices.RunTakenUp(name, recorded.question, awaited, timeouts.join))
+        update.notify(notices.RunTakenUp(name, recorded.steps, awaited, timeouts.join))
     update.deadline(timeouts.join)
     return update.run, update.actions
 
@@ -237,5 +224,5 @@ def handle(run: Run, event: "RunEvent | Received[FromSite]") -> tuple[Run, list[
     update = RunUpdate(run)
     kind = type(event.message) if isinstance(event, Received) else type(event)
     TABLE[kind][run.phase](update, event)
-    rounds.settle(update)
+    steps.settle(update)
     return update.run, update.actions

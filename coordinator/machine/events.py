@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from coordinator.machine.notices import Notice
 from coordinator.machine.records import HeadSigned, Record
-from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Fetched, FromSite, Hello, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -70,7 +69,7 @@ class Flow:
     Parameters
     ----------
     to_site
-        a question or an end on its way to the site; otherwise the site's answer.
+        a step on its way to the site; otherwise the site's answer.
     moved, of
         bytes.
     seconds
@@ -215,20 +214,18 @@ class Reject:
 
 @dataclass(frozen=True)
 class Expect:
-    """From here on, vectors of that run have so many rows and columns; before it, none is taken from anybody."""
+    """From here on, answers of that run have so many words at most; before it, none is taken from anybody."""
 
     run: str
-    rows: int
-    columns: int
+    words: int
 
 
 @dataclass(frozen=True)
 class Persist:
-    """Write before the next action is taken; ``progress`` is what a step showed, for the history."""
+    """Write before the next action is taken."""
 
     run: str
     record: Record
-    progress: Progress | None = None
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,6 @@ def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
     assert plan is not None
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
     for run in over:
-        assert run.live.ending is not None or federation.stopping
         outcome = Outcome.INTERRUPTED if run.live.ending is None else run.live.ending[0]
         ended = run.recorded.ended is not None
         plan = scheduler.finished(plan, run.plan, outcome, unfetched(run.recorded), on_record=ended)

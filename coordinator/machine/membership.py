@@ -1,20 +1,17 @@
-"""Who takes part in a run: joining, accepting the plan, being dropped, taken back, dismissed or excluded.
+"""Who takes part in a run: joining, offering, being dropped, taken back, dismissed or excluded.
 
-Handlers of a `RunUpdate`; the table that calls them is in machine.py.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every site that is here,
+begins with the offers of those who take part, and ends with the next one: of sites that went, came back in another
+process, or were taken back.
 """
 
-import math
-
-from coordinator.machine import delivery, notices, questions
-from coordinator.machine.computation import computation_of
+from coordinator.machine import delivery, notices
 from coordinator.machine.events import Expect
-from coordinator.machine.phases import Phase, Transition
-from coordinator.machine.records import MembershipChanged, SiteExcluded
+from coordinator.machine.phases import InvalidTransition, Phase, Transition
+from coordinator.machine.records import AttemptBegan, SiteExcluded
 from coordinator.machine.run import RunUpdate
 from coordinator.machine.state import RunState
-from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.errors import UsageError
-from coreg_core.protocol.messages import Dismissed, PlanAccepted, PlanRefused
+from coreg_core.protocol.messages import Dismissed, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -23,7 +20,7 @@ from coreg_core.protocol.outcomes import Outcome
 def enrol(update: RunUpdate, site: str) -> None:
     """A session opened before the plan went out."""
     if _arrived(update, site) and not update.run.awaited:
-        send_plan(update)
+        propose(update)
 
 
 def invite(update: RunUpdate, site: str) -> None:
@@ -34,7 +31,7 @@ def invite(update: RunUpdate, site: str) -> None:
         if update.live.phase is Phase.DELIVERING and site in update.run.awaited and site not in update.live.invited:
             update.deadline(update.run.timeouts.plan)  # it has to factor its data before it can take its model
         update.change(invited=update.live.invited | {site})
-        update.send(site, update.plan)
+        update.send(site, Proposal(update.run.name, update.live.attempt, update.plan))
 
 
 def _arrived(update: RunUpdate, site: str) -> bool:
@@ -56,87 +53,86 @@ def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
         update.notify(notices.Left(update.run.name, site, reason, lost))
 
 
-def send_plan(update: RunUpdate) -> None:
-    """Enough are here: each shall accept the plan, or refuse."""
-    here = tuple(sorted(update.live.here))
-    update.take(Transition.PLAN_SENT)
-    update.change(invited=frozenset(here))
+# --- attempts -----------------------------------------------------------------------------------------------------
+
+
+def propose(update: RunUpdate, attempt: int | None = None) -> None:
+    """The plan to everybody who is here, under the number of an attempt that was not begun: each offers, or refuses."""
+    recorded, here = update.recorded, tuple(sorted(update.live.here))
+    number = max(recorded.attempt + 1, update.live.attempt) if attempt is None else attempt
+    update.take(Transition.PROPOSED)
+    nothing: dict[str, Step] = {}
+    update.change(invited=frozenset(here), attempt=number, ready=frozenset(), offers={}, steps=nothing, answers={})
     update.notify(notices.PlanSent(update.run.name, here, update.run.timeouts.plan))
     update.deadline(update.run.timeouts.plan)
     for site in here:
-        update.send(site, update.plan)
+        update.send(site, Proposal(update.run.name, number, update.plan))
 
 
-# --- the plan -----------------------------------------------------------------------------------------------------
-
-
-def accepted(update: RunUpdate, site: str, acceptance: PlanAccepted) -> None:
-    """A site agreed to the plan, before the rounds or in the middle of them."""
-    if site in update.live.ready or not _agrees(update, site, acceptance):
-        return
+def offered(update: RunUpdate, site: str, offer: Offer) -> None:
+    """A site takes part, before the steps or in the middle of them."""
     live = update.live
+    if (
+        offer.attempt > live.attempt and live.phase is not Phase.DELIVERING
+    ):  # these records are older than the site's keys
+        propose(update, offer.attempt + 1)
+        return
+    if offer.attempt < live.attempt or site in live.ready or not _agrees(update, site, offer):
+        return
     if not live.ready:  # it is the first who says how many instances there are
-        rows, columns = update.plan.widest(acceptance.n_unlabelled)
-        update.actions.append(Expect(update.run.name, rows, columns))
-    update.change(accepted={**live.accepted, site: acceptance}, ready=live.ready | {site})
+        update.actions.append(Expect(update.run.name, update.plan.most_words(offer.n_unlabelled)))
+    known = live.offers.get(site)
+    update.change(offers={**live.offers, site: offer}, ready=live.ready | {site})
     update.notify(notices.PlanAcceptedBy(update.run.name, site))
     match update.live.phase:
         case Phase.PLANNING | Phase.RETURNING:
-            if not update.run.awaited:
-                begin(update)
+            if site in live.late or site not in (update.recorded.participants or (site,)):
+                update.change(proven=update.live.proven | {site})
+            begin_if_complete(update)
         case Phase.ASKING | Phase.STALLED:
-            if _other_keys(update):
-                rekey(update)
+            if site not in update.recorded.participants:
+                update.change(proven=update.live.proven | {site})
+            elif known != offer:
+                update.notify(notices.KeysChanged(update.run.name, live.attempt + 1, (site,)))
+                propose(update)
             else:
-                questions.put_to(update, site)
+                update.send(site, update.live.steps[site])
         case Phase.DELIVERING:
             if site in update.run.awaited:
                 update.deadline(update.run.timeouts.round)
             delivery.send_end(update, site)
         case Phase.ENROLLING | Phase.DONE:
-            raise AssertionError("the table lets no acceptance through here")
+            raise AssertionError("the table lets no offer through here")
 
 
-def _agrees(update: RunUpdate, site: str, acceptance: PlanAccepted) -> bool:
-    if acceptance.plan_digest != update.plan.digest:
+def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
+    if (offer.plan_digest, offer.site) != (update.plan.digest, site):
         exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted another plan than the one it was sent.")
         return False
-    if update.plan.masked and not acceptance.key:
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan of sums without a key for its masks.")
+    if update.plan.masked and not (offer.key and offer.session_key and offer.signature):
+        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan of sealed sums without keys.")
         return False
-    stated = (acceptance.bound, acceptance.squared_norm, acceptance.rounding)
-    if not all(0 <= number < math.inf for number in stated):
-        told = f"{site}: bound, squared norm and rounding are finite numbers of at least 0."
-        exclude(update, site, Outcome.SITE_FAULT, told)
+    if update.recorded.data.get(site, offer.data_digest) != offer.data_digest:
+        told = (
+            f"{site}: came back with another data (or how they are preprocessed) than it joined with, so its answers no longer "
+            "fit this run. Start its agent with what it had, or start a new run (--new)."
+        )
+        dismiss(update, site, Outcome.REFUSED, told)
         return False
-    if (reason := _unlike_before(update, site, acceptance) or _unlike_others(update, site, acceptance)) is not None:
+    if (reason := _unlike_others(update, site, offer)) is not None:
         dismiss(update, site, Outcome.REFUSED, reason)
         return False
     return True
 
 
-def _unlike_before(update: RunUpdate, site: str, now: PlanAccepted) -> str | None:
-    earlier = update.recorded.accepted.get(site) or update.live.accepted.get(site)
-    # Before the first question nothing was computed with what a site had, so it may come back with something else.
-    alike = earlier is not None and earlier.without_key == now.without_key
-    if earlier is None or alike or update.recorded.computation is None:
-        return None
-    what = "thread count" if earlier.threads != now.threads else "data (or how they are preprocessed)"
-    return (
-        f"{site}: came back with another {what} than it joined with, so its answers no longer fit this run. "
-        "Start its agent with what it had, or start a new run (--new)."
-    )
-
-
-def _unlike_others(update: RunUpdate, site: str, now: PlanAccepted) -> str | None:
+def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
     """The unlabelled set has to be everybody's; the first who is ready says what it is."""
     if now.n_unlabelled < 1:
         return f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
-    known = update.recorded.accepted or {s: a for s, a in update.live.accepted.items() if s in update.live.ready}
-    other = next((s for s in sorted(known) if s != site), None)
+    other = next((s for s in sorted(update.live.offers) if s != site and s in update.live.ready), None)
     if other is None:
         return None
-    theirs = known[other]
+    theirs = update.live.offers[other]
     if now.n_unlabelled != theirs.n_unlabelled:
         return (
             f"{site}: {now.n_unlabelled} unlabelled instances, {other} has {theirs.n_unlabelled}. "
@@ -147,12 +143,65 @@ def _unlike_others(update: RunUpdate, site: str, now: PlanAccepted) -> str | Non
             f"{site}: {now.n_unlabelled} unlabelled instances as {other}, but their ids differ "
             f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns."
         )
+    if now.machine != theirs.machine:
+        return (
+            f"{site}: its machine rounds otherwise than {other}'s, so the two would never agree on a state. Start both agents "
+            "with the same release of coreg and numpy."
+        )
     return None
 
 
 def refused(update: RunUpdate, site: str, refusal: PlanRefused) -> None:
     """A site's policy, or its data, do not allow the plan."""
     exclude(update, site, Outcome.REFUSED, f"{site} refused the plan: {refusal.reason}")
+
+
+def counted_on(update: RunUpdate) -> list[str]:
+    """Who is ready, and is a member or may become one: before the first attempt everybody, then who is taken back.
+
+    Who was late counts only where there are too few without it.
+    """
+    live, members = update.live, set(update.recorded.participants) - update.recorded.excluded.keys()
+    may = (members - live.late) | set(returning(update)) if update.recorded.participants else live.ready
+    if len(may) < update.plan.membership.min_sites:
+        may = may | members
+    return sorted(live.ready & may)
+
+
+def begin_if_complete(update: RunUpdate) -> None:
+    """The attempt, once nobody is awaited and enough have offered."""
+    members = counted_on(update)
+    if not update.run.awaited and len(members) >= update.plan.membership.min_sites:
+        begin(update, members)
+
+
+def begin(update: RunUpdate, participants: list[str]) -> None:
+    """An attempt with these sites, who have offered: the roster goes to each."""
+    plan, recorded, live = update.plan, update.recorded, update.live
+    members = tuple(sorted(participants))
+    if len(members) < plan.membership.min_sites:
+        raise InvalidTransition(f"{members} are fewer than {plan.membership.min_sites}.")
+    back = {s: recorded.returns.get(s, 0) + 1 for s in members if s in recorded.dropped}
+    out = {s: recorded.steps for s in recorded.participants if s not in members}
+    dropped = {**{s: q for s, q in recorded.dropped.items() if s not in back}, **out}
+    changed = members != recorded.participants
+    data = {**recorded.data, **{s: live.offers[s].data_digest for s in members}}
+    update.record(AttemptBegan(live.attempt, members, recorded.steps, data, {**recorded.returns, **back}, dropped))
+    update.change(proven=update.live.proven - set(members), late=frozenset())
+    if changed:
+        update.notify(notices.MembersAre(update.run.name, live.attempt, members))
+    roster = tuple(live.offers[s] for s in members)
+    ask(update, dict.fromkeys(members, Step(update.run.name, live.attempt, 0, roster)))
+
+
+def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
+    """The next step, to every participant that is here; the others receive it when they are back."""
+    update.take(Transition.ASKED)
+    update.change(steps=steps, answers={})
+    update.deadline(update.run.timeouts.round)
+    for site, step in steps.items():
+        if site in update.live.ready:
+            update.send(site, step)
 
 
 # --- those who cannot stay ----------------------------------------------------------------------------------------
@@ -173,15 +222,16 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
         return
     _put_out(update, site, outcome, reason)
     recorded = update.recorded
-    counted = recorded.participants or update.plan.sites
-    if site not in counted:
+    if site not in (recorded.participants or update.plan.sites):
         return  # it came late or came back, and nobody counts on it
     if (last := cannot_go_on_without(recorded)) is not None:
         delivery.end(update, last.outcome, last.reason)
     elif update.live.phase in (Phase.ASKING, Phase.STALLED):
-        change_membership(update, [s for s in counted if s not in recorded.excluded])
+        propose(update)
+    elif update.live.phase is not Phase.ENROLLING:
+        begin_if_complete(update)
     elif not update.run.awaited:
-        send_plan(update) if update.live.phase is Phase.ENROLLING else begin(update)
+        propose(update)
 
 
 def cannot_go_on_without(recorded: RunState) -> SiteExcluded | None:
@@ -200,116 +250,27 @@ def _put_out(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> Non
 
 
 def drop(update: RunUpdate, here: list[str]) -> None:
-    """Go on with those who are here. The others may be taken back once they have answered; not for ever."""
-    recorded, live, membership = update.recorded, update.live, update.plan.membership
+    """Go on with those who are here. The others may be taken back once they are heard of; not for ever."""
+    recorded, terms = update.recorded, update.plan.membership
     missing = [s for s in recorded.participants if s not in here]
-    name = update.run.name
-    update.notify(notices.GoingOnWithout(name, tuple(missing), "answer in time"))
-    if live.ask is not None:
-        update.change(trials={**live.trials, **{s: live.ask for s in missing if s in live.ready}})
+    update.notify(notices.GoingOnWithout(update.run.name, tuple(missing), "answer in time"))
     for site in missing:
-        if recorded.returns.get(site, 0) >= membership.max_rejoins:
-            reason = f"{site}: did not answer in time after it was taken back {membership.max_rejoins} times."
+        if recorded.returns.get(site, 0) >= terms.max_rejoins:
+            reason = f"{site}: did not answer in time after it was taken back {terms.max_rejoins} times."
             _put_out(update, site, Outcome.STALLED, reason)
-    change_membership(update, here)
+    update.change(late=frozenset(missing))
+    propose(update)
 
 
 def returning(update: RunUpdate) -> list[str]:
-    """Who may be taken back at a round's end: proven by an answer, after a pause that doubles with each return."""
-    recorded = update.recorded
+    """Who may be taken back: heard of again, after a pause that doubles with each return."""
+    plan, recorded, live = update.plan, update.recorded, update.live
+    if plan.membership.on_dropout != "continue" or (plan.masked and not plan.privacy.membership_changes):
+        return []
     return [
         s
-        for s in sorted(update.live.proven & update.live.ready)
+        for s in sorted(live.proven & live.here)
         if s not in recorded.participants
-        and (s not in recorded.dropped or recorded.question - recorded.dropped[s] >= 2 ** recorded.returns.get(s, 0))
+        and s not in recorded.excluded
+        and (s not in recorded.dropped or recorded.steps - recorded.dropped[s] >= 2 ** recorded.returns.get(s, 0))
     ]
-
-
-# --- the membership -----------------------------------------------------------------------------------------------
-
-
-def begin(update: RunUpdate) -> None:
-    """Everybody who is waited for has accepted: the first question, or the one that was open."""
-    recorded = update.recorded
-    if recorded.computation is not None and not recorded.excluded.keys() & set(recorded.participants):
-        rekey(update) if _other_keys(update) else ask_on(update)
-    else:
-        change_membership(update, counted_on(update))
-
-
-def _other_keys(update: RunUpdate) -> list[str]:
-    """Members that came back in another process, and so with another key than the attempt's roster has."""
-    live, recorded = update.live, update.recorded
-    here = [s for s in recorded.participants if s in live.accepted]
-    return [s for s in here if live.accepted[s].key != recorded.accepted[s].key]
-
-
-def ask_on(update: RunUpdate) -> None:
-    """The next question; where none can be, this run ends, and no other of a federation that stands."""
-    if (fault := questions.next_question(update)) is not None:
-        delivery.end(update, Outcome.SITE_FAULT, fault)
-
-
-def rekey(update: RunUpdate) -> None:
-    """The same sites under the next attempt's number, with the keys that they have now.
-
-    The state stays what it is, and the open question is asked of everybody again: the same question, the same answers,
-    other masks.
-    """
-    recorded, live, changed = update.recorded, update.live, _other_keys(update)
-    now = {s: live.accepted[s] for s in recorded.participants if s in live.accepted}
-    record = MembershipChanged(
-        attempt=recorded.attempt + 1,
-        question=recorded.question,
-        participants=recorded.participants,
-        accepted={**recorded.accepted, **now},
-        state=recorded.state.to_arrays(),
-        returns=recorded.returns,
-        dropped=recorded.dropped,
-        affine=recorded.affine,
-    )
-    update.record(record)
-    update.change(rostered=frozenset(), ask=None, asked=(), answers={})
-    update.notify(notices.KeysChanged(update.run.name, recorded.attempt + 1, tuple(changed)))
-    ask_on(update)
-
-
-def counted_on(update: RunUpdate) -> list[str]:
-    """Who is ready and need not prove that it answers: everybody, but those that were dropped because they did not."""
-    return sorted(update.live.ready - update.recorded.dropped.keys())
-
-
-def change_membership(update: RunUpdate, participants: list[str]) -> None:
-    """Start the computation, or start it again from its models, with these sites; who is away has the round's time."""
-    plan, recorded, live = update.plan, update.recorded, update.live
-    members = tuple(sorted(participants))
-    assert len(members) >= plan.membership.min_sites, f"{members} are fewer than {plan.membership.min_sites}"
-    questions.hold_answers(update)
-    warm: FinalTargets | None = None
-    rounds, attempt = 0, 0
-    if recorded.computation is not None:
-        warm, rounds = recorded.models, recorded.computation.rounds(recorded.state)
-        attempt = recorded.attempt + 1
-    back = {s: recorded.returns.get(s, 0) + 1 for s in members if s in recorded.dropped}
-    out = {s: recorded.question for s in recorded.participants if s not in members}
-    agreed = {**recorded.accepted, **{s: live.accepted[s] for s in members if s in live.accepted}}
-    computation = computation_of(plan, agreed, members)
-    try:
-        state = computation.start(agreed[members[0]].n_unlabelled, warm, rounds, recorded.affine.get(members))
-    except UsageError as error:  # more instances than the plan has memory for
-        delivery.end(update, Outcome.REFUSED, str(error))
-        return
-    changed = MembershipChanged(
-        attempt=attempt,
-        question=recorded.question,
-        participants=members,
-        accepted=agreed,
-        state=state.to_arrays(),
-        returns={**recorded.returns, **back},
-        dropped={**{s: q for s, q in recorded.dropped.items() if s not in back}, **out},
-        affine=recorded.affine,
-    )
-    update.record(changed)
-    update.change(proven=update.live.proven - set(members), rostered=frozenset())
-    update.notify(notices.MembersAre(update.run.name, attempt, members))
-    ask_on(update)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, TypeAlias, get_args
 
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 
 
@@ -30,7 +30,7 @@ class RunTakenUp:
     """A run that was left unfinished waits for the sites that took part in it."""
 
     run: str
-    question: int
+    steps: int
     awaited: tuple[str, ...]
     seconds: float = field(default=inf, compare=False)  # they are waited for, at most
 
@@ -144,7 +144,7 @@ class MembersAre:
 
 @dataclass(frozen=True)
 class KeysChanged:
-    """These sites came back with new keys: the open question is asked of everybody again, under other masks."""
+    """These sites came back with new keys: everybody exchanges keys anew, and goes on from the last common sum."""
 
     run: str
     attempt: int
@@ -174,15 +174,14 @@ class SlowLink:
 
 
 @dataclass(frozen=True)
-class QuestionAnswered:
-    """Everybody who was asked has answered; ``progress`` is what the step showed, and ``phase`` what it belonged to."""
+class StepAnswered:
+    """Everybody has answered; ``report`` is what the sites say of the computation, which the coordinator cannot see."""
 
     run: str
-    question: int
+    number: int
     attempt: int
     answered: int
-    progress: Progress | None
-    phase: str = ""
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,7 @@ Notice: TypeAlias = (
     | KeysChanged
     | Stalled
     | SlowLink
-    | QuestionAnswered
+    | StepAnswered
     | LedgerDoubtful
     | NotFetched
     | RunDamaged
@@ -321,14 +320,14 @@ _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(No
 
 
 def to_fields(notice: Notice) -> dict[str, Any]:
-    """The fields of a notice as plain values; what a step showed (`Progress`) has tables of its own."""
-    plain = {f.name: getattr(notice, f.name) for f in fields(notice) if f.name != "progress"}
+    """The fields of a notice as plain values; what the sites report has a table of its own."""
+    plain = {f.name: getattr(notice, f.name) for f in fields(notice) if f.name != "report"}
     return {name: value.name if isinstance(value, Outcome) else value for name, value in plain.items()}
 
 
 def from_fields(kind: str, plain: Mapping[str, Any]) -> Notice | None:
     """The inverse of `to_fields`; None for a kind that this release does not have."""
-    if (notice := _BY_NAME.get(kind)) is None or kind == "QuestionAnswered":
+    if (notice := _BY_NAME.get(kind)) is None or kind == "StepAnswered":
         return None
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
     if "outcome" in values:

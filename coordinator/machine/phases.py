@@ -1,6 +1,6 @@
 """Where a run can be and what leads from where to where: the table that decides, and the diagram drawn from it.
 
-An event is first understood (membership.py, training.py, delivery.py): it may come to a `Transition`, or to nothing.
+An event is first understood (membership.py, steps.py, delivery.py): it may come to a `Transition`, or to nothing.
 The table then says in which phase the run is; a turn that it does not have is a defect, and says so. docs/protocol.md
 shows the diagram.
 """
@@ -16,7 +16,7 @@ class Phase(Enum):
     ENROLLING = "waiting for sites to join"
     RETURNING = "taken up again: waiting for the sites that took part to come back and accept the plan"
     PLANNING = "waiting for sites to accept the plan"
-    ASKING = "waiting for the answers to a question"
+    ASKING = "waiting for the answers to a step"
     STALLED = "waiting for sites that are missing"
     DELIVERING = "over; sites are fetching their models"
     DONE = "over"
@@ -25,8 +25,8 @@ class Phase(Enum):
 class Transition(Enum):
     """What an event came to."""
 
-    PLAN_SENT = "enough sites are here"
-    ASKED = "a question goes out"
+    PROPOSED = "the plan goes out, for a new attempt"
+    ASKED = "a step goes out"
     STALLED = "too few answered in time"
     ENDED = "the run has an outcome"
     CLOSED = "nobody is waited for any more"
@@ -35,28 +35,32 @@ class Transition(Enum):
 
 TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
     Phase.ENROLLING: {
-        Transition.PLAN_SENT: Phase.PLANNING,
+        Transition.PROPOSED: Phase.PLANNING,
         Transition.ENDED: Phase.DELIVERING,
         Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.RETURNING: {
+        Transition.PROPOSED: Phase.PLANNING,
         Transition.ASKED: Phase.ASKING,
         Transition.ENDED: Phase.DELIVERING,
         Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.PLANNING: {
+        Transition.PROPOSED: Phase.PLANNING,
         Transition.ASKED: Phase.ASKING,
         Transition.ENDED: Phase.DELIVERING,
         Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.ASKING: {
         Transition.ASKED: Phase.ASKING,
+        Transition.PROPOSED: Phase.PLANNING,
         Transition.STALLED: Phase.STALLED,
         Transition.ENDED: Phase.DELIVERING,
         Transition.INTERRUPTED: Phase.DONE,
     },
     Phase.STALLED: {
         Transition.ASKED: Phase.ASKING,
+        Transition.PROPOSED: Phase.PLANNING,
         Transition.ENDED: Phase.DELIVERING,
         Transition.INTERRUPTED: Phase.DONE,
     },
@@ -92,7 +96,7 @@ def next_phase(phase: Phase, turn: Transition) -> Phase:
 class Timeouts:
     """The coordinator's four timeouts, in seconds; keepalive, the fifth, belongs to the transport.
 
-    ``min_bandwidth`` is in bytes a second: what is on its way is waited for beyond ``round`` (jobs/links.py).
+    ``min_bandwidth`` is in bytes a second: what is on its way is waited for beyond ``round`` (slow_links.py).
     """
 
     join: float = 600.0

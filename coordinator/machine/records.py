@@ -1,18 +1,14 @@
-"""What a run writes down before it acts: plain frozen values, from which `jobs.recorded.resume` makes its state again.
+"""What a run writes down before it acts: plain frozen values, from which `state.resume` makes its state again.
 
-The store keeps them; a test keeps them in a list.
+The store keeps them; a test keeps them in a list. None holds a number that a site computed from its rows.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.agreement.views import Part
-from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import Countersigned, PlanAccepted
+from coreg_core.protocol.messages import Countersigned, Head, Report
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.vectors import Vector
 
 Sites: TypeAlias = tuple[str, ...]
 
@@ -27,57 +23,38 @@ class SiteExcluded:
 
 
 @dataclass(frozen=True)
-class MembershipChanged:
-    """Who takes part from this attempt on, and the schedule's state at that point (empty once the run is over).
+class AttemptBegan:
+    """Who takes part from now on. ``steps`` counts those of the run so far.
 
-    ``accepted`` is what everybody agreed to who ever took part;
-    ``returns`` counts how often a site was taken back, ``dropped`` tells at which question one was dropped that is out now;
-    ``affine`` holds the sums of the label-bearing answers that are known, by the sites that they were summed over.
+    ``data`` has the digest of the rows of everybody who ever took part. ``returns`` counts how often a site was taken back,
+    ``dropped`` tells after how many steps one was dropped that is out now.
     """
 
     attempt: int
-    question: int
     participants: Sites
-    accepted: Mapping[str, PlanAccepted]
-    state: Mapping[str, Arr]
+    steps: int = 0
+    data: Mapping[str, str] = field(default_factory=dict)
     returns: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    affine: Mapping[Sites, Vector] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class StepTaken:
-    """One answered question: the sum of the answers, from which the next state follows bit by bit.
+class StepDone:
+    """Everybody has answered; ``number`` counts the steps of a run, over its attempts."""
 
-    ``scalars`` are summed like the vectors, and ``total`` is None where there are none of these (additive objective);
-    ``phase`` is what the question belonged to, in words, where the objective has phases.
-    """
-
-    question: int
+    number: int
     attempt: int
-    part: Part
-    total: Vector | None
     answered: int
-    scalars: tuple[float, ...] = ()
-    phase: str = ""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The schedule's whole state; the sums before it are no longer needed."""
-
-    question: int
-    state: Mapping[str, Arr]
-    affine: Mapping[Sites, Vector] = field(default_factory=dict)
+    report: Report
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over; ``models`` are what the sites fetch, for as long as the store has them."""
+    """The run is over; ``heads`` are the sites' last ones, where its computation has ended: sites that have them have models."""
 
     outcome: Outcome
     reason: str
-    models: FinalTargets | None
+    heads: tuple[Head, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,4 +82,4 @@ class Closed:
     """Nobody is waited for any more: the same command begins a new run."""
 
 
-Record: TypeAlias = SiteExcluded | MembershipChanged | StepTaken | Snapshot | Ended | HeadSigned | Delivered | Closed
+Record: TypeAlias = SiteExcluded | AttemptBegan | StepDone | Ended | HeadSigned | Delivered | Closed

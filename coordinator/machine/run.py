@@ -1,7 +1,7 @@
 """A run's state as one frozen value: what it remembers (`RunState`) and what is going on in this process (`Volatile`).
 
-`Volatile` is what a kill may lose: open sessions, answers to the open question, the timer. Sites join again and repeat
-their last answer, so nothing that decides is lost with it. `RunUpdate` is the work of one event on such a value: the
+`Volatile` is what a kill may lose: open sessions, answers to the open step, the timer. Sites join again and go on from the
+last sum that all of them have, so nothing that decides is lost with it. `RunUpdate` is the work of one event on such a value: the
 state so far, and the actions so far.
 """
 
@@ -12,11 +12,9 @@ from typing import Any
 from coordinator.machine.events import Action, Finish, Notify, Persist, Send, SetDeadline
 from coordinator.machine.notices import Notice
 from coordinator.machine.phases import Phase, Timeouts, Transition, next_phase
-from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.records import Record
 from coordinator.machine.state import RunState, after
-from coordinator.machine.sums import Answer
-from coreg_core.agreement.schedules.schedule import Progress
-from coreg_core.protocol.messages import Ask, Inquiry, PlanAccepted, ToSite
+from coreg_core.protocol.messages import Answer, Offer, Step, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
@@ -28,18 +26,14 @@ class Volatile:
     phase: Phase
     token: int = 0  # of the timer that counts
     here: frozenset[str] = frozenset()  # sites whose session is open and that this run still wants
-    ready: frozenset[str] = frozenset()  # of those, who accepted the plan in this session
-    invited: frozenset[str] = frozenset()  # who was sent the plan before the first question
-    accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # in this process
-    ask: Ask | Inquiry | None = None  # the open question
-    asked: tuple[str, ...] = ()  # whom it was put to, in site order
+    ready: frozenset[str] = frozenset()  # of those, who offered to take part in this session
+    invited: frozenset[str] = frozenset()  # who was sent the plan before the first step
+    attempt: int = 0  # that is proposed, or under way
+    offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
+    steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    rostered: frozenset[str] = frozenset()  # who was sent this attempt's roster in this session
-    # A site outside the membership is asked something on trial, and counted on only once it has answered it.
-    trials: Mapping[str, Ask | Inquiry] = field(default_factory=dict)
-    proven: frozenset[str] = frozenset()
-    # Label-bearing answers to a question that was cut short by a change of membership, by its columns: not asked again.
-    held: Mapping[tuple[Any, ...], Mapping[str, Answer]] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()  # who did not answer in time, and is not awaited in the next attempt
+    proven: frozenset[str] = frozenset()  # sites outside the membership that are heard of again
     ending: tuple[Outcome, str] | None = None
     receivers: tuple[str, ...] = ()  # who gets the end
     fetched: frozenset[str] = frozenset()  # and has it, or is not waited for
@@ -74,14 +68,15 @@ class Run:
             case Phase.ENROLLING:
                 return tuple(s for s in wanted if s not in live.here)
             case Phase.PLANNING:
-                # Whom the plan went to; everybody, where these are too few.
-                came = [s for s in wanted if s in live.invited]
+                # Members, or before there are any whom the plan went to; everybody, where these are too few.
+                members = frozenset(recorded.participants) or live.invited
+                came = [s for s in wanted if s in members | live.proven and s not in live.late]
                 counted = came if len(came) >= self.plan.membership.min_sites else wanted
                 return tuple(s for s in counted if s not in live.ready)
             case Phase.RETURNING:
                 return tuple(s for s in recorded.participants if s in wanted and s not in live.ready)
             case Phase.ASKING | Phase.STALLED:
-                return tuple(s for s in live.asked if s not in live.answers)
+                return tuple(s for s in recorded.participants if s not in live.answers)
             case Phase.DELIVERING:
                 return tuple(s for s in live.receivers if s not in live.fetched | recorded.fetched)
             case Phase.DONE:
@@ -105,8 +100,8 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Everybody who was asked has answered. Counted, since it is looked at after every answer: sites are many."""
-        return len(self.live.answers) == len(self.live.asked)
+        """Everybody has answered. Counted, since it is looked at after every answer: sites are many."""
+        return len(self.live.answers) == len(self.recorded.participants)
 
 
 class RunUpdate:
@@ -135,8 +130,7 @@ class RunUpdate:
     def record(self, record: Record) -> None:
         """Remember it, and write it down before the next action is taken."""
         self.run = replace(self.run, recorded=after(self.run.recorded, record))
-        progress: Progress | None = self.recorded.progress if isinstance(record, StepTaken) else None
-        self.actions.append(Persist(self.run.name, record, progress))
+        self.actions.append(Persist(self.run.name, record))
 
     def take(self, turn: Transition) -> None:
         self.change(phase=next_phase(self.live.phase, turn))
@@ -158,11 +152,8 @@ class RunUpdate:
     # --- who is here ----------------------------------------------------------------------------------------------
 
     def arrived(self, site: str) -> None:
-        """A session of its own opened; what an earlier one had promised is void."""
-        live = self.live
-        trials = {s: ask for s, ask in live.trials.items() if s != site}
-        here, rostered = live.here | {site}, live.rostered - {site}
-        self.change(here=here, ready=live.ready - {site}, proven=live.proven - {site}, trials=trials, rostered=rostered)
+        """A session of its own opened; it offers anew."""
+        self.change(here=self.live.here | {site}, ready=self.live.ready - {site}, proven=self.live.proven - {site})
 
     def gone(self, site: str) -> None:
         """Its session ended, or it is not wanted any more."""

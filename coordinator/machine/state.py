@@ -2,68 +2,48 @@
 else.
 
 A running coordinator changes what it remembers through `after` alone, so what it knows and what its store could tell
-are the same thing at every instant.
+are the same thing at every instant. It remembers no sum: the sites do, and go on from where all of them can.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, assert_never
+from typing import assert_never
 
-from coordinator.machine.computation import Computation, computation_of
 from coordinator.machine.records import (
+    AttemptBegan,
     Closed,
     Delivered,
     Ended,
     HeadSigned,
-    MembershipChanged,
     Record,
     SiteExcluded,
     Sites,
-    Snapshot,
-    StepTaken,
+    StepDone,
 )
-from coreg_core.agreement.schedules.schedule import FinalTargets, Progress
-from coreg_core.protocol.messages import PlanAccepted
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.vectors import Vector
 
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything of a run that survives its process. ``computation`` and ``state`` are None before the first membership."""
+    """Everything of a run that survives its process. ``attempt`` is -1 before the first; ``steps`` counts over attempts."""
 
     plan: Plan
-    accepted: Mapping[str, PlanAccepted] = field(default_factory=dict)  # what each agreed to who ever took part
     excluded: Mapping[str, SiteExcluded] = field(default_factory=dict)
     participants: Sites = ()  # of the current attempt, in site order
+    data: Mapping[str, str] = field(default_factory=dict)  # digests of the rows of everybody who ever took part
     returns: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    attempt: int = 0
-    question: int = 0
-    computation: Computation | None = None
-    state: Any = None
-    affine: Mapping[Sites, Vector] = field(default_factory=dict)
+    attempt: int = -1
+    steps: int = 0
     ended: Ended | None = None
     fetched: frozenset[str] = frozenset()
     closed: bool = False
 
     @property
-    def models(self) -> FinalTargets | None:
-        """What the sites' models answer to; None where no round was verified."""
-        if self.ended is not None:
-            return self.ended.models
-        return None if self.computation is None or self.state is None else self.computation.models(self.state)
-
-    @property
-    def progress(self) -> Progress | None:
-        return None if self.computation is None or self.state is None else self.computation.progress(self.state)
-
-    @property
-    def outcome(self) -> tuple[Outcome, str] | None:
-        """How the computation has ended, and what to say of it; None while it runs, and before it began."""
-        return None if self.computation is None or self.state is None else self.computation.outcome(self.state)
+    def has_models(self) -> bool:
+        """Whether the computation has ended, so that each participant can have its models."""
+        return self.ended is not None and bool(self.ended.heads)
 
 
 def after(recorded: RunState, record: Record) -> RunState:
@@ -71,29 +51,18 @@ def after(recorded: RunState, record: Record) -> RunState:
     match record:
         case SiteExcluded(site=site):
             return replace(recorded, excluded={**recorded.excluded, site: record})
-        case MembershipChanged():
-            computation = computation_of(recorded.plan, record.accepted, record.participants)
+        case AttemptBegan():
             return replace(
                 recorded,
-                accepted=record.accepted,
                 participants=record.participants,
+                data=record.data,
                 returns=record.returns,
                 dropped=record.dropped,
                 attempt=record.attempt,
-                question=record.question,
-                computation=computation,
-                state=computation.restore(record.state) if record.state else None,
-                affine=record.affine,
+                steps=record.steps,
             )
-        case StepTaken():
-            assert recorded.computation is not None, "a step before any membership"
-            affine = recorded.computation.affine_after(recorded.affine, recorded.participants, record)
-            state = recorded.computation.step(recorded.state, record)
-            return replace(recorded, state=state, question=record.question + 1, affine=affine)
-        case Snapshot():
-            assert recorded.computation is not None, "a snapshot before any membership"
-            state = recorded.computation.restore(record.state)
-            return replace(recorded, state=state, question=record.question, affine=record.affine)
+        case StepDone():
+            return replace(recorded, steps=record.number + 1)
         case Ended():
             return replace(recorded, ended=record)
         case HeadSigned():

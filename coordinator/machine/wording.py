@@ -33,8 +33,8 @@ def message_for(notice: n.Notice) -> str:
     match notice:
         case n.RunBegan(run=run, awaited=awaited, seconds=seconds):
             return f"run {run}: waiting for {', '.join(awaited)} ({at_most(seconds)})"
-        case n.RunTakenUp(run=run, question=question, awaited=awaited, seconds=seconds):
-            return f"resuming run {run} at question {question}: waiting for {', '.join(awaited)} ({at_most(seconds)})"
+        case n.RunTakenUp(run=run, steps=steps, awaited=awaited, seconds=seconds):
+            return f"resuming run {run} after {steps} steps: waiting for {', '.join(awaited)} ({at_most(seconds)})"
         case n.DeliveryTakenUp(run=run, awaited=awaited, seconds=seconds):
             waiting = f": waiting for {', '.join(awaited)} to fetch the result ({at_most(seconds)})" if awaited else ""
             return f"run {run} has ended{waiting}"
@@ -65,7 +65,7 @@ def message_for(notice: n.Notice) -> str:
                 'from them the labels of every row whose features it knows; [privacy] aggregation = "secure" gives sums alone'
             )
         case n.KeysChanged(sites=sites):
-            return f"{', '.join(sites)} reconnected with new keys: all sites answer the open question again under new masks"
+            return f"{', '.join(sites)} reconnected with new keys: all sites exchange keys anew"
         case n.Stalled(sites=sites, seconds=seconds):
             return f"stalled: waiting for {', '.join(sites) or 'enough sites'} ({at_most(seconds)})"
         case n.LedgerDoubtful(reason=reason):
@@ -79,7 +79,7 @@ def message_for(notice: n.Notice) -> str:
             return f"{link}; slower than [timeouts] min_bandwidth allows, so it is no longer awaited"
         case n.NotFetched(sites=sites):
             return f"{', '.join(sites)} did not fetch the result in time. The coordinator sends it when the site connects again."
-        case n.QuestionAnswered() | n.Stopped():
+        case n.StepAnswered() | n.Stopped():
             return ""
         case n.Listening(host=host, port=port):
             return f"listening on {host}:{port}"

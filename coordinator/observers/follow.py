@@ -15,7 +15,7 @@ from coordinator.observers.waiting import Waiting
 
 
 class Follow:
-    """The latest question of every run that has not ended, and for whom it waits."""
+    """The latest step of every run that has not ended, and for whom it waits."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True) if console is None else console
@@ -30,7 +30,7 @@ class Follow:
             return
         values, awaited = self._runs.get(run, (None, Waiting()))
         awaited.notice(notice)
-        if isinstance(notice, n.QuestionAnswered):
+        if isinstance(notice, n.StepAnswered):
             values = row(notice, measured)
         if values is not None or awaited.said:
             self._runs[run] = values, awaited

@@ -9,7 +9,7 @@ from typing import Any
 
 from coordinator.driver import Timing
 from coordinator.machine.events import Finish
-from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.wording import message_for
 from coordinator.observers.rows import Phases, row
 from coreg_wire.terminal.output import print_json
@@ -25,11 +25,11 @@ class JsonLines:
         self._phases = Phases()
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """{"event": "round"} for an answered question; for any other notice its name, its fields and "text"."""
-        if isinstance(notice, QuestionAnswered):
+        """{"event": "round"} for a finished step; for any other notice its name, its fields and "text"."""
+        if isinstance(notice, StepAnswered):
             values = row(notice, measured)
-            if notice.progress is not None:
-                self._rounds, self._last = notice.progress.round, values
+            if notice.report.verified or self._last is None:
+                self._rounds, self._last = notice.report.round, values
             self._phases.add(values)
             print_json({"event": "round", "run": notice.run, **values})
             return

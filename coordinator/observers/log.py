@@ -13,14 +13,14 @@ from coreg_wire.transport.fields import snake
 
 
 class LogLines:
-    """See the module's docstring. ``follow``: also a line for each answered question."""
+    """See the module's docstring. ``follow``: also a line for each step."""
 
     def __init__(self, log: Log, *, follow: bool):
         self._log, self._follow = log, follow
 
     def notice(self, notice: n.Notice, measured: Timing) -> None:
         """The notice's name, its fields, and the sentence that a person would read."""
-        if isinstance(notice, n.QuestionAnswered):
+        if isinstance(notice, n.StepAnswered):
             if self._follow:
                 self._log.info("round", run=notice.run, **row(notice, measured))
             return

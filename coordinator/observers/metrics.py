@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from coordinator.driver import RecordSink, Timing
 from coordinator.machine import notices as n
 from coordinator.machine.records import Record
-from coreg_core.agreement.schedules.schedule import Progress
 from coreg_wire.terminal.metrics_server import listen
 
 _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -29,11 +28,11 @@ class Metrics:
         self._study: dict[str, str] = {}
         self._round: dict[str, int] = {}
         study = ["study"]
-        self._questions = Counter("coreg_questions", "Questions answered by every site asked", study, registry=registry)
+        self._steps = Counter("coreg_steps", "Steps answered by every site", study, registry=registry)
         self._rounds = Counter("coreg_rounds", "Complete rounds, sweeps included", study, registry=registry)
         self._seconds = Histogram(
-            "coreg_question_seconds",
-            "From a question to its last answer, by the run's phase where it has phases",
+            "coreg_step_seconds",
+            "From a step to its last answer, by the run's phase where it has phases",
             ["study", "phase"],
             buckets=_SECONDS,
             registry=registry,
@@ -42,10 +41,12 @@ class Metrics:
             "coreg_store_seconds", "Writing a record to the run store", buckets=_SECONDS, registry=registry
         )
         self._bytes = Counter("coreg_bytes", "Frames on the wire", ["direction"], registry=registry)
-        self._gap = Gauge(
-            "coreg_gap", "Certified gap of the last verified round, worst column", study, registry=registry
+        self._level = Gauge(
+            "coreg_halvings_to_go", "Log2 of certified gap over tolerance, worst column", study, registry=registry
         )
-        self._residual = Gauge("coreg_residual", "Residual of the last round, worst column", study, registry=registry)
+        self._gap = Gauge(
+            "coreg_gap", "Certified gap, worst column; of runs with exact reports", study, registry=registry
+        )
         self._begun = Counter("coreg_runs_begun", "Runs begun or taken up", study, registry=registry)
         self._over = Counter("coreg_runs_finished", "Runs that came to an end", ["study", "stop"], registry=registry)
         self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
@@ -98,19 +99,19 @@ class Metrics:
 
     def notice(self, notice: n.Notice, measured: Timing) -> None:
         match notice:
-            case n.QuestionAnswered(run=run, progress=progress, phase=phase):
+            case n.StepAnswered(run=run, report=report):
                 study = self._study.get(run, "")
-                self._questions.labels(study).inc()
-                self._seconds.labels(study, phase).observe(measured.seconds)
+                self._steps.labels(study).inc()
+                self._seconds.labels(study, report.phase).observe(measured.seconds)
                 self._bytes.labels("sent").inc(measured.bytes_sent)
                 self._bytes.labels("received").inc(measured.bytes_received)
-                if progress is not None:
-                    # A run that is taken up goes on from the round that it shows first.
-                    self._rounds.labels(study).inc(max(0, progress.round - self._round.get(run, progress.round - 1)))
-                    self._round[run] = progress.round
-                    self._residual.labels(study).set(progress.residual.max())
-                    if progress.verified:
-                        self._gap.labels(study).set(progress.gap.max())
+                # A run that is taken up goes on from the round that it shows first.
+                self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, report.round)))
+                self._round[run] = report.round
+                if report.verified and report.level:
+                    self._level.labels(study).set(max(report.level))
+                if report.verified and max(report.gap, default=-1.0) >= 0.0:  # -1 is none
+                    self._gap.labels(study).set(max(report.gap))
             case n.RunEnded(run=run, outcome=outcome):
                 self._round.pop(run, None)
                 self._over.labels(self._study.pop(run, ""), outcome.name).inc()
@@ -135,6 +136,6 @@ class _Timed:
     def __init__(self, memory: RecordSink, time: Callable[[], AbstractContextManager[object]]):
         self._memory, self._time = memory, time
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None:
+    def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
         with self._time():
-            self._memory.write(run, record, progress, measured, at)
+            self._memory.write(run, record, measured, at)

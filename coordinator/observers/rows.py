@@ -1,42 +1,43 @@
-"""One answered question as plain values, and as the cells of a table: what every observer shows of it alike."""
+"""One finished step as plain values, and as the cells of a table: what every observer shows of it alike."""
 
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 from coordinator.driver import Timing
-from coordinator.machine.notices import QuestionAnswered
+from coordinator.machine.notices import StepAnswered
 from coreg_wire.terminal.output import human_bytes
 
-HEADINGS = ("question", "round", "sites", "residual", "certified gap", "prediction bound", "seconds", "bytes")
-PLAIN = "{:>8} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
+HEADINGS = ("step", "round", "sites", "to go", "residual", "certified gap", "prediction bound", "seconds", "bytes")
+PLAIN = "{:>8} {:>6} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
 
 
-def row(answered: QuestionAnswered, lap: Timing) -> dict[str, Any]:
-    """Plain values; the worst column speaks for all, and a column without coupling has nothing to agree on."""
-    p = answered.progress
+def row(answered: StepAnswered, lap: Timing) -> dict[str, Any]:
+    """Plain values; the worst column speaks for all. ``level`` counts the halvings until the tolerance is met."""
+    p = answered.report
     return {
-        "question": answered.question,
-        "round": None if p is None else p.round,
+        "step": answered.number,
+        "round": p.round,
         "answered": answered.answered,
-        "verified": p is not None and p.verified,
-        "residual": None if p is None else _known(p.residual.max()),
-        "gap": None if p is None else _known(p.gap.max()),
-        "prediction_bound": None if p is None else _known(p.prediction_bound.max()),
-        **({"phase": answered.phase} if answered.phase else {}),
+        "verified": p.verified,
+        "level": max(p.level, default=None),
+        "residual": _known(p.residual),
+        "gap": _known(p.gap),
+        "bound": _known(p.bound),
+        **({"phase": p.phase} if p.phase else {}),
         "seconds": round(lap.seconds, 6),
         "bytes": lap.bytes_sent + lap.bytes_received,
     }
 
 
-def _known(value: float) -> float | None:
-    """A number, where there is one yet: bounds are infinite before they are certified."""
-    return float(value) if isfinite(value) else None
+def _known(values: tuple[float, ...]) -> float | None:
+    """The worst number, where there is one: most coordinators have none."""
+    worst = max(values, default=-1.0)
+    return worst if worst >= 0.0 else None
 
 
 @dataclass
 class Phases:
-    """What each phase of a run took so far: questions (and of these rounds, in which vectors were summed), seconds and bytes."""
+    """What each phase of a run took so far: steps (and of these complete rounds), seconds and bytes."""
 
     spent: dict[str, dict[str, float]] = field(default_factory=dict)
     _rounds: int = 0
@@ -44,12 +45,12 @@ class Phases:
     def add(self, values: dict[str, Any]) -> None:
         if not values.get("phase"):
             return
-        spent = self.spent.setdefault(values["phase"], {"questions": 0, "rounds": 0, "seconds": 0.0, "bytes": 0})
-        spent["questions"] += 1
-        spent["rounds"] += (values["round"] or 0) - self._rounds
+        spent = self.spent.setdefault(values["phase"], {"steps": 0, "rounds": 0, "seconds": 0.0, "bytes": 0})
+        spent["steps"] += 1
+        spent["rounds"] += max(0, values["round"] - self._rounds)
         spent["seconds"] = round(spent["seconds"] + values["seconds"], 6)
         spent["bytes"] += values["bytes"]
-        self._rounds = values["round"] or 0
+        self._rounds = values["round"]
 
     def lines(self) -> list[str]:
         """A line a phase, for people."""
@@ -67,12 +68,13 @@ def cells(values: dict[str, Any]) -> tuple[str, ...]:
         return "-" if values[name] is None else f"{prefix}{values[name]:.2e}"
 
     return (
-        str(values["question"]),
-        "-" if values["round"] is None else str(values["round"]),
+        str(values["step"]),
+        str(values["round"]),
         str(values["answered"]),
+        "-" if values["level"] is None else f"2^{max(0, values['level'])}",
         number("residual"),
         number("gap", mark),
-        number("prediction_bound", mark),
+        number("bound", mark),
         f"{values['seconds']:.3f}",
         human_bytes(values["bytes"]),
     )

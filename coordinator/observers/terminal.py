@@ -12,11 +12,11 @@ from coordinator.driver import Timing
 from coordinator.machine.events import Finish
 from coordinator.machine.notices import (
     Notice,
-    QuestionAnswered,
     RunEnded,
     RunStarted,
     SessionEnded,
     SessionOpened,
+    StepAnswered,
     Stopped,
 )
 from coordinator.machine.wording import message_for
@@ -43,11 +43,11 @@ class Plain:
         sys.stdout.flush()
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """A row of the table for an answered question, headed once; a line for anything else."""
-        if isinstance(notice, QuestionAnswered):
+        """A row of the table for a finished step, headed once; a line for anything else."""
+        if isinstance(notice, StepAnswered):
             values = row(notice, measured)
-            if notice.progress is not None:
-                self._rounds, self._last = notice.progress.round, values
+            if notice.report.verified or self._last is None:
+                self._rounds, self._last = notice.report.round, values
             if (phase := values.get("phase")) and phase not in self._phases.spent:
                 self._heading(phase)
             self._phases.add(values)
@@ -75,7 +75,12 @@ class Plain:
 
     def _certified(self, last: dict[str, Any]) -> str:
         certified = "certified: " if last["verified"] else "estimated: "
-        gap, bound = (0.0 if last[name] is None else last[name] for name in ("gap", "prediction_bound"))
+        if last["gap"] is None or last["bound"] is None:
+            if last["level"] is None:
+                return f"the sites have certified nothing so far; {self._rounds} rounds"
+            level = max(0, last["level"])
+            return f"the sites certified a gap of at most {2**level} times the tolerance, after {self._rounds} rounds"
+        gap, bound = last["gap"], last["bound"]
         if not last.get("phase"):
             return (
                 f"{certified}Q - Q* <= {gap:.2e}, every site's predictions within {bound:.2e} (2-norm) of the optimum, "

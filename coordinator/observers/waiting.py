@@ -28,7 +28,7 @@ class Waiting:
             case n.Joined() | n.PlanAcceptedBy() | n.SiteDismissed():
                 if isinstance(notice, n.PlanAcceptedBy) or self._what != "to check the plan and factor their data":
                     self._sites.pop(notice.site, None)
-            case n.QuestionAnswered() | n.RunEnded():
+            case n.StepAnswered() | n.RunEnded():
                 self._begin((), "")
             case _:
                 pass

@@ -26,7 +26,6 @@ from coordinator.machine.events import (
     QueueRead,
     ReadQueue,
     Reconfigured,
-    Submitted,
 )
 from coordinator.machine.federation import Federation
 from coordinator.machine.records import HeadSigned, Record
@@ -38,7 +37,6 @@ from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError
-from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.messages import Fetched
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -249,15 +247,12 @@ class Daemon:
             run = federation.runs[name]
             if run in federation.computing:
                 self.metrics.began(name, run.plan.study)
-                resumed = run.recorded.computation is not None
+                resumed = run.recorded.attempt >= 0
                 self._notify(notices.RunStarted(name, run.plan.study, resumed))
         assert federation.scheduler is not None
         self.metrics.stock(len(federation.scheduler.waiting), len(federation.computing), self._store.path)
 
     def _heard(self, federation: Federation, event: Event) -> None:
-        if isinstance(event, Submitted) and not federation.computing:
-            # Before its records are folded: with another number of threads, sums round differently.
-            pin_threads(event.plan.iteration.threads)
         if self._recorder.heard(federation, event):
             self._dirty.set()
 

@@ -7,7 +7,7 @@ from coordinator.config.federation_toml import Configuration
 from coordinator.config.study_toml import Trained
 from coordinator.driver import Observer, utc_now
 from coordinator.machine.events import Finish
-from coordinator.machine.records import Ended, MembershipChanged
+from coordinator.machine.records import AttemptBegan, Ended
 from coordinator.service.daemon import ServiceOptions, serve
 from coordinator.store.lock import store_of
 from coordinator.store.queue import Queue
@@ -84,7 +84,7 @@ def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan
             return queued[0]
     for summary in store.runs():
         if summary.closed is None and summary.plan:  # a damaged one is closed when the service starts
-            # A run without a question has nothing to lose and nothing to resume.
+            # A run without an attempt has nothing to lose and nothing to resume.
             if not new and store.has_begun(summary.run):
                 raise UsageError(_unfinished(store, summary))
             store.close_run(plan_from_dict(summary.plan), Outcome.INTERRUPTED, ABANDONED, utc_now())
@@ -122,8 +122,8 @@ def trained_run(store: Path, run: str) -> Trained:
             if summary.ended is None or not summary.plan or summary.plan["objective"]["name"] == "scoring":
                 continue
             records = summaries.records(summary.run)
-            sites = [record.participants for record in records if isinstance(record, MembershipChanged)]
-            if sites and any(isinstance(record, Ended) and record.models is not None for record in records):
+            sites = [record.participants for record in records if isinstance(record, AttemptBegan)]
+            if sites and any(isinstance(record, Ended) and record.heads for record in records):
                 return Trained(summary.run, summary.plan["objective"]["name"], sites[-1])
     finally:
         summaries.close()

@@ -9,30 +9,10 @@ from coreg_core.errors import CoregError
 
 # What reading a plan raises that the disk changed.
 UNREADABLE = (CoregError, ValueError, LookupError, TypeError, AttributeError)
-_SIZE = hashlib.sha256().digest_size
 
 
 class Damaged(ValueError):
     """A stored value differs from what was written."""
-
-
-def add_checksum(data: bytes) -> bytes:
-    """The bytes with their checksum before them."""
-    return hashlib.sha256(data).digest() + data
-
-
-def verify_checksum(data: bytes) -> bytes:
-    """The inverse of `add_checksum`.
-
-    Raises
-    ------
-    Damaged
-        the checksum is another.
-    """
-    body = data[_SIZE:]
-    if hashlib.sha256(body).digest() != data[:_SIZE]:
-        raise Damaged("a value whose checksum does not match")
-    return body
 
 
 def add_json_checksum(value: dict[str, Any]) -> str:

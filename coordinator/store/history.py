@@ -1,6 +1,6 @@
 """What happened, and what each site disclosed: two small tables of the run store, and the recorder that fills them.
 
-Every message of a known run is counted, used or not, with its numbers as the sites' own ledgers count them. The last
+Every message of a known run is counted, used or not, with its words. The last
 moment of a killed coordinator may be missing here; the sites' ledgers, written before anything leaves, miss nothing.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from coordinator.machine.events import Event, Received, SiteJoined
 from coordinator.machine.federation import Federation
-from coordinator.machine.notices import Notice, QuestionAnswered, from_fields, to_fields
+from coordinator.machine.notices import Notice, StepAnswered, from_fields, to_fields
 from coordinator.store.schema import Tables
-from coreg_core.protocol.messages import FromSite, Masked, PlanAccepted, Prediction, Share
+from coreg_core.protocol.messages import Answer, FromSite
 
 MAX_NOTICES = 5000  # the oldest go
 RECENT = 20  # a notice equal to one of the latest is counted and not repeated
@@ -30,7 +30,7 @@ class NoticeRow:
 
 @dataclass(frozen=True)
 class Disclosed:
-    """What a site sent of one kind: messages, and numbers that depend on its labels or features."""
+    """What a site sent of one kind: messages, and words that depend on its labels or features."""
 
     site: str
     kind: str
@@ -39,18 +39,8 @@ class Disclosed:
 
 
 def numbers_in(message: FromSite) -> int:
-    """How many numbers that depend on labels or features a message holds, as a site's ledger counts them."""
-    match message:
-        case Prediction(values=values):
-            return int(values.values.size)
-        case Share(scalars=scalars, values=shared):
-            return len(scalars) + (0 if shared is None else int(shared.values.size))
-        case Masked(words=words):
-            return int(words.values.size)
-        case PlanAccepted(bound=bound, squared_norm=squared, rounding=rounding):
-            return 3 if bound or squared or rounding else 0
-        case _:
-            return 0
+    """How many words a message carries that depend on labels or features."""
+    return len(message.words.values) if isinstance(message, Answer) and message.words is not None else 0
 
 
 Key = tuple[str, str, str]  # run, site, kind
@@ -116,7 +106,7 @@ class HistoryRecorder:
 
     def add(self, notice: Notice, at: str) -> None:
         """Record a notice; the table of rounds shows answered questions."""
-        if not isinstance(notice, QuestionAnswered):
+        if not isinstance(notice, StepAnswered):
             with self._lock:
                 self._notices.append((at, notice))
 

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.store.checksums import Damaged, row_checksum, verify_checksum, verify_json_checksum
+from coordinator.store.checksums import Damaged, row_checksum, verify_json_checksum
 from coordinator.store.runs import ROUND_COLUMNS
 from coordinator.store.schema import Tables, open_database
 from coreg_core.errors import StorageError
 
-_BLOBS = (("states", "state"), ("sums", "total"), ("models", "models"))
-_TEXTS = (("memberships", "membership"), ("queue", "plan"), ("checkpoints", "checkpoint"))
+_TEXTS = (("attempts", "began"), ("queue", "plan"), ("checkpoints", "checkpoint"))
 # Every table with a column `run`; `prune` removes a run's rows from those that are history.
-_HISTORY = ("rounds", "notices", "disclosed", "cancellations", "sums", "states")
-_RESULTS = ("models", "deliveries", "memberships", "exclusions")  # what a site that comes late needs
+_HISTORY = ("rounds", "notices", "disclosed", "cancellations")
+_RESULTS = ("deliveries", "attempts", "exclusions")  # what a site that comes late needs
 PAGES_AT_ONCE = 256  # given back in one transaction: a serving coordinator waits for no more
 
 
@@ -56,15 +55,14 @@ def verify(path: Path) -> StoreCheck:
 
 def _verify_values(db: sqlite3.Connection) -> int:
     values = 0
-    checks: list[tuple[str, str, Callable[[Any], object]]] = [(t, c, verify_checksum) for t, c in _BLOBS]
-    checks += [(t, c, verify_json_checksum) for t, c in _TEXTS]
-    for table, column, check in checks:
-        for row in db.execute(f"select run, {column} as value from {table}"):  # noqa: S608 - the names above
-            _checked(f"{table} of run {row['run']}", check, row["value"])
+    for table, column in (*_TEXTS, ("runs", "heads")):
+        # The names are those above, and no value is in the text.
+        for row in db.execute(f"select run, {column} as value from {table} where {column} is not null"):  # noqa: S608
+            _checked(f"{table} of run {row['run']}", verify_json_checksum, row["value"])
             values += 1
     for row in db.execute("select * from rounds"):
         if row_checksum(row[name] for name in ROUND_COLUMNS) != row["checksum"]:
-            raise Damaged(f"question {row['question']} of run {row['run']}: a checksum does not match")
+            raise Damaged(f"step {row['number']} of run {row['run']}: a checksum does not match")
         values += 1
     for row in db.execute("select run, plan, plan_digest from runs"):
         _checked(f"the plan of run {row['run']}", _check_plan, (row["plan"], row["plan_digest"]))
@@ -143,6 +141,8 @@ class _Pruned(Tables):
                 for table in (*_HISTORY, *(_RESULTS if models else ())):
                     self._db.execute(f"delete from {table} where run = ?", (run,))  # noqa: S608 - the names above
                 self._db.execute("update runs set pruned = coalesce(pruned, ?) where run = ?", (at, run))
+                if models:
+                    self._db.execute("update runs set heads = null where run = ?", (run,))
         while self._db.execute("pragma freelist_count").fetchone()[0]:
             with self.transaction(durable=False):
                 self._db.execute(f"pragma incremental_vacuum({PAGES_AT_ONCE})").fetchall()

@@ -67,8 +67,8 @@ class Queue(Tables):
         """
         with self.reading():
             matches = "where substr(run, 1, length(?1)) = ?1"
-            begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608
-            queued = {row[0] for row in self._db.execute(f"select run from queue {matches}", (prefix,))}  # noqa: S608
+            begun = dict(self._db.execute(f"select run, ended from runs {matches}", (prefix,)).fetchall())  # noqa: S608 - constant
+            queued = {row[0] for row in self._db.execute(f"select run from queue {matches}", (prefix,))}  # noqa: S608 - constant
             cancelled = {row["run"] for row in self._db.execute("select run from cancellations")}
         found = {*begun, *queued}
         if len(found) != 1:

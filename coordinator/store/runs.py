@@ -1,54 +1,36 @@
 """Records of runs: what is written here before a message goes out survives the process.
 
-Arrays are kept as safetensors bytes. A step is kept as the sum of its answers, one vector, from which the state follows
-bit by bit; every 20th question the whole state is kept instead, and the sums before it go. The models of a run that has
-ended stay until they are pruned.
+There is no number of a site's in them: the sites keep the sums, and go on from where all of them can.
 """
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, assert_never
 
-import numpy as np
-import safetensors.numpy
-
 from coordinator.driver import Timing
 from coordinator.machine.records import (
+    AttemptBegan,
     Closed,
     Delivered,
     Ended,
     HeadSigned,
-    MembershipChanged,
     Record,
     SiteExcluded,
-    Sites,
-    Snapshot,
-    StepTaken,
+    StepDone,
 )
 from coordinator.machine.scheduler import Undelivered
-from coordinator.store.checksums import (
-    UNREADABLE,
-    add_checksum,
-    add_json_checksum,
-    row_checksum,
-    verify_checksum,
-    verify_json_checksum,
-)
+from coordinator.store.checksums import UNREADABLE, add_json_checksum, row_checksum, verify_json_checksum
 from coordinator.store.schema import Tables
-from coreg_core.agreement.schedules.schedule import FinalTargets, Progress
 from coreg_core.errors import StorageError
-from coreg_core.numerics.arrays import Arr
-from coreg_core.protocol.messages import PlanAccepted
+from coreg_core.protocol.messages import Head
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, Scoring, plan_from_dict
-from coreg_core.protocol.vectors import Vector
+from coreg_core.protocol.plan import Plan, plan_from_dict
 
 # The columns of a row of `rounds`, in the order of its checksum.
 ROUND_COLUMNS = (
-    "run", "question", "attempt", "round", "answered", "verified", "residual", "gap", "prediction_bound", "phase", "seconds",
+    "run", "number", "attempt", "answered", "round", "phase", "verified", "level", "residual", "gap", "bound", "seconds",
     "bytes_sent", "bytes_received", "at",
 )  # fmt: skip
 
@@ -79,37 +61,26 @@ class RunStore(Tables):
                 "closed = ? where run = ?",
                 (at, outcome.name, reason, at, plan.run),
             )
-            self._db.execute("delete from sums where run = ?", (plan.run,))
-            self._db.execute("delete from states where run = ?", (plan.run,))
 
     # --- records --------------------------------------------------------------------------------------------------
 
-    def write(self, run: str, record: Record, progress: Progress | None, measured: Timing, at: str) -> None:
-        """Write one record in one transaction; ``progress`` is what a step showed."""
-        # A power cut may undo a step: it is asked again, with the same bits. Every other record is durable.
-        with self.transaction(durable=not isinstance(record, StepTaken)):
+    def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
+        """Write one record in one transaction."""
+        # A power cut may undo a step: the sites know how far they are. Every other record is durable.
+        with self.transaction(durable=not isinstance(record, StepDone)):
             match record:
                 case SiteExcluded():
                     self._db.execute(
                         "insert or replace into exclusions values (?, ?, ?, ?)",
                         (run, record.site, record.outcome.name, record.reason),
                     )
-                case MembershipChanged():
-                    plain = {
-                        "participants": record.participants,
-                        "accepted": {site: asdict(a) for site, a in record.accepted.items()},
-                        "returns": dict(record.returns),
-                        "dropped": dict(record.dropped),
-                    }
+                case AttemptBegan():
                     self._db.execute(
-                        "insert or replace into memberships values (?, ?, ?, ?)",
-                        (run, record.attempt, record.question, add_json_checksum(plain)),
+                        "insert or replace into attempts values (?, ?, ?)",
+                        (run, record.attempt, add_json_checksum(asdict(record))),
                     )
-                    self._write_state(run, record.question, record.state, record.affine)
-                case StepTaken():
-                    self._write_step(run, record, progress, measured, at)
-                case Snapshot():
-                    self._write_state(run, record.question, record.state, record.affine)
+                case StepDone():
+                    self._write_step(run, record, measured, at)
                 case Ended():
                     self._write_end(run, record, at)
                 case HeadSigned():
@@ -120,12 +91,11 @@ class RunStore(Tables):
                     )
                 case Delivered():
                     self._db.execute("insert or replace into deliveries values (?, ?, ?)", (run, record.site, at))
-                    self._forget_scores(run)
                 case Closed():
                     self._db.execute("update runs set closed = ? where run = ?", (at, run))
                 case _:
                     assert_never(record)
-        if isinstance(record, Snapshot | Ended):  # move the log into the file while little is in it
+        if isinstance(record, Ended):  # move the log into the file while little is in it
             with suppress(sqlite3.Error):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
@@ -137,75 +107,44 @@ class RunStore(Tables):
             ).fetchone()
             return None if row is None else (row["run"], row["lines"])
 
-    def _write_state(self, run: str, question: int, state: Mapping[str, Arr], affine: Mapping[Sites, Vector]) -> None:
-        arrays = {f"state/{name}": array for name, array in state.items()}
-        arrays |= {f"affine/{json.dumps(sites)}": vector.values for sites, vector in affine.items()}
-        self._db.execute("insert or replace into states values (?, ?, ?)", (run, question, _to_bytes(arrays)))
-        self._db.execute("delete from sums where run = ?", (run,))
-
-    def _write_step(self, run: str, step: StepTaken, progress: Progress | None, measured: Timing, at: str) -> None:
-        self._db.execute(
-            "insert or replace into sums values (?, ?, ?, ?, ?)",
-            (run, step.question, step.part, step.answered, _to_bytes(_sum(step))),
-        )
-        shown: dict[str, Any] = {
-            "run": run,
-            "question": step.question,
-            "attempt": step.attempt,
-            "round": None if progress is None else progress.round,
-            "answered": step.answered,
-            "verified": None if progress is None else int(progress.verified),
-            "residual": None if progress is None else _numbers(progress.residual),
-            "gap": None if progress is None else _numbers(progress.gap),
-            "prediction_bound": None if progress is None else _numbers(progress.prediction_bound),
-            "phase": step.phase or None,
-            "seconds": measured.seconds,
-            "bytes_sent": measured.bytes_sent,
-            "bytes_received": measured.bytes_received,
-            "at": at,
-        }
-        values = [shown[name] for name in ROUND_COLUMNS]
+    def _write_step(self, run: str, step: StepDone, measured: Timing, at: str) -> None:
+        report = step.report
+        values: list[Any] = [
+            run,
+            step.number,
+            step.attempt,
+            step.answered,
+            report.round,
+            report.phase,
+            int(report.verified),
+        ]
+        values += [json.dumps(told) for told in (report.level, report.residual, report.gap, report.bound)]
+        values += [measured.seconds, measured.bytes_sent, measured.bytes_received, at]
         self._db.execute(
             f"insert or replace into rounds values ({', '.join('?' * (len(values) + 1))})",  # noqa: S608 - signs alone
             (*values, row_checksum(values)),
         )
-        certified = progress if progress is not None and progress.verified else None
+        shown = report if report.verified else None
+        known = [[x for x in told if x >= 0.0] for told in (report.gap, report.bound)]  # -1 is none
+        worst = [max(told, default=None) if shown else None for told in (report.level, *known)]
         self._db.execute(
-            "update runs set questions = max(questions, ?), rounds = max(rounds, ?), gap = coalesce(?, gap), "
-            "bound = coalesce(?, bound) where run = ?",
-            (
-                step.question + 1,
-                0 if progress is None else progress.round,
-                None if certified is None else _worst(certified.gap),
-                None if certified is None else _worst(certified.prediction_bound),
-                run,
-            ),
+            "update runs set steps = max(steps, ?), rounds = max(rounds, ?), level = coalesce(?, level), "
+            "gap = coalesce(?, gap), bound = coalesce(?, bound) where run = ?",
+            (step.number + 1, report.round, *worst, run),
         )
 
     def _write_end(self, run: str, end: Ended, at: str) -> None:
+        heads = add_json_checksum({"heads": [asdict(head) for head in end.heads]})
         self._db.execute(
-            "update runs set ended = ?, stop = ?, reason = ? where run = ?", (at, end.outcome.name, end.reason, run)
+            "update runs set ended = ?, stop = ?, reason = ?, heads = ? where run = ?",
+            (at, end.outcome.name, end.reason, heads, run),
         )
-        if end.models is not None:
-            self._db.execute("insert or replace into models values (?, ?)", (run, _to_bytes(_models(end.models))))
-            last = self._db.execute(
-                "select membership from memberships where run = ? order by attempt desc limit 1", (run,)
-            ).fetchone()
-            for site in verify_json_checksum(last["membership"])["participants"]:
-                self._db.execute(
-                    "insert or ignore into deliveries select ?1, ?2, null "
-                    "where not exists (select 1 from exclusions where run = ?1 and site = ?2)",
-                    (run, site),
-                )
-        self._db.execute("delete from sums where run = ?", (run,))
-        self._db.execute("delete from states where run = ?", (run,))
-
-    def _forget_scores(self, run: str) -> None:
-        """Scores say what the sites' models say: they are kept until every site has fetched them, and no longer."""
-        row = self._db.execute("select plan from runs where run = ?", (run,)).fetchone()
-        left = self._db.execute("select 1 from deliveries where run = ? and at is null", (run,)).fetchone()
-        if left is None and isinstance(_plan(row["plan"]).objective, Scoring):
-            self._db.execute("delete from models where run = ?", (run,))
+        for head in end.heads:
+            self._db.execute(
+                "insert or ignore into deliveries select ?1, ?2, null "
+                "where not exists (select 1 from exclusions where run = ?1 and site = ?2)",
+                (run, head.site),
+            )
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -249,9 +188,9 @@ class RunStore(Tables):
         return found
 
     def has_begun(self, run: str) -> bool:
-        """Whether the run ever asked a question."""
+        """Whether an attempt of the run ever began."""
         with self.reading():
-            return self._db.execute("select 1 from memberships where run = ?", (run,)).fetchone() is not None
+            return self._db.execute("select 1 from attempts where run = ?", (run,)).fetchone() is not None
 
     def records(self, run: str) -> list[Record]:
         """The records of this run that are still needed, in an order from which `state.resume` makes its state.
@@ -263,14 +202,7 @@ class RunStore(Tables):
         """
         try:
             return self._records(run)
-        except (
-            sqlite3.Error,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            safetensors.SafetensorError,
-        ) as error:
+        except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
             message = (
                 f"{self.path}: the records of run {run} cannot be read ({error}). Restore the store from a backup."
             )
@@ -284,100 +216,23 @@ class RunStore(Tables):
             SiteExcluded(row["site"], Outcome[row["outcome"]], row["reason"])
             for row in self._rows("select * from exclusions where run = ? order by site", run)
         ]
-        memberships = self._rows("select * from memberships where run = ? order by attempt desc limit 1", run)
-        states = self._rows("select * from states where run = ?", run)
-        if memberships:
-            if not states and summary["ended"] is None:
-                raise ValueError("the state is missing")
-            records += self._training(run, memberships[0], states)
+        attempts = self._rows("select * from attempts where run = ? order by attempt desc limit 1", run)
+        if attempts:
+            plain = verify_json_checksum(attempts[0]["began"])
+            steps = max(plain["steps"], summary["steps"])
+            records.append(AttemptBegan(**plain | {"participants": tuple(plain["participants"]), "steps": steps}))
         if summary["ended"] is not None:
-            models = self._rows("select * from models where run = ?", run)
-            found = None if not models else _final_targets(models[0]["models"])
-            records.append(Ended(Outcome[summary["stop"]], summary["reason"], found))
+            heads = [] if summary["heads"] is None else verify_json_checksum(summary["heads"])["heads"]
+            records.append(Ended(Outcome[summary["stop"]], summary["reason"], tuple(Head(**head) for head in heads)))
         delivered = self._rows("select site from deliveries where run = ? and at is not null order by site", run)
         records += [Delivered(row["site"]) for row in delivered]
         if summary["closed"] is not None:
             records.append(Closed())
         return records
 
-    def _training(self, run: str, last: sqlite3.Row, states: list[sqlite3.Row]) -> list[Record]:
-        plain = verify_json_checksum(last["membership"])
-        accepted = {site: PlanAccepted(**fields) for site, fields in plain["accepted"].items()}
-        state: dict[str, Arr] = {}
-        affine: dict[Sites, Vector] = {}
-        question = last["question"]
-        if states:  # a run that has ended has none
-            question = states[0]["question"]
-            for name, array in _from_bytes(states[0]["state"]).items():
-                kind, _, key = name.partition("/")
-                if kind == "affine":
-                    affine[tuple(json.loads(key))] = Vector(array)
-                else:
-                    state[key] = array
-        changed = MembershipChanged(
-            last["attempt"],
-            question,
-            tuple(plain["participants"]),
-            accepted,
-            state,
-            plain["returns"],
-            plain["dropped"],
-            affine,
-        )
-        sums = self._rows("select * from sums where run = ? order by question", run)
-        if [s["question"] for s in sums] != list(range(question, question + len(sums))):
-            raise ValueError("a step is missing")
-        return [changed, *(_step(s, last["attempt"]) for s in sums)]
-
     def _rows(self, query: str, run: str) -> list[sqlite3.Row]:
         return self._db.execute(query, (run,)).fetchall()
-
-    def forecast(self, run: str) -> tuple[float, ...]:
-        """The sums of the sites' forecasts (`coreg_core.additive.forecast`); empty for a run without them."""
-        with self.reading():
-            found = self._rows("select models from models where run = ?", run)
-            return _final_targets(found[0]["models"]).beside if found else ()
 
 
 def _plan(text: str) -> Plan:
     return plan_from_dict(json.loads(text))
-
-
-def _models(models: FinalTargets) -> dict[str, Arr]:
-    arrays = {"targets": models.targets, "weights": models.weights}
-    return arrays | ({"beside": np.array(models.beside, dtype=np.float64)} if models.beside else {})
-
-
-def _final_targets(data: bytes) -> FinalTargets:
-    arrays = _from_bytes(data)
-    beside = tuple(arrays["beside"].tolist()) if "beside" in arrays else ()
-    return FinalTargets(arrays["targets"], arrays["weights"], beside)
-
-
-def _sum(step: StepTaken) -> dict[str, Arr]:
-    arrays = {} if step.total is None else {"total": step.total.values}
-    return arrays | ({"scalars": np.array(step.scalars, dtype=np.float64)} if step.scalars else {})
-
-
-def _step(row: sqlite3.Row, attempt: int) -> StepTaken:
-    arrays = _from_bytes(row["total"])
-    total = Vector(arrays["total"]) if "total" in arrays else None
-    scalars = tuple(arrays["scalars"].tolist()) if "scalars" in arrays else ()
-    return StepTaken(row["question"], attempt, row["part"], total, row["answered"], scalars)
-
-
-def _numbers(values: Arr) -> str:
-    return json.dumps([x if np.isfinite(x) else None for x in values.tolist()])
-
-
-def _worst(values: Arr) -> float | None:
-    finite = [x for x in values.tolist() if np.isfinite(x)]
-    return max(finite, default=None)
-
-
-def _to_bytes(arrays: Mapping[str, Arr]) -> bytes:
-    return add_checksum(bytes(safetensors.numpy.save({name: np.asarray(a, order="C") for name, a in arrays.items()})))
-
-
-def _from_bytes(data: bytes) -> dict[str, Arr]:
-    return dict(safetensors.numpy.load(verify_checksum(data)))

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 BUSY_SECONDS = 60.0  # a writer waits this long for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
     started text not null, ended text, stop text, reason text, closed text, pruned text,
-    questions integer not null default 0, rounds integer not null default 0, gap real, bound real
+    steps integer not null default 0, rounds integer not null default 0, level integer, gap real, bound real, heads text
 );
 create index runs_by_plan on runs (plan_digest, started);
 create index open_runs on runs (started) where closed is null;
@@ -23,16 +23,9 @@ create table exclusions (
     run text not null references runs, site text not null, outcome text not null, reason text not null,
     primary key (run, site)
 );
-create table memberships (
-    run text not null references runs, attempt integer not null, question integer not null, membership text not null,
-    primary key (run, attempt)
+create table attempts (
+    run text not null references runs, attempt integer not null, began text not null, primary key (run, attempt)
 );
-create table states (run text not null references runs, question integer not null, state blob not null, primary key (run));
-create table sums (
-    run text not null references runs, question integer not null, part text not null, answered integer not null,
-    total blob not null, primary key (run, question)
-);
-create table models (run text not null references runs, models blob not null, primary key (run));
 create table deliveries (
     run text not null references runs, site text not null, at text, primary key (run, site)
 );
@@ -50,10 +43,11 @@ create table disclosed (
     primary key (run, site, kind)
 );
 create table rounds (
-    run text not null references runs, question integer not null, attempt integer not null, round integer,
-    answered integer not null, verified integer, residual text, gap text, prediction_bound text, phase text,
+    run text not null references runs, number integer not null, attempt integer not null, answered integer not null,
+    round integer not null, phase text not null, verified integer not null, level text not null, residual text not null,
+    gap text not null, bound text not null,
     seconds real not null, bytes_sent integer not null, bytes_received integer not null, at text not null,
-    checksum text not null, primary key (run, question, attempt)
+    checksum text not null, primary key (run, number)
 );
 create table queue (
     number integer primary key, run text not null unique, plan text not null, submitted text not null

@@ -15,8 +15,8 @@ class RunSummary:
     """A line of `runs`.
 
     ``plan`` is empty if it cannot be read. ``closed`` is when its sites were no longer awaited, ``rounds`` counts
-    complete ones (sweeps included), ``gap`` and ``bound`` are certified by the last verified round for the worst
-    column, ``pruned`` is when its rounds were removed.
+    complete ones (sweeps included). Of the last verified round, for the worst column: ``level``, how often the gap has to be
+    halved until the tolerance is met; with exact reports also ``gap`` and ``bound``. ``pruned`` is when its rounds were removed.
     """
 
     run: str
@@ -26,9 +26,10 @@ class RunSummary:
     closed: str | None
     stop: str | None
     reason: str | None
-    questions: int
+    steps: int
     rounds: int
     plan: dict[str, Any]
+    level: int | None = None
     gap: float | None = None
     bound: float | None = None
     pruned: str | None = None
@@ -68,7 +69,7 @@ class Summaries(RunStore):
         return _summary(rows[0])
 
     def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:
-        """One run and its answered questions; a unique prefix of its name is enough.
+        """One run and its steps; a unique prefix of its name is enough.
 
         Raises
         ------
@@ -78,11 +79,11 @@ class Summaries(RunStore):
         found = self.find(run)
         with self.reading():
             shown = []
-            for row in self._rows("select * from rounds where run = ? order by question, attempt", found.run):
+            for row in self._rows("select * from rounds where run = ? order by number", found.run):
                 plain = {name: row[name] for name in ROUND_COLUMNS if name != "run"}
-                for name in ("residual", "gap", "prediction_bound"):
-                    plain[name] = None if plain[name] is None else json.loads(plain[name])
-                plain["verified"] = None if plain["verified"] is None else bool(plain["verified"])
+                for name in ("level", "residual", "gap", "bound"):
+                    plain[name] = json.loads(plain[name])
+                plain["verified"] = bool(plain["verified"])
                 shown.append(plain)
         return found, shown
 
@@ -103,5 +104,5 @@ def _summary(row: sqlite3.Row) -> RunSummary:
         federation, _, _ = plan["federation"], plan["objective"]["name"], plan["membership"]["sites"]
     except UNREADABLE:  # one damaged plan does not hide the other runs
         plan, federation = {}, ""
-    plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest")}  # noqa: SIM118 - a Row iterates values
+    plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest", "heads")}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=federation, plan=plan, **plain)

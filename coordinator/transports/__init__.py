@@ -4,7 +4,6 @@ One contract suite (tests/contract) runs on every transport. Each delivers a sit
 were sent, emits `SiteJoined` before anything else of a site, and never emits an event of a session that was replaced.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,24 +39,24 @@ class Transport(Protocol):
         """Let sites in; from here on every event goes to ``emit``."""
         ...
 
-    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
-        """Queue a message for a site, to be whole there only after that is done; a site that is gone meanwhile is no error."""
+    async def send(self, site: str, message: ToSite) -> None:
+        """Queue a message for a site; a site that is gone meanwhile is no error."""
         ...
 
     async def reject(self, site: str, reason: str) -> None:
         """Say why, then close the session."""
         ...
 
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        """Vectors of that run may announce so much from here on; before it, none is taken."""
+    def expect(self, run: str, words: int) -> None:
+        """Answers of that run may have so many words from here on; before it, none is taken."""
         ...
 
     def forget(self, run: str) -> None:
-        """The run is over: no vector of it is taken any more."""
+        """The run is over: no words of it are taken any more."""
         ...
 
     def flows(self, run: str) -> Mapping[str, Flow]:
-        """The latest vector of that run on each link, as far as it has come; only of sites that are here."""
+        """The latest words of that run on each link, as far as they have come; only of sites that are here."""
         ...
 
     def certificate(self, site: str) -> bytes:

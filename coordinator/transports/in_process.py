@@ -4,26 +4,12 @@ Sites answer at once, one after another, on the caller's thread, so a simulation
 as one.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from coordinator.machine.events import Flow, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
-from coreg_core.protocol.messages import (
-    Ask,
-    Finished,
-    FromSite,
-    Hello,
-    Inquiry,
-    Leaving,
-    Masked,
-    Prediction,
-    Rejected,
-    Share,
-    ToSite,
-)
-from coreg_core.protocol.vectors import Vector, Words
+from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
 
 
 class SiteFunction(Protocol):
@@ -36,27 +22,10 @@ class SiteFunction(Protocol):
     def handle(self, message: ToSite) -> Sequence[FromSite]: ...
 
 
-def vector_bytes(message: FromSite | ToSite) -> int:
-    """Bytes of the numbers in a message, as they would take them on the wire: what a simulation counts."""
-    vector, scalars = _carried(message)
-    return 8 * scalars + (0 if vector is None else vector.wire_bytes)
-
-
-def vector_numbers(message: FromSite | ToSite) -> int:
-    vector, scalars = _carried(message)
-    return scalars + (0 if vector is None else vector.values.size)
-
-
-def _carried(message: FromSite | ToSite) -> tuple[Vector | Words | None, int]:
-    match message:
-        case Prediction(values=vector) | Ask(targets=vector) | Finished(targets=vector):
-            return vector, 0
-        case Share(values=vector, scalars=scalars) | Inquiry(targets=vector, scalars=scalars):
-            return vector, len(scalars)
-        case Masked(words=words):
-            return words, 0
-        case _:
-            return None, 0
+def words_of(message: FromSite | ToSite) -> int:
+    """How many words a message carries: what a simulation counts, eight bytes each on the wire."""
+    carried = message.words if isinstance(message, Answer | Step) else None
+    return 0 if carried is None else len(carried.values)
 
 
 class InProcess:
@@ -72,18 +41,16 @@ class InProcess:
         for site in self._sites.values():
             emit(SiteJoined(site.hello()))
 
-    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+    async def send(self, site: str, message: ToSite) -> None:
         """The site answers before this returns; its answers are events."""
-        if after is not None:
-            await after
         function = self._sites.get(site)
         if function is None or self._emit is None:
             return
-        self.traffic.sent += vector_bytes(message)
-        self.traffic.numbers += vector_numbers(message)
+        self.traffic.sent += 8 * words_of(message)
+        self.traffic.numbers += words_of(message)
         for answer in function.handle(message):
-            self.traffic.received += vector_bytes(answer)
-            self.traffic.numbers += vector_numbers(answer)
+            self.traffic.received += 8 * words_of(answer)
+            self.traffic.numbers += words_of(answer)
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
@@ -94,8 +61,8 @@ class InProcess:
         if function is not None:
             function.handle(Rejected(reason))
 
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        """Vectors are handed over whole: there is no memory to guard."""
+    def expect(self, run: str, words: int) -> None:
+        """Words are handed over whole: there is no memory to guard."""
 
     def forget(self, run: str) -> None:
         """Nothing was kept of it."""

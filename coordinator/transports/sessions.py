@@ -15,19 +15,17 @@ from coordinator.machine.events import AccessRefused, Breached, Flow, Received, 
 from coordinator.transports import Emit, Traffic
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import (
-    Ask,
     Countersigned,
     Dismissed,
     Finished,
     Hello,
-    Inquiry,
     Leaving,
-    PlanAccepted,
+    Offer,
+    Proposal,
     Rejected,
-    Roster,
+    Step,
     ToSite,
 )
-from coreg_core.protocol.plan import Plan
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.transport.chunk_size import Pace
 from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
@@ -69,7 +67,7 @@ class FrameStream(Protocol):
 
 @dataclass
 class _Outgoing:
-    """A vector to a site: bytes sent, bytes in all, and since when; of a complete one, since its last byte."""
+    """Words to a site: bytes sent, bytes in all, and since when; of a complete one, since its last byte."""
 
     message: ToSite | None  # None once it is complete
     moved: int
@@ -84,19 +82,19 @@ class _Session:
     site: str
     assembler: Assembler
     certificate_pem: bytes = b""
-    outbox: "asyncio.Queue[tuple[ToSite, asyncio.Future[None] | None] | None]" = field(default_factory=asyncio.Queue)
+    outbox: "asyncio.Queue[ToSite | None]" = field(default_factory=asyncio.Queue)
     unhandled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UNHANDLED))
     closed_by_us: bool = False
     spoke: bool = False  # since the last message to it: it has read that one
-    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest vector to it, by run
-    begun: dict[str, float] = field(default_factory=dict)  # since when a vector from it is under way, by run
+    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest words to it, by run
+    begun: dict[str, float] = field(default_factory=dict)  # since when words from it are under way, by run
     pace: Pace = field(default_factory=Pace)
     again: bool = False  # the site had a session before: messages meant for that one are not for this one
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
 
     def is_for_an_earlier_one(self, message: ToSite) -> bool:
-        """A question, or its roster, of a run whose plan was not sent in this session: the site would refuse it."""
-        return self.again and isinstance(message, Ask | Inquiry | Roster) and message.run not in self.plans
+        """A step of a run whose plan was not sent in this session: the site would refuse it."""
+        return self.again and isinstance(message, Step) and message.run not in self.plans
 
     def flow(self, run: str) -> Flow | None:
         """Progress of the latest vector of that run, to the site or from it."""
@@ -106,17 +104,17 @@ class _Session:
         out = self.outgoing.get(run)
         return None if out is None else Flow(True, out.moved, out.of, now - out.since)
 
-    def put(self, message: ToSite, after: "asyncio.Future[None] | None" = None) -> bool:
+    def put(self, message: ToSite) -> bool:
         """Whether there was room for it."""
         if self.outbox.qsize() >= MAX_UNSENT:
             return False
-        self.outbox.put_nowait((message, after))
+        self.outbox.put_nowait(message)
         return True
 
     def close(self, last_message: ToSite | None = None) -> None:
         self.closed_by_us = True
         if last_message is not None:
-            self.outbox.put_nowait((last_message, None))
+            self.outbox.put_nowait(last_message)
         self.outbox.put_nowait(None)
 
 
@@ -136,7 +134,7 @@ class Sessions:
     def __init__(self, authorise: Callable[[str, bytes], None], *, keepalive: float, min_bandwidth: float):
         self.traffic = Traffic()
         self._authorise, self._keepalive, self._min_bandwidth = authorise, keepalive, min_bandwidth
-        self._expected: dict[str, tuple[int, int]] = {}
+        self._expected: dict[str, int] = {}
         self._sessions: dict[str, _Session] = {}
         self._certificates: dict[str, bytes] = {}  # of each site's last session
         self._streams: set[asyncio.Task[None]] = set()
@@ -146,16 +144,16 @@ class Sessions:
 
     # --- as a transport -------------------------------------------------------------------------------------------
 
-    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+    async def send(self, site: str, message: ToSite) -> None:
         """Put it into the session's outbox, unless it was meant for an earlier session."""
         session = self._sessions.get(site)
         if session is not None and not session.is_for_an_earlier_one(message):
-            if isinstance(message, Plan):
+            if isinstance(message, Proposal):
                 session.plans.add(message.run)
-            if (carried := _vector(message)) is not None:
+            if (carried := _carried(message)) is not None:
                 run, size = carried
                 session.outgoing[run] = _Outgoing(message, 0, size, _now())
-            if not session.put(message, after):
+            if not session.put(message):
                 del self._sessions[site]
                 session.close()
                 self.emit(SiteLost(site, "it does not read what is sent to it"))
@@ -165,10 +163,10 @@ class Sessions:
         if (session := self._sessions.pop(site, None)) is not None:
             session.close(Rejected(reason))
 
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        self._expected[run] = (rows, columns)
+    def expect(self, run: str, words: int) -> None:
+        self._expected[run] = words
         for session in self._sessions.values():
-            session.assembler.expect(run, rows, columns)
+            session.assembler.expect(run, words)
 
     def forget(self, run: str) -> None:
         self._expected.pop(run, None)
@@ -231,7 +229,7 @@ class Sessions:
             await _ends(asyncio.create_task(_drain(frames)))
             return
         for run, room in self._expected.items():
-            assembler.expect(run, *room)
+            assembler.expect(run, room)
         session = _Session(hello.site, assembler, certificate_pem=pem, again=hello.site in self._certificates)
         self._certificates[hello.site] = pem
         if (earlier := self._sessions.get(hello.site)) is not None:  # a site that rejoins replaces its old session
@@ -245,8 +243,8 @@ class Sessions:
         message: ToSite | None = None
         try:
             while (following := await session.outbox.get()) is not None:
-                (message, after), session.spoke = following, False
-                await self._write(stream, message, session, after)
+                message, session.spoke = following, False
+                await self._write(stream, message, session)
             if isinstance(message, LAST_MESSAGES) and not session.spoke:
                 await _ends(reader)
         except ConnectionError:
@@ -278,7 +276,7 @@ class Sessions:
                 session.pace.answered(assembler.run, now)
                 if message is None or self._sessions.get(session.site) is not session:
                     continue
-                if isinstance(message, PlanAccepted) and message.n_unlabelled > MAX_UNLABELLED:
+                if isinstance(message, Offer) and message.n_unlabelled > MAX_UNLABELLED:
                     raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
                 await session.unhandled.acquire()
                 if self._sessions.get(session.site) is not session:
@@ -312,43 +310,25 @@ class Sessions:
                 return f" when {progress}: if its link is slower than {least}, lower min_bandwidth on both sides"
         return ""
 
-    async def _write(
-        self,
-        stream: FrameStream,
-        message: ToSite,
-        session: _Session | None = None,
-        after: "asyncio.Future[None] | None" = None,
-    ) -> None:
+    async def _write(self, stream: FrameStream, message: ToSite, session: _Session | None = None) -> None:
         outgoing, pace = None, Pace()
         if session is not None:
             outgoing = next((each for each in session.outgoing.values() if each.message is message), None)
             pace = session.pace
-        if (carried := _vector(message)) is not None:
+        if (carried := _carried(message)) is not None:
             pace.goes(*carried, _now())
-        *most, last = self._frames(message, pace.piece)
-        for data in most:
+        for data in self._frames(message, pace.piece):
             self.traffic.sent += len(data)
             await stream.write(data)
             if outgoing is not None:  # headers count too: it is complete once its last frame is written
                 outgoing.moved = min(outgoing.moved + len(data), outgoing.of - 1)
-        if after is not None:
-            if not after.done():
-                await asyncio.wait({after})
-            if after.cancelled() or after.exception() is not None:
-                # The question follows from a record that could not be written: there is no such question, and the
-                # stream ends in the middle of it.
-                if session is not None:
-                    session.close()
-                return
-        self.traffic.sent += len(last)
         if carried is not None:
             pace.whole(carried[0])
-        await stream.write(last)
         if outgoing is not None:
             outgoing.message, outgoing.moved, outgoing.since = None, outgoing.of, _now()
 
     def _frames(self, message: ToSite, piece: int) -> list[bytes]:
-        """The same question goes to every site: it is encoded once per piece size."""
+        """The same step goes to every site: it is encoded once per piece size."""
         if self._encoded is None or self._encoded[0] is not message:
             self._encoded = (message, {})
         by_piece = self._encoded[1]
@@ -361,13 +341,11 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _vector(message: ToSite) -> tuple[str, int] | None:
-    """The run and the bytes of a message that carries a vector."""
-    match message:
-        case Ask(run=run, targets=targets) | Inquiry(run=run, targets=targets) | Finished(run=run, targets=targets):
-            return None if targets is None else (run, targets.wire_bytes)
-        case _:
-            return None
+def _carried(message: ToSite) -> tuple[str, int] | None:
+    """The run and the bytes of a message that carries words."""
+    if isinstance(message, Step) and message.words is not None:
+        return message.run, message.words.wire_bytes
+    return None
 
 
 async def _drain(frames: AsyncIterator[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Lines over questions or rounds, in powers of ten, as SVG wants them."""
+"""Lines over steps or rounds, in powers of ten, as SVG wants them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -32,31 +32,35 @@ class Chart:
 
 
 def convergence(rounds: list[dict[str, Any]]) -> Chart:
-    """Residual, gap and prediction bound over the questions, a line a column; what is not certified is drawn apart."""
+    """Over the steps, a line a column: gap over tolerance as sites report it, and with exact reports the figures themselves.
+
+    What is not certified is drawn apart.
+    """
     series: dict[tuple[str, int, str], list[tuple[int, float]]] = {}
     for row in rounds:
         kind = "certified" if row["verified"] else "estimated"
-        for what in ("residual", "gap", "prediction_bound"):
-            for column, value in enumerate(row[what] or []):
+        ratios = [2.0 ** min(level, 1000) for level in row["level"]]
+        for what, values in (
+            ("gap over tolerance", ratios),
+            *((name, row[name]) for name in ("residual", "gap", "bound")),
+        ):
+            for column, value in enumerate(values):
                 if _shows(value):
-                    series.setdefault((what, column, kind), []).append((row["question"], value))
+                    series.setdefault((what, column, kind), []).append((row["number"], value))
     several = len({column for _, column, _ in series}) > 1
     named = {
-        (f"{what.replace('_', ' ')}{f' {column + 1}' if several else ''}, {kind}", f"{what} {kind}"): points
+        (f"{what}{f' {column + 1}' if several else ''}, {kind}", f"{what.partition(' ')[0]} {kind}"): points
         for (what, column, kind), points in sorted(series.items())
     }
     return _drawn(named)
 
 
 def side_by_side(runs: Iterable[tuple[str, list[dict[str, Any]]]]) -> Chart:
-    """The certified gap of several runs over their rounds, the worst column of each."""
+    """The certified gap over the tolerance, of several runs over their rounds, the worst column of each."""
     named: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for number, (run, rounds) in enumerate(runs):
-        points = []
-        for row in rounds:
-            known = [value for value in row["gap"] or [] if _shows(value)]
-            if row["verified"] and known:
-                points.append((row["round"], max(known)))
+        levels = [(row["round"], max(row["level"])) for row in rounds if row["verified"] and row["level"]]
+        points = [(number_of, 2.0 ** min(level, 1000)) for number_of, level in levels]
         if points:
             named[run, f"run-{number}"] = points
     return _drawn(named)

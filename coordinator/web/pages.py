@@ -6,6 +6,7 @@ changes anything.
 
 import asyncio
 import hmac
+import ipaddress
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -41,7 +42,7 @@ HEADERS = {
 
 
 class _Guard(BaseHTTPMiddleware):
-    """The headers of every answer; and, where a token is set, nothing without it."""
+    """The headers of every answer; and nothing without the token, or under another name where there is none."""
 
     def __init__(self, app: Any, token: str | None):
         super().__init__(app)
@@ -54,6 +55,8 @@ class _Guard(BaseHTTPMiddleware):
 
     async def _answer(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         if self._token is None:
+            if not _is_own(request.url.hostname or ""):
+                return PlainTextResponse("Open it by its address, or serve it with a token.\n", status_code=421)
             return await call_next(request)
         if self._fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
             answer: Response = RedirectResponse(request.url.path, status_code=303)
@@ -67,6 +70,15 @@ class _Guard(BaseHTTPMiddleware):
 
     def _fits(self, said: str) -> bool:
         return self._token is not None and hmac.compare_digest(said.encode(), self._token.encode())
+
+
+def _is_own(host: str) -> bool:
+    """An address or localhost. Under a name of somebody else's, a page of theirs could read this one (DNS rebinding)."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
 
 
 def pages(store: Path, token: str | None = None) -> Starlette:

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coordinator.machine.wording import is_warning, message_for
 from coordinator.store.history import Disclosed, History, NoticeRow
 from coordinator.store.queue import Queue
-from coordinator.store.runs import RunStore
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web.charts import Chart, convergence, side_by_side
@@ -26,23 +23,11 @@ SOON = 30  # days before a certificate's end in which the page says so
 
 @dataclass(frozen=True)
 class Sent:
-    """What one site sent so far: every message, and its numbers in the clear and under masks."""
+    """What one site sent so far: every message, and the words in them."""
 
     site: str
     messages: int
-    clear: int
-    masked: int
-
-
-@dataclass(frozen=True)
-class Gained:
-    """What the sites' forecasts summed to: the error's change by joining, in per cent, and which model serves how many best."""
-
-    change: float
-    rows: int
-    alone: int
-    joined: int
-    together: int
+    words: int
 
 
 def overview(path: Path) -> dict[str, Any]:
@@ -73,7 +58,7 @@ def overview(path: Path) -> dict[str, Any]:
                 "last": a.seen(service.get("updated_at")),
                 "listed": name in listed,
                 "days": _days_left(a.until, now),
-                "sent": sent.get(name, Sent(name, 0, 0, 0)),
+                "sent": sent.get(name, Sent(name, 0, 0)),
             }
             for name, a in sites
         ],
@@ -87,7 +72,7 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def one_run(path: Path, name: str) -> dict[str, Any]:
-    """A run: its plan, its convergence, its rounds, who is awaited, what was told of it, what was disclosed, who gained.
+    """A run: its plan, its convergence, its rounds, who is awaited, what was told of it, what was disclosed.
 
     Raises
     ------
@@ -103,7 +88,6 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         service = status.service()
         notices = shown(history.notices(summary.run, NOTICES))
         sent = sent_by(history.disclosed(summary.run))
-        gain = gained(store, summary)
     awaited = service.get("awaited", {}).get(summary.run) if is_held(path) and summary.closed is None else None
     return {
         "summary": summary,
@@ -111,12 +95,11 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         "chart": convergence(rounds),
         "rounds": rounds[-LATEST:][::-1],
         "earlier": max(0, len(rounds) - LATEST),
-        "questions": len(rounds),
+        "steps": len(rounds),
         **_spent(rounds),
         "awaited": awaited,
         "notices": notices,
         "sent": sent,
-        "gained": gain,
     }
 
 
@@ -128,11 +111,10 @@ class Compared:
     seconds: float
     bytes: int
     sent: tuple[Sent, ...]
-    gained: Gained | None
 
     @property
     def numbers(self) -> int:
-        return sum(s.clear + s.masked for s in self.sent)
+        return sum(s.words for s in self.sent)
 
 
 def compared(path: Path, names: list[str]) -> tuple[list[Compared], Chart]:
@@ -142,7 +124,7 @@ def compared(path: Path, names: list[str]) -> tuple[list[Compared], Chart]:
         for name in names[:COMPARED]:
             summary, rounds = store.show(name)
             sent = tuple(sent_by(history.disclosed(summary.run)))
-            found.append(Compared(summary, **_spent(rounds), sent=sent, gained=gained(store, summary)))
+            found.append(Compared(summary, **_spent(rounds), sent=sent))
             drawn.append((summary.run, rounds))
     return found, side_by_side(drawn)
 
@@ -161,26 +143,9 @@ def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:
     """What each site sent, its kinds together."""
     found: dict[str, Sent] = {}
     for d in disclosed:
-        before = found.get(d.site, Sent(d.site, 0, 0, 0))
-        masked = d.numbers if d.kind == "Masked" else 0
-        found[d.site] = Sent(
-            d.site, before.messages + d.messages, before.clear + d.numbers - masked, before.masked + masked
-        )
+        before = found.get(d.site, Sent(d.site, 0, 0))
+        found[d.site] = Sent(d.site, before.messages + d.messages, before.words + d.numbers)
     return list(found.values())
-
-
-def gained(store: RunStore, summary: RunSummary) -> Gained | None:
-    """What joining brought, where the plan had a forecast and at least one site's policy let it tell."""
-    if not (summary.ended and summary.plan.get("objective", {}).get("forecast")):
-        return None
-    sums = store.forecast(summary.run)
-    if not sums:
-        return None
-    joined, alone, rows, apart, own, together = sums
-    if not (rows and alone > 0.0):
-        return None
-    change = 100.0 * float(np.sqrt(joined / alone) - 1.0)
-    return Gained(change, round(rows), round(apart), round(own), round(together))
 
 
 def plan_rows(summary: RunSummary) -> list[tuple[str, str]]:

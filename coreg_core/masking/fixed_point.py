@@ -54,11 +54,6 @@ def relative_step(n_numbers: int, n_sites: int) -> float:
     return float(np.sqrt(n_numbers)) * n_sites * 2.0**-61
 
 
-def wraps(bound: float, exponent: int, n_sites: int) -> bool:
-    """Whether numbers up to this bound, at this exponent, could add up to 2⁶³ or more over so many sites."""
-    return power_above(bound) + exponent + power_above(float(n_sites)) > HEADROOM + 1
-
-
 def encode(
     values: Float64[Arr, "m k"],
     exponents: Sequence[int],

@@ -1,38 +1,33 @@
 r"""The closed list of what may cross a site's boundary. Nothing else can: the wire encodes these and no other type.
 
-Every message is a frozen value; vectors are `Vector`: read-only, equal by bytes, always a finite float64 matrix of
-numbers for the shared unlabelled instances: (m, k) predictions or targets under the agreement, (2m + 1, k) points under
-the additive objective. `Ask` and `Prediction` are the questions and answers of the first, `Inquiry` and `Share` those
-of the second (what each kind asks: coreg_core/additive/question_types.py). A session's own messages (`Hello`,
-`Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
+A run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers; then it gathers one
+`Answer` of every site, adds the words of those that have any, and sends the result to all as the next `Step`. It does
+not know what the words mean. The log of an attempt:
+
+| step | carries | is answered with |
+|---|---|---|
+| 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
+| 1 | the wrapped contributions | a proof that this site has the key |
+| 2 | the proofs | words: the first answer of the computation |
+| 3, … | the sum of the words | the next answer; at the end none, and how it ended |
+
+In plaintext there are no keys, and step 0 is answered with words. Every message is a frozen value. A session's own
+messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
 """
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-import numpy as np
 from annotated_types import Ge, Le, Len
 
-from coreg_core.additive import question_types
-from coreg_core.agreement.columns import Column
-from coreg_core.agreement.views import Part
-from coreg_core.masking.fixed_point import LEAST_EXPONENT, MOST_EXPONENT
-from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Natural, NotNegative, Plan
-from coreg_core.protocol.vectors import Vector, Words
+from coreg_core.protocol.plan import Natural, Plan
+from coreg_core.protocol.words import Words
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+MOST_SITES = 10_000  # parts, heads and offers of one message
 Large: TypeAlias = Annotated[int, Ge(0)]
-# Of an inquiry or a share: a grid of common rows has twelve columns a fold, and a fold's column has one scalar.
-MOST_SCALARS = 4096
-Scalars: TypeAlias = Annotated[tuple[float, ...], Len(0, MOST_SCALARS)]
-# e of 2ᵉ, by which a column is scaled to integers before it is summed (coreg_core.masking); none where answers are not summed.
-Exponent: TypeAlias = Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)]
-Exponents: TypeAlias = Annotated[tuple[Exponent, ...], Len(0, MOST_SCALARS)]
+Level: TypeAlias = Annotated[int, Ge(-10_000), Le(10_000)]
 
 
 # --- from a site --------------------------------------------------------------------------------------------------
@@ -40,7 +35,7 @@ Exponents: TypeAlias = Annotated[tuple[Exponent, ...], Len(0, MOST_SCALARS)]
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a session: who, which protocol, which release of coreg."""
+    """The first message of a session: who this is, and what its agent speaks."""
 
     site: str
     protocol: Natural
@@ -48,104 +43,136 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class PlanAccepted:
-    """The agent has factored its data under the plan, on these unlabelled instances (how many; digest of the ordered ids).
+class Resume:
+    """A state that this site can go on from: after so many sums, and a keyed digest of them. Only members know the key."""
 
-    ``bound`` is b_v and ``squared_norm`` ‖y_v‖² of the transformed targets: both disclosures, and both in the policy.
-    ``rounding`` is ρ_v: how far rounding, and a cut of the span, may have moved what the site answers for. ``n_labelled`` is
-    n_v, told where the plan's couplings are relative to it, and 0 elsewhere. ``data_digest`` is salted by the run and a
-    secret of the site: it tells the coordinator that nothing changed when an agent comes back, and nothing else. Under a plan
-    of sums the three numbers are 0 here and are summed, masked, with every answer; ``reach`` is p where this site's
-    label-bearing answers are below 2ᵖ, a multiple of four. ``key`` is its key for the masks of this run (X25519, hex),
-    ``signature`` that of its certificate's key ``identity`` on it.
+    position: Large
+    digest: str
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The agent takes part in this attempt of a run. ``signature`` is its certificate's key's, on everything else here.
+
+    Parameters
+    ----------
+    run, attempt, plan_digest, site
+        what it takes part in.
+    n_unlabelled, ids_digest
+        how many shared instances this site lists, and the digest of their ids.
+    data_digest
+        salted: tells whether a site that comes back has the rows that it began with, and nothing else.
+    key
+        X25519 public key of this attempt.
+    session_key
+        Ed25519 public key that signs this attempt's answers.
+    commitment
+        SHA-256 of this site's contribution to the run key.
+    resume
+        states that it can go on from, the latest last.
+    machine
+        digest of sums that have to be the same on every machine.
+    release
+        of the agent.
+    identity
+        the public key of its certificate: the peers have its fingerprint in their policies.
+
+    In plaintext key, session_key, signature and identity are empty, and the commitment tells one process from another.
     """
 
     run: str
+    attempt: Natural
     plan_digest: str
+    site: str
     n_unlabelled: Large
     ids_digest: str
     data_digest: str
-    bound: NotNegative
-    squared_norm: NotNegative
-    threads: Natural
-    rounding: NotNegative = 0.0
-    n_labelled: Natural = 0
-    reach: Annotated[int, Ge(LEAST_EXPONENT), Le(MOST_EXPONENT)] = 24
-    key: str = ""
-    signature: str = ""
-    identity: str = ""
-
-    @property
-    def without_key(self) -> "PlanAccepted":
-        """Less what is another one in every process of the agent."""
-        return replace(self, key="", signature="")
+    key: str
+    session_key: str
+    commitment: str
+    resume: Annotated[tuple[Resume, ...], Len(0, 8)]
+    machine: str
+    release: str
+    identity: str
+    signature: str
 
 
 @dataclass(frozen=True)
 class PlanRefused:
-    """The agent will not take part, and why."""
+    """The agent will not take part; the reason names policy and parameters, never data."""
 
     run: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """respond(t, μ): one number for each unlabelled instance and column."""
+class Part:
+    """A text for one site, or for all where ``site`` is empty (of an answer); from one (of a step). Hex."""
 
-    run: str
-    question: Large
-    attempt: Natural
-    values: Vector
+    site: str
+    data: str
 
 
 @dataclass(frozen=True)
-class Share:
-    """What a site adds to one sum of the additive objective: vectors over the shared instances, and a few scalars.
+class Report:
+    """What a site says of the computation to the coordinator, which cannot see it.
 
-    ``values`` is None where the answer is scalars alone.
+    ``level`` is ⌈log₂(gap/tolerance)⌉ of each column after a verified round: coarse on purpose. ``residual``, ``gap`` and
+    ``bound`` come only where the plan and every policy say so (convergence_report = "exact"). ``outcome`` is a name of
+    `Outcome` once the computation has ended, and empty before.
     """
 
-    run: str
-    question: Large
-    attempt: Natural
-    scalars: Scalars
-    values: Vector | None
-
-    @classmethod
-    def of(cls, inquiry: "Inquiry", answer: question_types.Answer) -> "Share":
-        """The message of an answer."""
-        scalars = tuple(float(x) for x in answer.scalars)
-        return cls(inquiry.run, inquiry.question, inquiry.attempt, scalars, _vector(answer.vectors))
-
-    def answer(self) -> question_types.Answer:
-        """The inverse of `of`."""
-        vectors = question_types.NOTHING if self.values is None else self.values.values
-        return question_types.Answer(vectors, np.array(self.scalars, dtype=np.float64))
-
-
-@dataclass(frozen=True)
-class Masked:
-    """An answer under masks: in itself it says nothing; the sum over the roster's sites is the sum of their answers."""
-
-    run: str
-    question: Large
-    attempt: Natural
-    words: Words
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A question that the agent cannot or may not answer, and why."""
-
-    run: str
-    question: Large
-    attempt: Natural
-    reason: str
+    round: Large = 0
+    phase: str = ""
+    verified: bool = False
+    level: Annotated[tuple[Level, ...], Len(0, 64)] = ()
+    residual: Annotated[tuple[float, ...], Len(0, 64)] = ()
+    gap: Annotated[tuple[float, ...], Len(0, 64)] = ()
+    bound: Annotated[tuple[float, ...], Len(0, 64)] = ()
+    outcome: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Head:
+    """Where a site stands in the log when it answers: hex, signed with the session key of its offer.
+
+    ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them, and ``content`` is
+    SHA-256 of what this answer carries.
+    """
+
+    site: str
+    chain: str
+    state: str
+    content: str
+    signature: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One site's answer to one step."""
+
+    run: str
+    attempt: Natural
+    step: Large
+    head: Head
+    report: Report
+    parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
+    words: Words | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A step that the agent cannot or may not answer, and why."""
+
+    run: str
+    attempt: Natural
+    step: Large
+    reason: str
+
+
+@dataclass(frozen=True)
+class LedgerHead:
     """Where a site's ledger stands: so many lines since it was begun, and the SHA-256 of the last, which pins them all.
 
     ``at`` is the site's own clock, ISO 8601 in UTC. A ledger of no lines is none.
@@ -156,7 +183,7 @@ class Head:
     at: str = ""
 
 
-NO_HEAD = Head()
+NO_HEAD = LedgerHead()
 
 
 @dataclass(frozen=True)
@@ -168,7 +195,7 @@ class Fetched:
     """
 
     run: str
-    head: Head = NO_HEAD
+    head: LedgerHead = NO_HEAD
     signature: str = ""
 
 
@@ -179,120 +206,42 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | PlanAccepted | PlanRefused | Prediction | Share | Masked | Fault | Fetched | Leaving
+FromSite: TypeAlias = Hello | Offer | PlanRefused | Answer | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Participant:
-    """One site of a roster, by what it said of itself with its acceptance."""
-
-    site: str
-    key: str
-    signature: str
-    identity: str
-
-
-@dataclass(frozen=True)
-class Roster:
-    """Whose answers are summed under this attempt's number, with the keys that their masks are made from."""
+class Proposal:
+    """A plan, and the number of the attempt to carry it out. A higher number ends the attempt before."""
 
     run: str
     attempt: Natural
-    participants: Annotated[tuple[Participant, ...], Len(1, 10_000)]
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(p.site for p in self.participants)
+    plan: Plan
 
 
 @dataclass(frozen=True)
-class Ask:
-    """respond(targets, weights), or its linear part; ``question`` counts the questions of a run from 0.
-
-    ``is_candidate``: the targets may become the run's result, so the site writes their digest down; `Finished` is held to it.
-    """
+class Step:
+    """What all sites' answers to the step before come to; see the module's table. ``heads`` are those of the answers."""
 
     run: str
-    question: Large
     attempt: Natural
-    part: Part
-    columns: tuple[Column, ...]
-    is_candidate: bool
-    targets: Vector
-    exponents: Exponents = ()
-
-    @property
-    def weights(self) -> Arr:
-        """μ of each column, (k,)."""
-        return np.array([column.weight for column in self.columns])
-
-
-@dataclass(frozen=True)
-class Inquiry:
-    """A question of the additive objective, put to every site: its kind, its columns, and the points that it is asked at.
-
-    ``question`` and ``attempt`` count as in `Ask`; ``step`` is how many tuning steps were made. With TRACES the probes' sum Q_E
-    (m, P) stands below the points, under the columns of the probes and beside zeros: 3m + 1 rows.
-    """
-
-    run: str
-    question: Large
-    attempt: Natural
-    kind: question_types.Ask
-    part: Part
-    step: Natural
-    columns: Annotated[tuple[question_types.Column, ...], Len(0, MOST_SCALARS)]
-    scalars: Scalars
-    targets: Vector | None
-    exponents: Exponents = ()
-
-    @classmethod
-    def of(
-        cls, run: str, question: int, attempt: int, asked: question_types.Question, exponents: tuple[int, ...] = ()
-    ) -> "Inquiry":
-        """The message of a question."""
-        targets = asked.targets
-        if asked.aside is not None:
-            beside = np.zeros((len(asked.aside), targets.shape[1] - asked.aside.shape[1]))
-            targets = np.concatenate([targets, np.concatenate([beside, asked.aside], axis=1)])
-        about = (asked.ask, asked.part, asked.step, asked.columns, asked.scalars)
-        return cls(run, question, attempt, *about, _vector(targets), exponents)
-
-    def asked(self) -> question_types.Question:
-        """The inverse of `of`; a vector that TRACES cannot have is left as it is, for whoever judges its shape."""
-        targets, aside = question_types.NOTHING if self.targets is None else self.targets.values, None
-        m, rest = divmod(len(targets) - 1, 3)
-        if self.kind is question_types.Ask.TRACES and rest == 0 and targets.shape[1] > 1:
-            targets, aside = targets[: 2 * m + 1], np.ascontiguousarray(targets[2 * m + 1 :, 1:])
-        return question_types.Question(self.kind, targets, self.columns, self.part, self.step, self.scalars, aside)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of everything that is asked; what tells an inquiry from another under the same number."""
-        columns = [asdict(column) for column in self.columns]
-        targets = None if self.targets is None else [*self.targets.shape, self.targets.digest]
-        plain = [self.kind.name, self.part, self.step, columns, self.scalars, targets, self.exponents]
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    step: Large
+    roster: Annotated[tuple[Offer, ...], Len(0, MOST_SITES)] = ()
+    parts: Annotated[tuple[Part, ...], Len(0, MOST_SITES)] = ()
+    heads: Annotated[tuple[Head, ...], Len(0, MOST_SITES)] = ()
+    words: Words | None = None
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over. The site's models are its answers to these targets; none where no round was verified.
-
-    Under the additive objective the targets are the point of the last MODEL question, and there are no columns; ``forecast``
-    are the sums of FORECAST, where the plan has one.
-    """
+    """The run is over. ``heads`` are those of the last answers: of every site whose computation has ended."""
 
     run: str
     outcome: Outcome
     reason: str
-    columns: tuple[Column, ...] = ()
-    targets: Vector | None = None
-    forecast: Scalars = ()
+    heads: Annotated[tuple[Head, ...], Len(0, MOST_SITES)] = ()
 
 
 @dataclass(frozen=True)
@@ -306,13 +255,13 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Countersigned:
-    """The coordinator has the head of this site's ledger, and says so under the key of its own certificate.
+    """The answer to `Fetched`: the coordinator has the head of this site's ledger, and says so under its own key.
 
-    ``at`` is the coordinator's clock. No signature: why there is none stands in ``reason``.
+    ``at`` is its clock. An empty ``signature`` is none, and ``reason`` says why; beside a signature it says what is wrong.
     """
 
     run: str
-    head: Head
+    head: LedgerHead
     at: str
     signature: str
     certificate: str
@@ -321,14 +270,10 @@ class Countersigned:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The coordinator will not have this session, and why; ``final``: an agent that dials again would not mend it."""
+    """The coordinator will not have this session. ``final``: dialling again would not mend it."""
 
     reason: str
     final: bool = False
 
 
-ToSite: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Countersigned | Dismissed | Rejected
-
-
-def _vector(values: Arr) -> Vector | None:
-    return Vector(values) if values.size else None
+ToSite: TypeAlias = Proposal | Step | Finished | Dismissed | Countersigned | Rejected

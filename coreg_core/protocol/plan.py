@@ -16,18 +16,20 @@ from annotated_types import Ge, Gt, Le, Len
 
 from coreg_core.additive.model.terms import Additive as Additive
 from coreg_core.additive.model.terms import vectors_of
-from coreg_core.agreement.objective import relative_coupling
-from coreg_core.agreement.schedules import ScheduleName
-from coreg_core.agreement.views import BoundRule
+from coreg_core.agreement.objective import ScheduleName, relative_coupling
 from coreg_core.kernels.functions import KernelName
+from coreg_core.masking.tag import TAG_WORDS
+from coreg_core.masking.words import SCALAR_WORDS
 
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
 Aggregation: TypeAlias = Literal["secure", "plaintext"]
+ConvergenceReport: TypeAlias = Literal["coarse", "exact"]
 
 MOST_COLUMNS = 64
-FEWEST_MASKED = 3  # sites in a sum
+MOST_SCALARS = 4096  # of one answer
+FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
 _LARGEST = 2**31 - 1  # what fits the wire's integers, with room
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
@@ -113,15 +115,16 @@ class Membership:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the coordinator learns of the sites' answers: their sum alone ("secure"), or each of them ("plaintext").
+    """What the coordinator learns: nothing of the sites' answers ("secure"), or each of them ("plaintext").
 
     ``membership_changes``: sites may be summed again with one more or one fewer of them, from which that one's answers
-    follow; every site has to say so too. ``bound``: the sharp b_v ("tight"), or m κ / ν, which tells less ("a-priori").
+    follow; every site has to say so too. ``convergence_report``: of the convergence the coordinator learns how often the gap has
+    to be halved until the tolerance is met ("coarse"), or the table of residuals and gaps ("exact").
     """
 
     aggregation: Aggregation = "secure"
     membership_changes: bool = False
-    bound: BoundRule = "tight"
+    convergence_report: ConvergenceReport = "coarse"
 
 
 @dataclass(frozen=True)
@@ -154,23 +157,20 @@ class Plan:
 
     @property
     def masked(self) -> bool:
-        """Whether the coordinator gets sums alone."""
+        """Whether the coordinator adds words that it cannot read."""
         return self.privacy.aggregation == "secure"
 
-    @property
-    def summed(self) -> bool:
-        """Whether answers are only ever added, and so encoded in fixed point; Algorithm 1 needs each by itself."""
-        return isinstance(self.objective, Additive) or self.iteration.name != "block-coordinate-descent"
-
-    def widest(self, n_unlabelled: int) -> tuple[int, int]:
-        """The most rows and columns that a vector of the run may have, either way: what its receiver takes memory for."""
+    def most_words(self, n_unlabelled: int) -> int:
+        """The most words that an answer of the run may have: what its receiver takes memory for."""
         match self.objective:
             case Agreement(coupling=coupling):
-                return n_unlabelled, len(coupling)
+                plain = n_unlabelled * len(coupling)
             case Additive():
-                return vectors_of(self.objective, n_unlabelled)
-            case Scoring():
-                return n_unlabelled, 1
+                rows, columns = vectors_of(self.objective, n_unlabelled)
+                plain = rows * columns
+            case _:
+                plain = n_unlabelled
+        return plain + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -222,17 +222,12 @@ def plan_fault(plan: Plan) -> str | None:
         return f"sites={list(sites)} are not in site order."
     if least > len(sites):
         return f"min_sites={least}, but {len(sites)} sites are listed."
-    if plan.masked and not plan.summed:
+    if plan.masked and least < FEWEST_SEALED:
+        return f'min_sites={least}: sealed sums need {FEWEST_SEALED} sites at least. Say [privacy] aggregation = "plaintext".'
+    if plan.masked and len(sites) > MOST_SEALED:
         return (
-            "Algorithm 1 (block-coordinate-descent) asks the sites one after another, and needs each one's answer by itself "
-            "to form "
-            'the next target: no sum hides it. Say [privacy] aggregation = "plaintext", or take name = "conjugate-gradients".'
-        )
-    if plan.masked and least < FEWEST_MASKED:
-        return (
-            f"min_sites={least}: of two sites' sum each learns the other's part, so sums need {FEWEST_MASKED} sites at "
-            f"least. Say "
-            '[privacy] aggregation = "plaintext", where every site agrees to that, or find a third.'
+            f"{len(sites)} sites: keys are exchanged in pairs, and sealed sums have at most {MOST_SEALED} sites. Say [privacy] "
+            'aggregation = "plaintext", where every site agrees to that.'
         )
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)

@@ -1,4 +1,4 @@
-"""enroll, peers: this site's key and certificate, and the keys of the sites that it is summed with."""
+"""init, enroll, peers: this site's key and certificate, and the keys of the sites that it is summed with."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from coreg_wire.identity.keys import ask_twice
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
 from site_agent.identity.identity import check_identity, enrol, install, renew
+from site_agent.policy.presets import Preset, text_of
 
 IdentityOption = Annotated[
     Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
@@ -122,4 +123,28 @@ def peers(
             typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (enroll, peers)
+def init(
+    preset: Annotated[
+        Preset,
+        typer.Option("--preset", help="What members of a run may learn: sums alone, or this site's operator too."),
+    ],
+    policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The file to write.")] = Path(
+        "policy.toml"
+    ),
+) -> None:
+    """Write a policy.toml to begin with. A file that is there stays."""
+    try:
+        with policy.open("x", encoding="utf-8") as file:
+            policy.chmod(0o600)
+            file.write(text_of(preset))
+    except FileExistsError:
+        raise UsageError(f"{policy}: exists already; it stays as it is. Give another --policy.") from None
+    except OSError as error:
+        raise UsageError(f"{policy}: cannot be written ({error.strerror}).") from None
+    typer.echo(f"{policy}: {preset}")
+    typer.echo(
+        "next: `coreg-agent peers --pin` with the certificates of the other sites, and put what it prints into the file"
+    )
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (init, enroll, peers)

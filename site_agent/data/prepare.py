@@ -60,6 +60,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         positions=table.positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
         instances=names_of(digest, salt),
+        ids=table.unlabelled_ids,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

@@ -16,7 +16,7 @@ from coreg_wire.identity.names import certificate_name, key_fingerprint, load_ce
 from coreg_wire.identity.renewal_requests import read_renewal
 from coreg_wire.identity.signatures import private_key
 from site_agent.identity.identity import Identity
-from site_agent.identity.mask_keys import RunKeys
+from site_agent.identity.run_keys import RunKeys
 
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 _SPOKEN = 32  # hexadecimal digits: 128 bits, eight words
@@ -84,4 +84,4 @@ def pins(peers: list[Peer]) -> str:
 
 def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
     """The keys of an enrolled site, held to the peers of its policy."""
-    return RunKeys(identity.name, private_key(identity.key_pem), pinned.get)
+    return RunKeys(private_key(identity.key_pem), pinned.get)

@@ -9,7 +9,7 @@ system's memory alone, before its message is on the wire. Beyond a size the file
 
 from site_agent.ledger.entries import Disclosed
 from site_agent.ledger.files import GENESIS, read_ledger
-from site_agent.ledger.replay import recall, summed_with
+from site_agent.ledger.replay import remember
 from site_agent.ledger.signing import HeadSigner
 from site_agent.ledger.writer import Ledger, quota_of
 
@@ -20,6 +20,5 @@ __all__ = [
     "Ledger",
     "quota_of",
     "read_ledger",
-    "recall",
-    "summed_with",
+    "remember",
 ]

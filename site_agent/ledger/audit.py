@@ -16,7 +16,7 @@ from typing import Any
 from cryptography import x509
 
 from coreg_core.errors import BadData, StorageError
-from coreg_core.protocol.messages import Countersigned, Head
+from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.checkpoints import coordinator_fault, site_fault
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import from_hex
@@ -30,7 +30,7 @@ class SignedHead:
 
     site: str
     run: str
-    head: Head
+    head: LedgerHead
     signature: str
     certificate: str
     receipt: Countersigned | None = None
@@ -171,7 +171,7 @@ class _Reading:
     def _head_of(self, line: Line) -> SignedHead:
         entry = line.entry
         try:
-            head = Head(int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"]))
+            head = LedgerHead(int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"]))
             run, signature = str(entry["run"]), str(entry["signature"])
             certificate = str(entry["certificate"])
             self._site = self._site or certificate_name(from_hex(certificate, "what stands beside the head"))
@@ -184,7 +184,7 @@ class _Reading:
         try:
             words = (str(entry[name]) for name in ("run", "countersigned", "signature", "certificate"))
             run, at, signature, certificate = words
-            receipt = Countersigned(run, Head(**entry["head"]), at, signature, certificate)
+            receipt = Countersigned(run, LedgerHead(**entry["head"]), at, signature, certificate)
         except (KeyError, TypeError) as error:
             raise self._damaged(f"a countersignature that cannot be read ({error})", line) from None
         signed = next((s for s in self._heads if (s.run, s.head) == (receipt.run, receipt.head)), None)
@@ -268,8 +268,8 @@ def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
 def _from_plain(told: dict[str, Any]) -> SignedHead:
     receipt = None
     if told["receipt"] is not None:
-        receipt = Countersigned(**{**told["receipt"], "head": Head(**told["receipt"]["head"])})
-    run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], Head(**told["head"]))
+        receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})
+    run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], LedgerHead(**told["head"]))
     return SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
 
 

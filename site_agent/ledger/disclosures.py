@@ -6,8 +6,8 @@ The ledger writes them beside every answer; docs/threat-model.md says the same a
 from typing import Literal, TypeAlias
 
 from coreg_core.additive.model.terms import Residuals
-from coreg_core.additive.question_types import Ask
-from coreg_core.protocol.messages import Inquiry
+from coreg_core.additive.question_types import Ask, Question
+from coreg_core.computation.rounds import Round
 
 _WORDS = {
     Ask.LABELS: "how many labels this site has, and their sum",
@@ -15,7 +15,7 @@ _WORDS = {
     Ask.SCORE: "what this site's own model predicts for each shared instance, weighted by how well it predicts",
     Ask.SMOOTHER: "this site's reading of the shared instances along random signs: no label",
     Ask.TRACES: "two numbers: how large this site's part is against its start, and how many directions its labels determine",
-    Ask.SMOOTHED: "this site's reading of a vector that the coordinator chose, for the certificate: no label",
+    Ask.SMOOTHED: "this site's reading of one vector, for the certificate: no label",
     Ask.GRADIENT: "two numbers for the certificate: the size of a gradient, and of this site's features",
     Ask.JOINT: "how well scoring together predicts this site's left-out labels: a number a trial and fold",
     Ask.FORECAST: "squared errors on left-out labels, joined and alone, how many labels, and which model serves this site best",
@@ -35,22 +35,47 @@ _IN_SCALARS = (Ask.LABELS, Ask.SPREAD, Ask.TRACES, Ask.JOINT, Ask.FORECAST)
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 
 
-def words(inquiry: Inquiry, residuals: Residuals = "smoothed") -> str:
+_AGREEMENT = {
+    "labels": "how many labels this site has",
+    "sizes": "a bound on this site's features, the size of its label column, rounding: a few numbers",
+    "score": _WORDS[Ask.TOGETHER],
+}
+
+
+def kind_of(asked: Round) -> str:
+    """The question's kind, as docs/protocol.md has it."""
+    question = asked.question
+    return (
+        f"{question.ask.name} {question.part}"
+        if isinstance(question, Question)
+        else f"{question.stage} {question.part}"
+    )
+
+
+def words(asked: Round, residuals: Residuals = "smoothed") -> str:
     """What the answer to this question tells, under a plan that has such residuals go out."""
+    question = asked.question
+    if not isinstance(question, Question):
+        told = {"affine": "this site's own predictions for the shared instances", "linear": "how they answer a change"}
+        return _AGREEMENT.get(question.stage, told[question.part])
     standing = residuals != "smoothed"
-    if standing and inquiry.kind in (Ask.SMOOTHER, Ask.SMOOTHED):
+    if standing and question.ask in (Ask.SMOOTHER, Ask.SMOOTHED):
         grouped = " and how they are grouped" if residuals == "grouped" else ""
         return f"which shared instances are labelled at this site{grouped}: no label"
-    if standing and inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine":
+    if standing and question.ask is Ask.FIXED_POINT and question.part == "affine":
         return f"this site's part of the score, {_STANDING[residuals]}; their sum"
-    if inquiry.kind is Ask.FIXED_POINT:
-        return _AFFINE if inquiry.part == "affine" else _LINEAR
-    return _WORDS[inquiry.kind]
+    if question.ask is Ask.FIXED_POINT:
+        return _AFFINE if question.part == "affine" else _LINEAR
+    return _WORDS[question.ask]
 
 
-def labels_in(inquiry: Inquiry) -> Labels:
+def labels_in(asked: Round) -> Labels:
     """Where this site's labels are in the answer."""
-    if inquiry.kind in _IN_SCALARS:
+    question = asked.question
+    if not isinstance(question, Question):
+        in_vectors = question.stage == "score" or (question.stage == "respond" and question.part == "affine")
+        return "in the vectors" if in_vectors else "none" if question.stage == "respond" else "in the scalars"
+    if question.ask in _IN_SCALARS:
         return "in the scalars"
-    affine = inquiry.kind is Ask.FIXED_POINT and inquiry.part == "affine"
-    return "in the vectors" if affine or inquiry.kind in (Ask.SCORE, Ask.TOGETHER) else "none"
+    affine = question.ask is Ask.FIXED_POINT and question.part == "affine"
+    return "in the vectors" if affine or question.ask in (Ask.SCORE, Ask.TOGETHER) else "none"

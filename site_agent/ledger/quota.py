@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DAY = dt.timedelta(hours=24)
-ANSWERS = ("Prediction", "Share", "Masked")
+BEGINNINGS = ("Offer", "PlanAccepted")  # the second is of protocol 2, as are three kinds of answers
+
+
+def is_answer(entry: dict[str, Any]) -> bool:
+    """Whether numbers went out with that line."""
+    kind = entry.get("kind")
+    return kind in ("Prediction", "Share", "Masked") or (kind == "Answer" and bool(entry.get("numbers")))
 
 
 @dataclass
@@ -23,9 +29,9 @@ class RollingQuota:
     def add(self, entry: dict[str, Any]) -> None:
         """Count an entry of the ledger."""
         kind = entry["kind"]
-        if kind == "PlanAccepted":
+        if kind in BEGINNINGS:
             self.runs.setdefault(str(entry["run"]), _time_of(entry))
-        elif kind in ANSWERS:
+        elif is_answer(entry):
             self.answers.append(_time_of(entry))
 
     def forget_before(self, now: dt.datetime) -> None:

@@ -4,7 +4,7 @@ With the key of the site's certificate. The certificate stands beside each signa
 keys and messages; no file.
 """
 
-from coreg_core.protocol.messages import Countersigned, Head
+from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.checkpoints import coordinator_fault, said_by_site
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, sign, to_hex
@@ -23,7 +23,7 @@ class HeadSigner:
     def __repr__(self) -> str:
         return f"HeadSigner({self.site!r})"
 
-    def sign(self, run: str, head: Head) -> str:
+    def sign(self, run: str, head: LedgerHead) -> str:
         """The site's signature on it, in hexadecimal."""
         return sign(self._private, said_by_site(self.site, run, head))
 

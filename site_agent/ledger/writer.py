@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Ask, Countersigned, Fetched, FromSite, Head, Inquiry, PlanAccepted
+from coreg_core.protocol.messages import Countersigned, Fetched, FromSite, LedgerHead, Offer
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.disk import AppendFile, Disk
 from coreg_wire.files.locks import exclusive
@@ -31,11 +31,12 @@ from site_agent.ledger.files import (
     read_lines,
     readable,
 )
+from site_agent.ledger.operators import OperatorRecords
 from site_agent.ledger.quota import DAY, RollingQuota
-from site_agent.ledger.replay import KnownAs, Memory, carried_memory, recalled
+from site_agent.ledger.replay import KnownAs, Memory, carried_memory
 from site_agent.ledger.signing import HeadSigner
 from site_agent.machine.differencing import Promises, SummedWith
-from site_agent.machine.memory import Remembered
+from site_agent.machine.memory import Remembered, Told
 
 MAX_BYTES = 1 << 26  # of one file
 MAX_AWAITED = 256  # heads whose countersignature may still come
@@ -80,6 +81,7 @@ class Ledger:
         self._lock = threading.Lock()  # several runs answer at once, and the chain is one
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
+        self.operators = OperatorRecords(path.with_suffix(".operators"), disk)
         self.promises = Promises()  # sets that this process's runs are about to be summed with
         self._known_as: dict[str, KnownAs] = {}
         self._signed: dict[str, Fetched] = {}  # heads that left, until they are countersigned, by run
@@ -132,20 +134,15 @@ class Ledger:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def record(
-        self, message: FromSite, ask: Ask | Inquiry | None = None, remembered: Remembered | None = None
-    ) -> FromSite:
+    def record(self, message: FromSite, told: Told | None = None) -> FromSite:
         """Write a message that is about to leave, and return it as it leaves: with the ledger's head, if it has one.
 
         Parameters
         ----------
         message
             what leaves.
-        ask
-            the question that it answers.
-        remembered
-            what another process needs to continue the run; what does not follow from the entries stands in the entry as
-            ``kept``, and is not sent.
+        told
+            of an answer with numbers: what it tells.
 
         Raises
         ------
@@ -156,17 +153,19 @@ class Ledger:
             self._rotate_beyond_size()
             beside, signer = {}, self.signer  # which may be another one from the next session on
             if isinstance(message, Fetched) and signer is not None and not message.signature:
-                head = Head(self._lines, self._previous, _time(self._now()))  # everything before this line
+                head = LedgerHead(self._lines, self._previous, _time(self._now()))  # everything before this line
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
                 beside = {"certificate": signer.certificate}
                 self._signed[message.run] = message
                 if len(self._signed) > MAX_AWAITED:
                     del self._signed[next(iter(self._signed))]
-            elif isinstance(message, PlanAccepted) and message.ids_digest in self._known_as:
+            elif isinstance(message, Offer) and message.ids_digest in self._known_as:
                 beside = {"instances": self._known_as[message.ids_digest][0]}
-            entry = entry_for(message, ask, remembered) | beside
+            if told is not None and told.fresh:
+                told = replace(told, fresh=self._memory.untold(told.fresh))
+            entry = entry_for(message, told) | beside
             self._write(entry)
-            self._count(type(message).__name__, entry, asked=ask)
+            self._count(type(message).__name__, entry)
             return message
 
     def countersigned(self, receipt: Countersigned) -> str | None:
@@ -207,10 +206,10 @@ class Ledger:
         self._previous = hashlib.sha256(line).hexdigest()
         self._lines, self._bytes = self._lines + 1, self._bytes + len(line) + 1
 
-    def _count(self, kind: str, entry: dict[str, Any], asked: Ask | Inquiry | None) -> None:
+    def _count(self, kind: str, entry: dict[str, Any]) -> None:
         before, numbers = self.sent.get(kind, Disclosed(0, 0)), int(entry.get("numbers", 0))
         self.sent[kind] = Disclosed(before.messages + 1, before.numbers + numbers)
-        if entry.get("labels") == "in the vectors" or (isinstance(asked, Ask) and entry.get("part") == "affine"):
+        if entry.get("labels") == "in the vectors":
             before = self.label_bearing
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
@@ -249,15 +248,9 @@ class Ledger:
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def recall(self, plan: Plan, ids_digest: str) -> Remembered:
-        """What it knows of this plan on the instances of that digest, and of this run of it.
-
-        Raises
-        ------
-        StorageError
-            a file cannot be read.
-        """
+        """What it knows of this plan on the instances of that digest."""
         with self._lock:
-            return recalled(self._memory, self.path, plan, self._names(ids_digest))
+            return self._memory.recall(plan, self._names(ids_digest))
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
         """Every set of sites whose sum an answer on these instances went into, in any run of any plan."""

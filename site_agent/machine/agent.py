@@ -12,15 +12,14 @@ from typing import assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
 from coreg_core.protocol.messages import (
-    Ask,
     Countersigned,
     Dismissed,
     Fetched,
     Finished,
-    Inquiry,
     PlanRefused,
+    Proposal,
     Rejected,
-    Roster,
+    Step,
     ToSite,
 )
 from coreg_core.protocol.outcomes import Outcome
@@ -64,13 +63,17 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """A run whose plan came; ``busy`` while one of its messages is worked on."""
+    """A run whose plan came; ``busy`` while one of its messages is worked on. ``proposal``: the latest."""
 
-    plan: Plan
+    proposal: Proposal
     stage: Stage = Stage.NEW
     inbox: tuple[RunMessage, ...] = ()
     busy: bool = False
     answered: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        return self.proposal.plan
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -120,21 +123,21 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
             return agent, [Exit(Refused(text)) if final or agent.once else EndSession(text)]
         case Countersigned():
             return agent, [Countersign(message)]
-        case Plan():
-            return _plan(agent, message)
-        case Finished() | Dismissed() | Roster() | Ask() | Inquiry() if _is_known(agent, message.run):
+        case Proposal():
+            return _proposed(agent, message)
+        case Finished() | Dismissed() | Step() if _is_known(agent, message.run):
             return _queue(agent, message.run, message)
         case Finished():
             return _unknown_end(_no_longer_waits(agent, message.run), message)
         case Dismissed():
             return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if agent.once else []
-        case Roster() | Ask() | Inquiry():
+        case Step():
             return agent, [_breach(f"asked for run {message.run}, of which no plan came.")]
 
 
 def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     """The end of a run that this site has no plan of: it ended before, or while this agent was away."""
-    if message.targets is not None or message.outcome is Outcome.CONVERGED:
+    if message.heads or message.outcome is Outcome.CONVERGED:
         return agent, [_breach(f"ended run {message.run} with a model, whose plan was not accepted.")]
     actions: list[Action] = [Say(Fetched(message.run))]
     if agent.once:
@@ -143,23 +146,24 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     return agent, actions
 
 
-def _plan(agent: Agent, plan: Plan) -> tuple[Agent, list[Action]]:
+def _proposed(agent: Agent, proposal: Proposal) -> tuple[Agent, list[Action]]:
+    plan = proposal.plan
     known = agent.runs.get(plan.run)
     if known is not None and known.stage is Stage.OVER:  # it begins anew once the work on the earlier one is done
-        return _with(agent, plan.run, replace(known, inbox=(plan,))), []
+        return _with(agent, plan.run, replace(known, inbox=(proposal,))), []
     if known is not None and known.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
     received: list[Action] = [Notify(notices.plan_received(plan))]
-    if known is not None:  # a new session of the same run
-        agent, actions = _queue(agent, plan.run, plan)
+    if known is not None:  # another attempt, or a new session of the same one
+        agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
         return agent, [*received, *actions]
     if (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
         return agent, [*received, *actions]
-    agent = _with(agent, plan.run, ActiveRun(plan))
+    agent = _with(agent, plan.run, ActiveRun(proposal))
     if agent.ask_first:
         return _with(agent, plan.run, replace(agent.runs[plan.run], stage=Stage.JUDGED)), [*received, Judge(plan)]
-    agent, actions = _queue(agent, plan.run, plan)
+    agent, actions = _queue(agent, plan.run, proposal)
     return agent, [*received, *actions]
 
 
@@ -208,7 +212,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
     agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
     if agent.connected:  # otherwise the plan comes again
-        agent, actions = _queue(agent, run.plan.run, run.plan)
+        agent, actions = _queue(agent, run.plan.run, run.proposal)
     return agent, [Notify(notices.approved(run.plan.run, run.plan.study)), *actions]
 
 
@@ -221,7 +225,7 @@ def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Ac
     if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
-        if isinstance(message, Plan):
+        if isinstance(message, Proposal):
             return agent, []  # a new session, and the operator has not decided yet
         return agent, [_breach(f"asked for run {name}, whose plan was not accepted.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
@@ -234,8 +238,7 @@ def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     message, *rest = run.inbox
     actions: list[Action] = [Work(run.plan, message)]
     begun = agent.begun
-    if isinstance(message, Ask | Inquiry):
-        actions.insert(0, Notify(notices.asked(message)))
+    if isinstance(message, Step):
         begun += not run.answered
         run = replace(run, answered=True)
     return _with(replace(agent, begun=begun), name, replace(run, inbox=tuple(rest), busy=True)), actions
@@ -281,7 +284,7 @@ def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -
     plan = run.plan
     keep = message.outcome in RESUMABLE
     if isinstance(message, Finished):
-        if message.targets is not None:
+        if message.heads:
             return agent, [_breach(f"ended run {plan.run} with a model, whose plan was not accepted.")]
         over = notices.run_over(plan, plan.run, message.outcome, message.reason, 0)
         actions: list[Action] = [Say(Fetched(plan.run)), Notify(over), Forget(plan.run, keep)]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Ask, Countersigned, Dismissed, Finished, FromSite, Inquiry, Roster, ToSite
+from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, FromSite, Proposal, Step, ToSite
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from site_agent.machine.notices import Notice
 
-RunMessage: TypeAlias = Plan | Roster | Ask | Inquiry | Finished | Dismissed
+RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Worked:
     message
         what was worked on.
     accepted
-        of a plan: whether it was accepted; None for other messages.
+        of a proposal: whether it was accepted; of a step that it goes no further: False; None otherwise.
     reason
-        of a plan: why it was refused.
+        why it was refused.
     fetched
-        of a plan: all that can come of the run is here already.
+        of a proposal: all that can come of the run is here already.
     breach
         what the coordinator did that no plan allows.
     models

@@ -1,8 +1,6 @@
 """What a site writes down of a run, and how a run ended for it: shared by the kinds of job that a site has. Values alone."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
 
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.additive.model.expansion import SiteModel
@@ -10,55 +8,40 @@ from coreg_core.additive.model.grouping import Group
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
-from coreg_core.agreement.columns import Column
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.recommendation import Verdict
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.vectors import Vector
-
-Number: TypeAlias = tuple[int, int]  # question and attempt
-
-
-@dataclass(frozen=True)
-class Verified:
-    """A question whose targets may become the run's result: their digest, and the columns that they were asked with."""
-
-    targets: str
-    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a site wrote down of its answers, so that a restart forgets none of it.
+    """What a site's ledger knows of a plan's answers, over all runs of it on these instances.
 
-    ``answered`` counts every answer to this plan on these instances, over all runs; the rest is of this run:
-    ``asked`` the digest of each question by its number, ``verified`` the last two that could become the result, ``kept`` what a
-    training of the additive objective has to know to go on. ``groups`` are all groups of labels whose means went out, whatever
-    the plan or the run, by the labels' keys: no label goes out in two. Of them the newest answer was the first to tell ``fresh``.
-    ``residuals`` is what this run's plan has go out, for the words of the ledger. ``participants`` are whom the last
-    masked answer
-    was summed with, and ``may_change`` whether its plan said that they may change.
+    ``answered`` counts them. ``groups`` are all groups of labels whose means went out, whatever the plan or the run, by the
+    labels' keys: no label goes out in two.
     """
 
     answered: int = 0
-    asked: Mapping[Number, str] = field(default_factory=dict)
-    verified: tuple[Verified, ...] = ()
-    kept: SiteMemory | None = None
     groups: frozenset[Group] = frozenset()
-    residuals: Residuals = "smoothed"
-    fresh: tuple[Group, ...] = field(default=(), compare=False)
-    participants: tuple[str, ...] = ()
-    may_change: bool = False
 
-    def after(self, asked: Number, digest: str, verified: Verified | None, **changes: Any) -> "Remembered":
-        """Once a question is answered; repeated, it is one question, and so it is under another attempt's number."""
-        before, known = self.verified, {**self.asked, asked: digest}
-        if verified is not None and asked not in self.asked and before[-1:] != (verified,):
-            before = (*before, verified)[-2:]
-        return replace(self, answered=self.answered + 1, asked=known, verified=before, **changes)
+
+@dataclass(frozen=True)
+class Told:
+    """What an answer tells, for the ledger: the question, the sites whose sum it went into, and whether these may change.
+
+    ``fresh`` are the groups of labels of which it was the first to tell the means.
+    """
+
+    asked: Round
+    sites: tuple[str, ...]
+    may_change: bool
+    sealed: bool
+    residuals: Residuals = "smoothed"
+    fresh: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ class SiteResult:
     divisor: float
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
-    point: Vector | None = None
+    point: Arr | None = None
     kept: SiteMemory | None = None
     couplings: tuple[float, ...] = ()
     choice: PathChoice | None = None

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coreg_core.protocol.messages import Ask, Inquiry, ToSite
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.protocol.messages import Proposal, Step, ToSite
 from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
 
@@ -44,10 +45,13 @@ def plan_received(plan: Plan) -> Notice:
     return Notice("plan", describe_plan(plan), work=describe_work(plan), fields=fields)
 
 
-def asked(question: Ask | Inquiry) -> Notice:
-    kind = {"kind": question.kind.name} if isinstance(question, Inquiry) else {}
-    fields = {"question": question.question, "part": question.part, **kind}
-    return Notice("asked", private=True, work=describe_work(question), fields=fields)
+def progressed(run: str, progress: Progress) -> Notice:
+    """The exact figures of a round: every member has them, and the coordinator a coarse level alone."""
+    rows = zip(progress.residual.tolist(), progress.gap.tolist(), progress.prediction_bound.tolist(), strict=True)
+    columns = "; ".join(f"residual {r:.1e}, gap {g:.1e}, predictions within {b:.1e}" for r, g, b in rows)
+    certified = "certified" if progress.verified else "estimated"
+    text = f"run {run}: round {progress.round}: {columns} ({certified})"
+    return Notice("progress", text, private=True, fields={"run": run, "round": progress.round})
 
 
 def waiting_for_approval(run: str, study: str) -> Notice:
@@ -115,7 +119,7 @@ def not_countersigned(run: str, reason: str) -> Notice:
 
 def describe_plan(plan: Plan) -> str:
     """The plan of a run in one sentence: what the coordinator receives, what is computed, with whom."""
-    gets = "sums alone" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
+    gets = "sums that it cannot read" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
     return f"plan of run {plan.run}: the coordinator gets {gets}; {_objective(plan)}, sites {', '.join(plan.sites)}"
 
 
@@ -135,17 +139,14 @@ def _objective(plan: Plan) -> str:
             return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
 
 
-def describe_work(message: ToSite) -> str:
+def describe_work(message: ToSite | Plan) -> str:
     """What a site does with a message, in words."""
     match message:
-        case Plan(objective=Scoring()):
+        case Proposal(plan=Plan(objective=Scoring())) | Plan(objective=Scoring()):
             return "checking the plan"
-        case Plan():
+        case Proposal() | Plan():
             return "checking the plan and factoring the data"
-        case Inquiry():
-            kind = message.kind.name.lower().replace("_", " ")
-            return f"answering question {message.question} ({message.part}, {kind})"
-        case Ask():
-            return f"answering question {message.question} ({message.part})"
+        case Step(step=step):
+            return f"answering step {step}"
         case _:
             return "writing the result"

@@ -15,7 +15,8 @@ class PrivateData:
 
     ``positions``: where each labelled row stands among the shared instances, where all of them do (common rows).
     ``row_keys``: a name for each label, by which the site knows it again (`row_keys`); empty where nobody is to remember any.
-    ``instances``: the names of the unlabelled rows in this site's ledger, whatever digest of them goes out.
+    ``ids``: of the unlabelled rows, in their order. ``instances``: names of them all in this site's ledger, whatever digest of
+    them goes out.
     """
 
     X: Float64[Arr, "n d"]
@@ -26,6 +27,7 @@ class PrivateData:
     positions: Int64[Ints, " n"] | None = None
     row_keys: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

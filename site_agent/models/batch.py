@@ -66,6 +66,7 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
         ids_digest=digest,
         salt=salt,
         instances=names_of(digest, salt),
+        ids=tuple(name for each in ids.values() for name in each),
     )
     return batch, Scored(ids, columns, tuple(notes))
 

@@ -12,9 +12,8 @@ from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Agreement, Plan, Scoring
 from site_agent.ledger import quota_of
-from site_agent.machine import training
+from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.leverage import share_of_one_label
-from site_agent.machine.memory import Remembered
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 from site_agent.policy.units import scaled
@@ -65,7 +64,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
 
 
 def _share(plan: Plan, terms: Agreement, policy: Policy, data: PrivateData) -> float:
-    begun = training.begin(plan, terms, data, lambda threads: threads, Remembered(), 1, policy.factor_memory)
+    begun = AgreementJob(plan, terms, data, lambda threads: threads, policy.factor_memory)
     couplings = terms.couplings(len(data.y) * len(plan.sites), len(plan.sites), max(len(data.Z), 1))
     weights = [weight_of(plan.iteration.name, c, len(plan.sites)) for c in couplings]
     return share_of_one_label(begun.view, data, weights, plan.membership.min_sites if plan.masked else 1)

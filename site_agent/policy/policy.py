@@ -13,13 +13,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Targets
-from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.agreement.objective import ScheduleName
 from coreg_core.kernels.functions import KernelName
-from coreg_core.protocol.plan import FEWEST_MASKED, Additive, Aggregation, Agreement, Form, LabelUnits, Plan, Scoring
+from coreg_core.protocol.plan import (
+    FEWEST_SEALED,
+    Additive,
+    Aggregation,
+    Agreement,
+    ConvergenceReport,
+    Form,
+    LabelUnits,
+    Plan,
+    Scoring,
+)
 from coreg_wire.files.toml_file import file_faults, read_toml
 from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.site import max_questions
 from site_agent.machine.site_data import PrivateData
+from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
 CONSENT = "Let the plan be changed; or let this site's operator consent, in policy.toml, by that key."
@@ -44,7 +55,7 @@ class Policy(BaseModel):
     max_threads: int = Field(default=64, ge=1)
     # GiB of Cholesky factors, one for each coupling of a path in the exact form; one factor is always granted.
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
-    # Aggregation to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 1) of the plan.
+    # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 2) of the plan.
     max_questions: int | None = Field(default=None, ge=1)
     # What functions range over, and of which kernels. The polynomial one has to be named: no rule's ridge keeps up with its
     # diagonal, so that it passes through every label.
@@ -60,7 +71,7 @@ class Policy(BaseModel):
     # Numbers in a plan, in units of this site's own labelled rows (site_agent/policy/units.py): bandwidth, of their
     # median distance; ...
     bandwidth_min: float = Field(default=0.5, gt=0)
-    bandwidth_max: float = Field(default=1000.0, gt=0)
+    bandwidth_max: float = Field(default=10.0, gt=0)
     # ... ridge, at least so many labels' worth (the kernel's mean there), ...
     ridge_min: float = Field(default=0.01, ge=0)
     # ... and at most so many times all labels together (its sum).
@@ -70,21 +81,20 @@ class Policy(BaseModel):
     # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
     max_runs_per_day: int = Field(default=100, ge=1)
     max_questions_per_day: int = Field(default=100_000, ge=1)
-    # ‖y‖² of centred or raw targets is disclosed with the acceptance; of standardised ones it is n, the number of rows.
-    disclose_target_norm: bool = True
-    # b_v: "tight" is the site's own spectral norm, "a-priori" m·κ/ν, which tells ν alone.
-    disclose_bound: Literal["tight", "a-priori"] = "tight"
-    # What the coordinator may learn of this site's answers: "secure" sums of at least three pinned sites, or
-    # "plaintext": each one.
+    # What the coordinator may learn of this site's answers: nothing ("secure": sums that members alone can read), or each
+    # one ("plaintext").
     aggregation: Aggregation = "secure"
+    # What members may learn, who read the sums: "sums" (one operator on a set of instances, so that no algebra takes the sums
+    # apart), or "operators" (a member that wants to can compute this site's operator and predictions there).
+    members_may_learn: Literal["sums", "operators"] = "sums"
+    # Whether the coordinator may have the exact table of convergence, from which the sums' spectrum can be estimated.
+    convergence_report: ConvergenceReport = "coarse"
     # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
     # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
     ids_secret: str | None = Field(default=None, min_length=16)
     # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
     membership_changes: bool = False
-    # n_v, the number of labels, which relative couplings are made of.
-    disclose_label_count: bool = True
     # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
     # Labelled instances may be among the shared ids; ...
@@ -123,7 +133,7 @@ class Policy(BaseModel):
             case Agreement() as terms:
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
             case Additive() as terms:
-                name, max_rounds, own = "additive", terms.max_rounds, self._additive(plan, terms)
+                name, max_rounds, own = "additive", terms.max_rounds, self._additive(terms)
             case Scoring() as terms:
                 name, max_rounds, own = (
                     terms.trained,
@@ -133,6 +143,8 @@ class Policy(BaseModel):
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
+        if plan.masked and self.members_may_learn == "sums":
+            checks += against_one_operator(plan, data)
         if not isinstance(plan.objective, Scoring):
             checks += self._of_functions(plan, plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
@@ -168,13 +180,17 @@ class Policy(BaseModel):
                 "rows that it knows (aggregation='secure')",
             ),
             (
+                plan.privacy.convergence_report == "exact" and self.convergence_report == "coarse",
+                "convergence_report='exact' would tell the coordinator residuals of every round (convergence_report='coarse')",
+            ),
+            (
                 plan.privacy.membership_changes and not self.membership_changes,
                 "membership_changes=true would let sums be taken over other sets of sites, whose differences are single answers "
                 "(membership_changes=false)",
             ),
             (
-                plan.masked and len(plan.sites) - len(unknown) < FEWEST_MASKED,
-                f"aggregation='secure' needs {FEWEST_MASKED} sites of it among this site's [peers], itself included, and finds "
+                plan.masked and len(plan.sites) - len(unknown) < FEWEST_SEALED,
+                f"aggregation='secure' needs {FEWEST_SEALED} sites of it among this site's [peers], itself included, and finds "
                 f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
                 f"prints "
                 "there, and compare it by telephone",
@@ -245,15 +261,10 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _additive(self, plan: Plan, terms: Additive) -> list[tuple[bool, str]]:
+    def _additive(self, terms: Additive) -> list[tuple[bool, str]]:
         grouped = terms.residuals == "grouped"
         least = self.grouped_at_least
         return [
-            (
-                not self.disclose_target_norm and not plan.masked and terms.targets == "federation",
-                "targets='federation' would disclose the number, the sum and the spread of the labels "
-                "(disclose_target_norm=false); use 'raw'",
-            ),
             (
                 terms.rows == "common" and not self.common_rows,
                 "rows='common' would have labelled instances among the shared ids (common_rows=false)",
@@ -278,25 +289,12 @@ class Policy(BaseModel):
                 f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",
             ),
             (
-                objective.relative and not self.disclose_label_count,
-                "relative couplings would disclose the number of labels (disclose_label_count=false); use plain numbers",
-            ),
-            (
                 bool(coupled),
                 f"coupling={coupled} is outside coupling_min={self.coupling_min} to coupling_max={self.coupling_max}",
             ),
             (
                 len(couplings) > self.max_couplings,
                 f"{len(couplings)} couplings are more than max_couplings={self.max_couplings}",
-            ),
-            (
-                not self.disclose_target_norm and not plan.masked and objective.label_units != "standardised",
-                f"label_units={objective.label_units!r} would disclose the norm of the targets (disclose_target_norm=false); "
-                "use 'standardised'",
-            ),
-            (
-                self.disclose_bound == "a-priori" and not plan.masked and plan.privacy.bound == "tight",
-                "bound='tight' would disclose more than disclose_bound='a-priori'",
             ),
         ]
 

@@ -24,8 +24,6 @@ class OperatorConsole:
     def __call__(self, notice: Notice) -> None:
         if notice.text:
             self.note(notice.text)
-        elif self._as_json and notice.name == "asked":
-            print_json({"event": "asked", **notice.fields})
         if notice.work:
             self._show(notice.work)
 

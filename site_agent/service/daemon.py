@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from coreg_core.errors import Refused
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Rejected
+from coreg_core.protocol.messages import PROTOCOL_VERSION, Countersigned, Dismissed, Finished, Hello, Proposal, Rejected
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.fields import ProtocolError
@@ -88,6 +88,7 @@ class AgentDaemon:
         self._failed: asyncio.Future[None] | None = None  # the error of a task
         self._countersigned = asyncio.Event()
         self._status_changed = asyncio.Event()
+        self._writing: list[asyncio.Future[None]] = []
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class AgentDaemon:
             if self._failed.done():
                 self._failed.exception()  # it was raised, or another error was
             self.waiting = "stopped"
+            await asyncio.gather(*self._writing, return_exceptions=True)  # it would write an older status over the last
             if self._state is not None:
                 await asyncio.to_thread(self._state.write_status, self._status())
 
@@ -156,7 +158,6 @@ class AgentDaemon:
     async def _converse(self, connection: Connection, heard: Callable[[], None]) -> Exit:
         session = self._session = Session(connection, self._ledger, self.counters)
         self._ended = asyncio.get_running_loop().create_future()
-        self.workers.new_session()
         try:
             await session.say(Hello(self.workers.name, PROTOCOL_VERSION, release()))
             self._apply(SessionOpened())
@@ -299,8 +300,8 @@ class AgentDaemon:
     async def _work(self, session: Session, message: RunMessage) -> None:
         work = asyncio.to_thread(self.workers.work, message, listening=session.listening, piece=session.pace.piece)
         frames, worked = await self._reported(work, message.run, describe_work(message))
-        if isinstance(message, Plan) and (room := self.workers.room(message.run)) is not None:
-            session.assembler.expect(message.run, *room)
+        if isinstance(message, Proposal) and (room := self.workers.room(message.run)) is not None:
+            session.assembler.expect(message.run, room)
         await session.send(frames, message.run)
         self._apply(worked)
 
@@ -355,7 +356,8 @@ class AgentDaemon:
             await self._status_changed.wait()
             self._status_changed.clear()
             if self._state is not None:
-                await asyncio.to_thread(self._state.write_status, self._status())
+                self._writing = [asyncio.ensure_future(asyncio.to_thread(self._state.write_status, self._status()))]
+                await asyncio.shield(self._writing[0])
 
     def _status(self) -> dict[str, Any]:
         runs = self.agent.runs.values()

@@ -3,13 +3,14 @@
 Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
-from coreg_core.protocol.messages import Ask, Fetched, Finished, FromSite, Inquiry, PlanAccepted, PlanRefused
+from coreg_core.protocol.messages import Fetched, Finished, FromSite, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.plan import Plan, Scoring
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
@@ -21,28 +22,30 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
-from site_agent.machine.masks import Keys
-from site_agent.machine.memory import SiteResult
+from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.notices import Notice
+from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 from site_agent.models import findings
 from site_agent.models.batch import Scored, batch_of
 from site_agent.models.output import Results
-from site_agent.policy.guards import terms_of
+from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
+from site_agent.service.run_logs import RunLogs
 from site_agent.session.counters import Counters
 
 
 @dataclass
 class _Worker:
-    """A run that was accepted: its site, and what its result is written with."""
+    """A run that was accepted: its site, and what its result is written with. ``unsaid``: what an unsent answer tells."""
 
     site: Site
     prepared: Prepared | None
     scored: Scored | None
     target: str
+    unsaid: Told | None = None
 
 
 class _Unusable(Exception):
@@ -62,6 +65,8 @@ class RunWorkers:
         by the name that a plan has.
     ledger
         records what leaves.
+    logs
+        keep what a run needs to go on in another process.
     notify
         receives notices, from any thread.
     """
@@ -74,10 +79,11 @@ class RunWorkers:
         results: Results,
         data_sets: DataSets,
         ledger: Ledger,
+        logs: RunLogs,
         notify: Callable[[Notice], None],
     ):
         self.name, self.policy, self.keys, self.results = name, policy, keys, results
-        self.data_sets, self.ledger, self.counters = data_sets, ledger, Counters()
+        self.data_sets, self.ledger, self.logs, self.counters = data_sets, ledger, logs, Counters()
         self.troubles: dict[str, str] = {}  # data sets that cannot be used, and why
         self.last: SiteResult | None = None
         self.written: tuple[Path, ...] = ()  # the files of the last result
@@ -89,15 +95,12 @@ class RunWorkers:
         with self._lock:
             self._workers.pop(run, None)
 
-    def new_session(self) -> None:
-        """Runs go on when their plans come again."""
-        for worker in list(self._workers.values()):
-            worker.site.hello()
-
-    def room(self, run: str) -> tuple[int, int] | None:
-        """The rows and columns that vectors of that run may have."""
+    def room(self, run: str) -> int | None:
+        """The most words that a message of that run may have."""
         worker = self._workers.get(run)
-        return None if worker is None else worker.site.expected.get(run)
+        if worker is None or worker.site.plan is None:
+            return None
+        return worker.site.plan.most_words(worker.site.n_unlabelled)
 
     # --- plans ----------------------------------------------------------------------------------------------------
 
@@ -121,12 +124,12 @@ class RunWorkers:
 
     def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
         """The site's answers as frames, each recorded before it leaves; nothing is recorded if nobody listens."""
-        part = "plan" if isinstance(message, Plan) else "end" if isinstance(message, Finished) else "question"
+        part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
-            if isinstance(message, Plan) and message.run not in self._workers:
-                refusal = self._begin(message)
+            if isinstance(message, Proposal) and message.run not in self._workers:
+                refusal = self._begin(message.plan)
                 if refusal is not None:
-                    return self._recorded([refusal], listening), self._planned(message, refusal)
+                    return self._recorded([refusal], listening), self._proposed(message, refusal)
             return self._answered(message, listening=listening, piece=piece)
 
     def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
@@ -137,41 +140,53 @@ class RunWorkers:
             prepared, data, scored = self._read(plan)
         except (CoregError, _Unusable) as error:
             return PlanRefused(plan.run, str(error))
-        terms = terms_of(self.policy, self.ledger, self.keys, data)
+        rules = rules_of(self.policy, self.ledger, self.keys, data)
         target = "" if prepared is None else self._target(plan)
-        worker = _Worker(Site(self.name, data, terms, release()), prepared, scored, target)
+        site = Site(self.name, data, rules, self.logs.of(plan.run), release(), os.urandom(16).hex())
+        worker = _Worker(site, prepared, scored, target)
         with self._lock:
             self._workers[plan.run] = worker
         return None
 
-    def _planned(self, plan: Plan, message: PlanAccepted | PlanRefused | Fetched) -> Worked:
-        if isinstance(message, PlanRefused):
+    def _proposed(self, message: Proposal, answer: FromSite) -> Worked:
+        if isinstance(answer, PlanRefused):
             self.counters.refusals += 1
-            self.forget(plan.run)
-            return Worked(plan, accepted=False, reason=message.reason)
-        return Worked(plan, accepted=isinstance(message, PlanAccepted), fetched=isinstance(message, Fetched))
+            self.forget(message.run)
+            return Worked(message, accepted=False, reason=answer.reason)
+        return Worked(message, accepted=isinstance(answer, Offer), fetched=isinstance(answer, Fetched))
 
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _answered(self, message: RunMessage, *, listening: bool, piece: int) -> tuple[list[bytes], Worked]:
         worker = self._workers[message.run]
-        site, ask = worker.site, message if isinstance(message, Ask | Inquiry) else None
+        site = worker.site
+        before, r2 = site.progress, site.r2_without_labels
         answers = site.handle(message)
         if site.breach is not None:
-            frames = self._recorded(answers, listening, ask, site, piece)
-            return frames, Worked(message, breach=site.breach)
+            return [], Worked(message, breach=site.breach)
         models = 0
         if isinstance(message, Finished) and site.result is not None:
             models = self._deliver(worker, site.result)  # before the coordinator hears of it
-        frames = self._recorded(answers, listening, ask, site, piece)
-        if ask is not None and (r2 := site.without_labels(ask)) is not None:
-            self._notify(notices.finding(findings.without_labels(r2)))
-        if isinstance(message, Plan):
+            if site.result.outcome not in RESUMABLE:
+                self.logs.forget(message.run)
+        told = site.told
+        if isinstance(message, Step):
+            told = (
+                told or worker.unsaid
+            )  # an answer that nobody listened to is sent, and recorded, when its step comes again
+            worker.unsaid = None if listening else told
+        frames = self._recorded(answers, listening, told, piece)
+        if isinstance(message, Step):
+            progress = site.progress
+            if progress is not None and (before is None or progress.round > before.round):
+                self._notify(notices.progressed(message.run, progress))
+            if r2 is None and (found := site.r2_without_labels) is not None:
+                self._notify(notices.finding(findings.without_labels(found)))
+        if isinstance(message, Proposal):
             [answer] = answers
-            assert isinstance(answer, PlanAccepted | PlanRefused)
-            return frames, self._planned(message, answer)
+            return frames, self._proposed(message, answer)
         refused = next((a for a in answers if isinstance(a, PlanRefused)), None)
-        if refused is not None:  # a roster that this site does not accept
+        if refused is not None:
             self.forget(message.run)
             return frames, Worked(message, accepted=False, reason=refused.reason)
         return frames, Worked(message, models=models)
@@ -180,14 +195,12 @@ class RunWorkers:
         self,
         answers: "list[PlanRefused | Fetched] | list[FromSite]",
         listening: bool,
-        ask: Ask | Inquiry | None = None,
-        site: Site | None = None,
+        told: Told | None = None,
         piece: int = SMALLEST_PIECE,
     ) -> list[bytes]:
         frames: list[bytes] = []
         for answer in answers if listening else ():
-            kept = None if ask is None or site is None else site.kept(ask.run)
-            frames += site_message_to_frames(self.ledger.record(answer, ask, kept), piece)
+            frames += site_message_to_frames(self.ledger.record(answer, told), piece)
         return frames
 
     def _deliver(self, worker: _Worker, result: SiteResult) -> int:

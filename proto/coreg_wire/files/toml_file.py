@@ -29,6 +29,13 @@ RENAMED = {
     "questions_a_day": "max_questions_per_day",
     "runs_a_day": "max_runs_per_day",
 }
+# Keys that have nothing to say any more.
+REMOVED = {
+    "bound": "only the sum of all sites' bounds is known, and to the sites alone",
+    "disclose_bound": "only the sum of all sites' bounds is known, and to the sites alone",
+    "disclose_label_count": "only the sum of all sites' labels is known, and to the sites alone",
+    "disclose_target_norm": "only the sum of all sites' norms is known, and to the sites alone",
+}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -70,6 +77,8 @@ def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """What to write instead of a key that no setting has."""
+    if key in REMOVED:
+        return f"unknown key; leave it out: {REMOVED[key]}"
     if key in RENAMED:
         return f"unknown key; it is now {RENAMED[key]}"
     close = get_close_matches(key, list(known), n=1)

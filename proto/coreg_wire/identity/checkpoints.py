@@ -10,12 +10,12 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Countersigned, Head
+from coreg_core.protocol.messages import Countersigned, LedgerHead
 from coreg_wire.identity.names import certificate_name
 from coreg_wire.identity.signatures import from_hex, is_issued, is_signed, statement
 
 
-def said_by_site(site: str, run: str, head: Head) -> bytes:
+def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
     """The statement that a site signs."""
     return statement("coreg ledger head 1", site, run, head.lines, head.last, head.at)
 
@@ -28,7 +28,7 @@ def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> by
 
 
 def site_fault(
-    site: str, run: str, head: Head, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
+    site: str, run: str, head: LedgerHead, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
 ) -> str | None:
     """Why this is not that site's signature on that head; None where it is."""
     try:

@@ -1,9 +1,9 @@
 r"""Messages to protobuf frames and back, in pairs, with every check that can be made before a message is used.
 
-A vector travels as raw little-endian doubles, in pieces of 128 KiB to 1 MiB (pace.py says which): the first inside its
-message, the rest in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A
-frame is bytes here (chunks.py says why). What comes from a peer is checked for size, shape, order and finiteness, and
-the size is checked *before* memory is taken: nothing is taken for a run that was not expected.
+Words travel as raw little-endian integers, in pieces of 128 KiB to 1 MiB (chunk_size.py says which): the first inside
+their message, the rest in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A
+frame is bytes here (chunks.py says why). What comes from a peer is checked for size and order, and the size is checked
+*before* memory is taken: nothing is taken for a run that was not expected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,8 @@ from typing import Any, TypeAlias, cast, get_args
 import numpy as np
 
 from coreg_core.masking.fixed_point import WORD
-from coreg_core.masking.sums import CHECK_WORDS, SCALAR_WORDS
-from coreg_core.protocol.messages import MOST_SCALARS, FromSite, ToSite
-from coreg_core.protocol.vectors import Vector, Words
+from coreg_core.protocol.messages import FromSite, ToSite
+from coreg_core.protocol.words import Words
 from coreg_wire.transport.chunks import chunk_frames, chunk_of
 from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
@@ -26,29 +25,19 @@ MAX_FRAME_BYTES = 5 << 18
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
 _FROM_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(FromSite)}
 _TO_SITE: dict[str, type[Any]] = {snake(kind.__name__): kind for kind in get_args(ToSite)}
-_WORDS = "masked"  # its vector is a row of integers
-_DOUBLE: np.dtype[Any] = np.dtype("<f8")
-# The one field of a message that is a vector, by the message's name in its oneof.
-_VECTOR_FIELDS = {
-    "prediction": "values",
-    "share": "values",
-    "masked": "words",
-    "ask": "targets",
-    "inquiry": "targets",
-    "finished": "targets",
-}
+_CARRIERS = ("answer", "step")  # messages that have words
 
 
 # --- out ----------------------------------------------------------------------------------------------------------
 
 
 def site_message_to_frames(message: FromSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its vector, in pieces of so many bytes."""
+    """One message, and the chunks of its words, in pieces of so many bytes."""
     return _frames(message, pb.SiteFrame, piece)
 
 
 def coordinator_message_to_frames(message: ToSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its vector, in pieces of so many bytes."""
+    """One message, and the chunks of its words, in pieces of so many bytes."""
     return _frames(message, pb.CoordinatorFrame, piece)
 
 
@@ -59,13 +48,11 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
     body.SetInParent()  # a message without a field that is set is a message all the same
     fill(body, message)
     data = memoryview(b"")
-    vector = getattr(message, _VECTOR_FIELDS[name]) if name in _VECTOR_FIELDS else None
-    if vector is not None:
-        head = getattr(body, _VECTOR_FIELDS[name])
-        dtype, shape = (WORD, (vector.values.size, 1)) if isinstance(vector, Words) else (_DOUBLE, vector.shape)
-        data = vector.values.astype(dtype, copy=False).data.cast("B") if vector.values.size else data
-        head.rows, head.columns = shape
-        head.data = bytes(data[:piece])  # in place: a message handed to a constructor is copied once more
+    words: Words | None = message.words if name in _CARRIERS else None
+    if words is not None:
+        data = words.values.data.cast("B") if words.values.size else data
+        body.words.count = len(words.values)
+        body.words.data = bytes(data[:piece])  # in place: a message handed to a constructor is copied once more
     yield frame.SerializeToString()
     if len(data) > piece:
         yield from chunk_frames(data[piece:], piece, message.run)
@@ -75,21 +62,13 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
 
 
 class _Assembly:
-    """A message on its way: its vector's memory is taken once, after the size was checked, and filled in order."""
+    """A message on its way: its words' memory is taken once, after the size was checked, and filled in order."""
 
-    def __init__(self, body: Any, head: pb.Vector, room: tuple[int, int]):
-        rows, columns = room
-        name = body.WhichOneof("body")
-        self._words = name == _WORDS
-        if self._words:  # as one row; scalars and check stand below the vector
-            rows, columns = rows * columns + SCALAR_WORDS * MOST_SCALARS + CHECK_WORDS, 1
-        if not (0 < head.rows <= rows and 0 < head.columns <= columns):
-            raise ProtocolError(
-                f"a vector of {head.rows} x {head.columns} numbers announced; at most {rows} x {columns} fit."
-            )
+    def __init__(self, body: Any, head: pb.Words, room: int):
+        if head.count > room:
+            raise ProtocolError(f"{head.count} words announced; at most {room} fit.")
         self.body = body
-        dtype = WORD if self._words else _DOUBLE
-        self.values = np.empty((head.rows, head.columns), dtype=dtype)
+        self.values = np.empty(head.count, dtype=WORD)
         self._bytes = self.values.data.cast("B")
         self._filled = 0
         self.add(head.data)
@@ -98,7 +77,7 @@ class _Assembly:
         end = self._filled + len(data)
         full = end == len(self._bytes)
         if end > len(self._bytes) or len(data) > LARGEST_PIECE or (len(data) < SMALLEST_PIECE and not full):
-            raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of a vector of {len(self._bytes)}.")
+            raise ProtocolError(f"a piece of {len(data)} bytes at {self._filled} of words of {len(self._bytes)}.")
         self._bytes[self._filled : end] = data
         self._filled = end
 
@@ -111,39 +90,31 @@ class _Assembly:
     def complete(self) -> bool:
         return self._filled == len(self._bytes)
 
-    def vector(self) -> Vector | Words:
-        if self._words:
-            return Words(self.values.reshape(-1))
-        vector = Vector(self.values.astype(np.float64, copy=False))
-        if not vector.finite:
-            raise ProtocolError("a vector holds NaN or infinity.")
-        return vector
-
 
 class Assembler:
-    """Frames in, whole messages out: one an open stream. No vector is taken for a run that nobody said to expect."""
+    """Frames in, whole messages out: one an open stream. No words are taken for a run that nobody said to expect."""
 
     def __init__(self) -> None:
-        self._room: dict[str, tuple[int, int]] = {}
+        self._room: dict[str, int] = {}
         self._under_way: dict[str, _Assembly] = {}
         self.run = ""  # that the frame before belongs to; empty where it belongs to none
 
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        """From here on, vectors of that run may announce as many rows and columns."""
-        self._room[run] = (rows, columns)
+    def expect(self, run: str, words: int) -> None:
+        """From here on, a message of that run may have so many words."""
+        self._room[run] = words
 
     def forget(self, run: str) -> None:
-        """The run is over; no vector of it is taken any more."""
+        """The run is over; no words of it are taken any more."""
         self._room.pop(run, None)
         self._under_way.pop(run, None)
 
     @property
     def under_way(self) -> Iterable[str]:
-        """The runs of which a vector is on its way."""
+        """The runs of which words are on their way."""
         return self._under_way.keys()
 
     def progress(self, run: str) -> tuple[int, int] | None:
-        """Bytes of the vector of that run that is on its way, and its length; None when none is."""
+        """Bytes of the words of that run that are on their way, and their length; None when none is."""
         assembly = self._under_way.get(run)
         return None if assembly is None else assembly.progress
 
@@ -174,7 +145,7 @@ class Assembler:
         self.run = text(run)
         assembly = self._under_way.get(self.run)
         if assembly is None:
-            raise ProtocolError("a chunk that belongs to no vector.")
+            raise ProtocolError("a chunk that belongs to no message.")
         assembly.add(data)
         return self._whole(self.run, kinds)
 
@@ -183,15 +154,14 @@ class Assembler:
         if name is None or name not in kinds:
             raise ProtocolError("a message of a kind that this version does not know.")
         part = getattr(body, name)
-        field = _VECTOR_FIELDS.get(name)
         self.run = run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
-            raise ProtocolError("a new message of a run before its last one's vector was complete.")
-        if field is None or not part.HasField(field):
+            raise ProtocolError("a new message of a run before its last one's words were complete.")
+        if name not in _CARRIERS or not part.HasField("words"):
             return read(kinds[name], part)
         if run not in self._room:
-            raise ProtocolError(f"a vector for run {run[:40]!r}, whose plan nobody has accepted here.")
-        self._under_way[run] = _Assembly(body, getattr(part, field), self._room[run])
+            raise ProtocolError(f"words for run {run[:40]!r}, whose plan nobody has accepted here.")
+        self._under_way[run] = _Assembly(body, part.words, self._room[run])
         return self._whole(run, kinds)
 
     def _whole(self, run: str, kinds: dict[str, type[Any]]) -> object:
@@ -200,4 +170,4 @@ class Assembler:
             return None
         del self._under_way[run]
         name = assembly.body.WhichOneof("body")
-        return read(kinds[name], getattr(assembly.body, name), assembly.vector())
+        return read(kinds[name], getattr(assembly.body, name), Words(assembly.values))

@@ -13,16 +13,15 @@ from enum import Enum
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 
 from coreg_core.errors import BadData, UsageError
-from coreg_core.protocol.vectors import Vector, Words
+from coreg_core.protocol.words import Words
 
 MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
 T = TypeVar("T")
-Array: TypeAlias = Vector | Words
 
 
 class ProtocolError(BadData):
@@ -37,16 +36,14 @@ def snake(name: str) -> str:
 
 
 def fill(message: Any, value: Any) -> None:
-    """Set every field of a protobuf message from the dataclass; a `Vector`, or `Words`, is left to whoever cuts it into
-    pieces.
-    """
+    """Set every field of a protobuf message from the dataclass; `Words` are left to whoever cuts them into pieces."""
     for field in fields(value):
         _set(message, field.name, getattr(value, field.name))
 
 
 def _set(message: Any, name: str, value: Any) -> None:
     match value:
-        case None | Vector() | Words():
+        case None | Words():
             return
         case Enum():
             setattr(message, name, value.name)
@@ -71,8 +68,8 @@ def _set(message: Any, name: str, value: Any) -> None:
 # --- in -----------------------------------------------------------------------------------------------------------
 
 
-def read(kind: type[T], message: Any, vector: Array | None = None) -> T:
-    """The dataclass of that kind from its protobuf message; ``vector`` is the one that arrived with it.
+def read(kind: type[T], message: Any, words: Words | None = None) -> T:
+    """The dataclass of that kind from its protobuf message; ``words`` are those that arrived with it.
 
     Raises
     ------
@@ -80,7 +77,7 @@ def read(kind: type[T], message: Any, vector: Array | None = None) -> T:
         a value is missing, of another kind, no word of this version, or beyond its limits; names the field.
     """
     try:
-        return kind(**{f.name: f.read(message, vector) for f in _readers(cast(Hashable, kind))})
+        return kind(**{f.name: f.read(message, words) for f in _readers(cast(Hashable, kind))})
     except UsageError as error:  # each value is one that there is, and together they are not
         raise ProtocolError(f"{kind.__name__}: {error}") from None
 
@@ -88,7 +85,7 @@ def read(kind: type[T], message: Any, vector: Array | None = None) -> T:
 @dataclass(frozen=True)
 class _Reader:
     name: str
-    read: Callable[[Any, Array | None], Any]
+    read: Callable[[Any, Words | None], Any]
 
 
 @cache
@@ -97,14 +94,14 @@ def _readers(kind: Any) -> tuple[_Reader, ...]:
     return tuple(_Reader(f.name, _reader(kind, f, hints[f.name])) for f in fields(kind))
 
 
-def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Array | None], Any]:
+def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Words | None], Any]:
     name, where = field.name, f"{kind.__name__}.{field.name}"
     base, limits = _unwrapped(hint)
     members = get_args(base) if get_origin(base) in (Union, UnionType) else (base,)
-    if Vector in members or Words in members:
-        return lambda _message, vector: _present(vector, where, optional=NoneType in members)
+    if Words in members:
+        return lambda _message, words: _present(words, where, optional=NoneType in members)
     if all(is_dataclass(member) for member in members):
-        return lambda message, vector: _read_part(members, message, name, where, vector)
+        return lambda message, words: _read_part(members, message, name, where, words)
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
         return lambda message, _: _read_tuple(getattr(message, name), item, item_limits, limits, where)
@@ -130,16 +127,16 @@ def _unwrapped(hint: Any) -> tuple[Any, tuple[BaseMetadata, ...]]:
     return hint, ()
 
 
-def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, vector: Array | None) -> Any:
+def _read_part(kinds: tuple[Any, ...], message: Any, name: str, where: str, words: Words | None) -> Any:
     if name in message.DESCRIPTOR.oneofs_by_name:
         chosen = message.WhichOneof(name)
         for kind in kinds:
             if snake(kind.__name__) == chosen:
-                return read(kind, getattr(message, chosen), vector)
+                return read(kind, getattr(message, chosen), words)
         raise ProtocolError(f"{where} is of a kind that this version does not know.")
     if not message.HasField(name):
         raise ProtocolError(f"{where} is missing.")
-    return read(kinds[0], getattr(message, name), vector)
+    return read(kinds[0], getattr(message, name), words)
 
 
 def _read_tuple(
@@ -193,10 +190,10 @@ def _limited(value: Any, limits: tuple[BaseMetadata, ...], where: str) -> Any:
     return value
 
 
-def _present(vector: Array | None, where: str, *, optional: bool) -> Array | None:
-    if vector is None and not optional:
-        raise ProtocolError(f"{where} is missing: a message without its vector.")
-    return vector
+def _present(words: Words | None, where: str, *, optional: bool) -> Words | None:
+    if words is None and not optional:
+        raise ProtocolError(f"{where} is missing: a message without its words.")
+    return words
 
 
 def text(value: str) -> str:

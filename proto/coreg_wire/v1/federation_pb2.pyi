@@ -6,15 +6,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Vector(_message.Message):
-    __slots__ = ("rows", "columns", "data")
-    ROWS_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+class Words(_message.Message):
+    __slots__ = ("count", "data")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    rows: int
-    columns: int
+    count: int
     data: bytes
-    def __init__(self, rows: _Optional[int] = ..., columns: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, count: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data", "run")
@@ -33,26 +31,22 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_accepted", "plan_refused", "prediction", "fault", "leaving", "fetched", "share", "masked")
+    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer")
     HELLO_FIELD_NUMBER: _ClassVar[int]
-    PLAN_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
-    PREDICTION_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
-    SHARE_FIELD_NUMBER: _ClassVar[int]
-    MASKED_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
-    plan_accepted: PlanAccepted
     plan_refused: PlanRefused
-    prediction: Prediction
     fault: Fault
     leaving: Leaving
     fetched: Fetched
-    share: Share
-    masked: Masked
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_accepted: _Optional[_Union[PlanAccepted, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., masked: _Optional[_Union[Masked, _Mapping]] = ...) -> None: ...
+    offer: Offer
+    answer: Answer
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release")
@@ -64,37 +58,47 @@ class Hello(_message.Message):
     release: str
     def __init__(self, site: _Optional[str] = ..., protocol: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
-class PlanAccepted(_message.Message):
-    __slots__ = ("run", "plan_digest", "data_digest", "bound", "squared_norm", "threads", "n_unlabelled", "ids_digest", "rounding", "n_labelled", "reach", "key", "signature", "identity")
+class Resume(_message.Message):
+    __slots__ = ("position", "digest")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    digest: str
+    def __init__(self, position: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("run", "attempt", "plan_digest", "site", "n_unlabelled", "ids_digest", "data_digest", "key", "session_key", "commitment", "resume", "machine", "release", "identity", "signature")
     RUN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    BOUND_FIELD_NUMBER: _ClassVar[int]
-    SQUARED_NORM_FIELD_NUMBER: _ClassVar[int]
-    THREADS_FIELD_NUMBER: _ClassVar[int]
+    SITE_FIELD_NUMBER: _ClassVar[int]
     N_UNLABELLED_FIELD_NUMBER: _ClassVar[int]
     IDS_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    ROUNDING_FIELD_NUMBER: _ClassVar[int]
-    N_LABELLED_FIELD_NUMBER: _ClassVar[int]
-    REACH_FIELD_NUMBER: _ClassVar[int]
+    DATA_DIGEST_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    COMMITMENT_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: str
+    attempt: int
     plan_digest: str
-    data_digest: str
-    bound: float
-    squared_norm: float
-    threads: int
+    site: str
     n_unlabelled: int
     ids_digest: str
-    rounding: float
-    n_labelled: int
-    reach: int
+    data_digest: str
     key: str
-    signature: str
+    session_key: str
+    commitment: str
+    resume: _containers.RepeatedCompositeFieldContainer[Resume]
+    machine: str
+    release: str
     identity: str
-    def __init__(self, run: _Optional[str] = ..., plan_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., bound: _Optional[float] = ..., squared_norm: _Optional[float] = ..., threads: _Optional[int] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., rounding: _Optional[float] = ..., n_labelled: _Optional[int] = ..., reach: _Optional[int] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    signature: str
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan_digest: _Optional[str] = ..., site: _Optional[str] = ..., n_unlabelled: _Optional[int] = ..., ids_digest: _Optional[str] = ..., data_digest: _Optional[str] = ..., key: _Optional[str] = ..., session_key: _Optional[str] = ..., commitment: _Optional[str] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., machine: _Optional[str] = ..., release: _Optional[str] = ..., identity: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class PlanRefused(_message.Message):
     __slots__ = ("run", "reason")
@@ -104,55 +108,79 @@ class PlanRefused(_message.Message):
     reason: str
     def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class Prediction(_message.Message):
-    __slots__ = ("run", "question", "attempt", "values")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    question: int
-    attempt: int
-    values: Vector
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+class Part(_message.Message):
+    __slots__ = ("site", "data")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    data: str
+    def __init__(self, site: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
-class Share(_message.Message):
-    __slots__ = ("run", "question", "attempt", "scalars", "values")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    SCALARS_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    question: int
-    attempt: int
-    scalars: _containers.RepeatedScalarFieldContainer[float]
-    values: Vector
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., scalars: _Optional[_Iterable[float]] = ..., values: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+class Report(_message.Message):
+    __slots__ = ("round", "phase", "verified", "level", "residual", "gap", "bound", "outcome", "reason")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    RESIDUAL_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    phase: str
+    verified: bool
+    level: _containers.RepeatedScalarFieldContainer[int]
+    residual: _containers.RepeatedScalarFieldContainer[float]
+    gap: _containers.RepeatedScalarFieldContainer[float]
+    bound: _containers.RepeatedScalarFieldContainer[float]
+    outcome: str
+    reason: str
+    def __init__(self, round: _Optional[int] = ..., phase: _Optional[str] = ..., verified: _Optional[bool] = ..., level: _Optional[_Iterable[int]] = ..., residual: _Optional[_Iterable[float]] = ..., gap: _Optional[_Iterable[float]] = ..., bound: _Optional[_Iterable[float]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class Masked(_message.Message):
-    __slots__ = ("run", "question", "attempt", "words")
+class Head(_message.Message):
+    __slots__ = ("site", "chain", "state", "content", "signature")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    chain: str
+    state: str
+    content: str
+    signature: str
+    def __init__(self, site: _Optional[str] = ..., chain: _Optional[str] = ..., state: _Optional[str] = ..., content: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("run", "attempt", "step", "head", "report", "parts", "words")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     run: str
-    question: int
     attempt: int
-    words: Vector
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., words: _Optional[_Union[Vector, _Mapping]] = ...) -> None: ...
+    step: int
+    head: Head
+    report: Report
+    parts: _containers.RepeatedCompositeFieldContainer[Part]
+    words: Words
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
 
 class Fault(_message.Message):
-    __slots__ = ("run", "question", "attempt", "reason")
+    __slots__ = ("run", "attempt", "step", "reason")
     RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     run: str
-    question: int
     attempt: int
+    step: int
     reason: str
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Fetched(_message.Message):
     __slots__ = ("run", "head", "signature")
@@ -160,11 +188,11 @@ class Fetched(_message.Message):
     HEAD_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     run: str
-    head: Head
+    head: LedgerHead
     signature: str
-    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., signature: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[LedgerHead, _Mapping]] = ..., signature: _Optional[str] = ...) -> None: ...
 
-class Head(_message.Message):
+class LedgerHead(_message.Message):
     __slots__ = ("lines", "last", "at")
     LINES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -189,24 +217,30 @@ class CoordinatorFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[ToSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class ToSite(_message.Message):
-    __slots__ = ("plan", "ask", "finished", "rejected", "dismissed", "inquiry", "roster", "countersigned")
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    ASK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("finished", "rejected", "dismissed", "countersigned", "proposal", "step")
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     DISMISSED_FIELD_NUMBER: _ClassVar[int]
-    INQUIRY_FIELD_NUMBER: _ClassVar[int]
-    ROSTER_FIELD_NUMBER: _ClassVar[int]
     COUNTERSIGNED_FIELD_NUMBER: _ClassVar[int]
-    plan: Plan
-    ask: Ask
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     finished: Finished
     rejected: Rejected
     dismissed: Dismissed
-    inquiry: Inquiry
-    roster: Roster
     countersigned: Countersigned
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., inquiry: _Optional[_Union[Inquiry, _Mapping]] = ..., roster: _Optional[_Union[Roster, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ...) -> None: ...
+    proposal: Proposal
+    step: Step
+    def __init__(self, finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ...) -> None: ...
+
+class Proposal(_message.Message):
+    __slots__ = ("run", "attempt", "plan")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    attempt: int
+    plan: Plan
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
@@ -353,126 +387,44 @@ class Membership(_message.Message):
     def __init__(self, sites: _Optional[_Iterable[str]] = ..., min_sites: _Optional[int] = ..., on_dropout: _Optional[str] = ..., max_rejoins: _Optional[int] = ...) -> None: ...
 
 class Privacy(_message.Message):
-    __slots__ = ("bound", "aggregation", "membership_changes")
-    BOUND_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("aggregation", "membership_changes", "convergence_report")
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_CHANGES_FIELD_NUMBER: _ClassVar[int]
-    bound: str
+    CONVERGENCE_REPORT_FIELD_NUMBER: _ClassVar[int]
     aggregation: str
     membership_changes: bool
-    def __init__(self, bound: _Optional[str] = ..., aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ...) -> None: ...
+    convergence_report: str
+    def __init__(self, aggregation: _Optional[str] = ..., membership_changes: _Optional[bool] = ..., convergence_report: _Optional[str] = ...) -> None: ...
 
-class Column(_message.Message):
-    __slots__ = ("coupling", "weight")
-    COUPLING_FIELD_NUMBER: _ClassVar[int]
-    WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    coupling: float
-    weight: float
-    def __init__(self, coupling: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
-
-class Participant(_message.Message):
-    __slots__ = ("site", "key", "signature", "identity")
-    SITE_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
-    IDENTITY_FIELD_NUMBER: _ClassVar[int]
-    site: str
-    key: str
-    signature: str
-    identity: str
-    def __init__(self, site: _Optional[str] = ..., key: _Optional[str] = ..., signature: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
-
-class Roster(_message.Message):
-    __slots__ = ("run", "attempt", "participants")
+class Step(_message.Message):
+    __slots__ = ("run", "attempt", "step", "roster", "parts", "heads", "words")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    attempt: int
-    participants: _containers.RepeatedCompositeFieldContainer[Participant]
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., participants: _Optional[_Iterable[_Union[Participant, _Mapping]]] = ...) -> None: ...
-
-class Ask(_message.Message):
-    __slots__ = ("run", "question", "attempt", "part", "columns", "targets", "is_candidate", "exponents")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    PART_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    TARGETS_FIELD_NUMBER: _ClassVar[int]
-    IS_CANDIDATE_FIELD_NUMBER: _ClassVar[int]
-    EXPONENTS_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    question: int
-    attempt: int
-    part: str
-    columns: _containers.RepeatedCompositeFieldContainer[Column]
-    targets: Vector
-    is_candidate: bool
-    exponents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., part: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., is_candidate: _Optional[bool] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class Operator(_message.Message):
-    __slots__ = ("fold", "refit", "noise", "prior")
-    FOLD_FIELD_NUMBER: _ClassVar[int]
-    REFIT_FIELD_NUMBER: _ClassVar[int]
-    NOISE_FIELD_NUMBER: _ClassVar[int]
-    PRIOR_FIELD_NUMBER: _ClassVar[int]
-    fold: int
-    refit: bool
-    noise: float
-    prior: float
-    def __init__(self, fold: _Optional[int] = ..., refit: _Optional[bool] = ..., noise: _Optional[float] = ..., prior: _Optional[float] = ...) -> None: ...
-
-class InquiryColumn(_message.Message):
-    __slots__ = ("kind", "probe", "operator")
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    PROBE_FIELD_NUMBER: _ClassVar[int]
-    OPERATOR_FIELD_NUMBER: _ClassVar[int]
-    kind: str
-    probe: int
-    operator: Operator
-    def __init__(self, kind: _Optional[str] = ..., probe: _Optional[int] = ..., operator: _Optional[_Union[Operator, _Mapping]] = ...) -> None: ...
-
-class Inquiry(_message.Message):
-    __slots__ = ("run", "question", "attempt", "kind", "part", "step", "columns", "scalars", "targets", "exponents")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    PART_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    SCALARS_FIELD_NUMBER: _ClassVar[int]
-    TARGETS_FIELD_NUMBER: _ClassVar[int]
-    EXPONENTS_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     run: str
-    question: int
     attempt: int
-    kind: str
-    part: str
     step: int
-    columns: _containers.RepeatedCompositeFieldContainer[InquiryColumn]
-    scalars: _containers.RepeatedScalarFieldContainer[float]
-    targets: Vector
-    exponents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run: _Optional[str] = ..., question: _Optional[int] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., part: _Optional[str] = ..., step: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[InquiryColumn, _Mapping]]] = ..., scalars: _Optional[_Iterable[float]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., exponents: _Optional[_Iterable[int]] = ...) -> None: ...
+    roster: _containers.RepeatedCompositeFieldContainer[Offer]
+    parts: _containers.RepeatedCompositeFieldContainer[Part]
+    heads: _containers.RepeatedCompositeFieldContainer[Head]
+    words: Words
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., roster: _Optional[_Iterable[_Union[Offer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., heads: _Optional[_Iterable[_Union[Head, _Mapping]]] = ..., words: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("run", "outcome", "reason", "columns", "targets", "forecast")
+    __slots__ = ("run", "outcome", "reason", "heads")
     RUN_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    TARGETS_FIELD_NUMBER: _ClassVar[int]
-    FORECAST_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
     run: str
     outcome: str
     reason: str
-    columns: _containers.RepeatedCompositeFieldContainer[Column]
-    targets: Vector
-    forecast: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., targets: _Optional[_Union[Vector, _Mapping]] = ..., forecast: _Optional[_Iterable[float]] = ...) -> None: ...
+    heads: _containers.RepeatedCompositeFieldContainer[Head]
+    def __init__(self, run: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[Head, _Mapping]]] = ...) -> None: ...
 
 class Countersigned(_message.Message):
     __slots__ = ("run", "head", "at", "signature", "certificate", "reason")
@@ -483,12 +435,12 @@ class Countersigned(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     run: str
-    head: Head
+    head: LedgerHead
     at: str
     signature: str
     certificate: str
     reason: str
-    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., at: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., head: _Optional[_Union[LedgerHead, _Mapping]] = ..., at: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Dismissed(_message.Message):
     __slots__ = ("run", "outcome", "reason")

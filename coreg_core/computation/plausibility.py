@@ -69,19 +69,6 @@ def linear_fault(
     return None
 
 
-def affine_fault(targets: Float64[Arr, "m k"], answers: Float64[Arr, "m k"], reach: int) -> str | None:
-    """The same of answers with labels in them: each number is below 2^reach, as the site stated, beside its target's norm."""
-    most = np.ldexp(1.0, reach) + np.sqrt(products(targets, targets))
-    at_all = max(
-        answers.max(initial=0.0), -answers.min(initial=0.0)
-    )  # of no temporary's size; columns apart only if need be
-    return (
-        None
-        if at_all <= most.min() or (np.abs(answers) <= most).all()
-        else "is larger than the size that was stated with the acceptance"
-    )
-
-
 # Of each kind of question to which scalars are answered, those that are sums of squares, sizes or counts.
 _COUNTS = {Kind.LABELS: (0,), Kind.FORECAST: (2, 3, 4, 5)}
 _NEVER_NEGATIVE = {Kind.SPREAD, Kind.SCORE, Kind.SMOOTHED, Kind.GRADIENT, Kind.JOINT, Kind.FORECAST}

@@ -1,0 +1,159 @@
+"""The steps of a run: taking answers, adding their words, and what to do when time is up.
+
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. What the words mean the coordinator does not know: it
+adds them, passes on what sites seal for each other, and compares the heads.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from coordinator.machine import delivery, membership, notices, slow_links
+from coordinator.machine.events import Flow
+from coordinator.machine.phases import Phase, Transition
+from coordinator.machine.records import StepDone
+from coordinator.machine.run import RunUpdate
+from coreg_core.protocol.messages import Answer, Fault, Part, Report, Step
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.words import Words
+
+
+def answered(update: RunUpdate, site: str, answer: Answer) -> None:
+    """An answer came: to the open step, or late, which shows that a site that was dropped is there."""
+    live = update.live
+    if site not in live.ready:
+        return  # it has not offered in this session; it will be asked again
+    open_step = live.steps.get(site)
+    if open_step is None or (answer.attempt, answer.step) != (open_step.attempt, open_step.step):
+        if site not in update.recorded.participants:
+            update.change(proven=live.proven | {site})
+            go_on(update)
+        return
+    if site in live.answers:
+        return
+    if answer.head.site != site:
+        membership.exclude(
+            update, site, Outcome.SITE_FAULT, f"{site}: answered in the name of {answer.head.site[:40]}."
+        )
+        return
+    update.change(answers={**live.answers, site: answer})
+    if not update.run.complete:
+        go_on(update)
+
+
+def faulted(update: RunUpdate, site: str, fault: Fault) -> None:
+    """A site cannot or may not answer; a fault of an earlier attempt does not count."""
+    live = update.live
+    open_step = live.steps.get(site)
+    if site in live.ready and open_step is not None and fault.attempt == open_step.attempt:
+        membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
+
+
+def go_on(update: RunUpdate) -> None:
+    """A run that stalled goes on once enough have answered, where the plan can do without the others."""
+    live, terms = update.live, update.plan.membership
+    if live.phase is not Phase.STALLED or terms.on_dropout != "continue":
+        return  # asked after every answer: what follows looks at every site
+    here = _not_awaited(update)
+    if len(here) + len(membership.returning(update)) >= terms.min_sites:
+        membership.drop(update, here)
+
+
+def _not_awaited(update: RunUpdate) -> list[str]:
+    awaited = frozenset(update.run.awaited)
+    return [s for s in update.recorded.participants if s in update.live.ready and s not in awaited]
+
+
+def settle(update: RunUpdate) -> None:
+    """Whatever happened: where everybody has answered, the next step goes out."""
+    if update.live.phase in (Phase.ASKING, Phase.STALLED) and update.run.complete:
+        _step(update)
+
+
+def _step(update: RunUpdate) -> None:
+    """The sum, and what comes next."""
+    recorded, sites = update.recorded, update.recorded.participants
+    answers = [update.live.answers[site] for site in sites]
+    if (fault := _disagreement(answers)) is not None:
+        delivery.end(update, Outcome.SITE_FAULT, fault)
+        return
+    number, summed = recorded.steps, sum(answer.words is not None for answer in answers)
+    report = _report(answers)
+    update.record(StepDone(number, recorded.attempt, summed, report))
+    update.notify(notices.StepAnswered(update.run.name, number, recorded.attempt, summed, report))
+    if report.outcome:
+        heads = tuple(answer.head for answer in answers)
+        delivery.end(update, Outcome[report.outcome], report.reason, heads)
+    elif membership.returning(update):
+        membership.propose(update)
+    else:
+        membership.ask(update, _next(update, answers, report))
+
+
+def _disagreement(answers: list[Answer]) -> str | None:
+    """Why these answers do not fit together: the fewer are named, which are suspected and no more."""
+    for kind in ("chain", "state"):
+        counts = Counter(getattr(answer.head, kind) for answer in answers)
+        if len(counts) > 1:
+            usual = counts.most_common(1)[0][0]
+            others = ", ".join(answer.head.site for answer in answers if getattr(answer.head, kind) != usual)
+            what = "have another log of this run" if kind == "chain" else "came to another state from the same sums"
+            return (
+                f"{others}: {what} than the other sites. One of them computes otherwise, or does not follow the plan."
+            )
+    ends = {answer.head.site: answer.report.outcome for answer in answers}
+    if len(set(ends.values())) > 1:
+        return f"the sites do not agree whether the run has ended: {', '.join(f'{s}: {e or chr(45)}' for s, e in ends.items())}."
+    if ends and (end := next(iter(ends.values()))) and end not in Outcome.__members__:
+        return f"an outcome of no name, {end[:40]!r}."
+    lengths = {answer.head.site: len(answer.words.values) for answer in answers if answer.words is not None}
+    if len(set(lengths.values())) > 1:
+        return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in lengths.items())}."
+    return None
+
+
+def _report(answers: list[Answer]) -> Report:
+    """What the first site says that says the most: with equal states they differ in what their policies let out."""
+    return max((answer.report for answer in answers), key=lambda report: len(report.gap))
+
+
+def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str, Step]:
+    """The step that follows, for each site: what the others have for it, and the sum."""
+    rows = [answer.words.values for answer in answers if answer.words is not None]
+    words: Words | None = None
+    if rows:
+        total = rows[0].copy()
+        for row in rows[1:]:
+            np.add(total, row, out=total)
+        words = Words(total)
+    parts: dict[str, list[Part]] = {site: [] for site in update.recorded.participants}
+    for answer in answers:
+        sender = answer.head.site
+        for part in answer.parts:
+            for site in parts if not part.site else (part.site,) if part.site in parts else ():
+                if site != sender:
+                    parts[site].append(Part(sender, part.data))
+    heads = tuple(answer.head for answer in answers) if report.verified else ()
+    before = next(iter(update.live.steps.values()))
+    name, attempt, step = update.run.name, before.attempt, before.step + 1
+    if not any(parts.values()):  # one message, so that it is encoded once
+        return dict.fromkeys(parts, Step(name, attempt, step, heads=heads, words=words))
+    return {site: Step(name, attempt, step, (), tuple(mine), heads, words) for site, mine in parts.items()}
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
+    """Not everybody answered within the round's time, and nothing of theirs is on its way: go on without, or wait."""
+    if slow_links.waits(update, flows):
+        return
+    terms, here = update.plan.membership, _not_awaited(update)
+    if terms.on_dropout == "continue" and len(here) >= terms.min_sites:
+        membership.drop(update, here)
+        return
+    missing = update.run.awaited
+    update.take(Transition.STALLED)
+    update.notify(notices.Stalled(update.run.name, missing, update.run.timeouts.stall))
+    update.deadline(update.run.timeouts.stall)

@@ -1,0 +1,171 @@
+r"""The paper's objective as a federation computes it: a schedule of `coreg_core.agreement.schedules` over sums of answers.
+
+    labels (of relative couplings) → sizes → the schedule's questions
+
+Of each site's b_v, ‖y_v‖² and ρ_v the sums alone are known. Where only the largest counts, one site is taken to have all.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.objective import consensus_weight, sweep_weight
+from coreg_core.agreement.schedules import make_schedule
+from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
+from coreg_core.computation.plausibility import SOME_SITE, linear_fault
+from coreg_core.computation.rounds import Ask, Round
+from coreg_core.errors import BadData
+from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
+from coreg_core.masking.words import Layout
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.reproducible import column_norms
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Iteration
+
+SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ ρ_v²; then Σ 1/(1 + μ b_v) of each column
+
+
+@dataclass(frozen=True, eq=False)
+class AgreementState:
+    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`; ``inner`` is the schedule's own state."""
+
+    labels: float = 0.0
+    sums: tuple[float, ...] = ()
+    inner: Any = None
+
+
+@dataclass(frozen=True)
+class AgreementComputation:
+    """See `computation.Computation`."""
+
+    terms: Agreement
+    iteration: Iteration
+    n_sites: int
+    n_unlabelled: int
+
+    def start(self) -> AgreementState:
+        return AgreementState()
+
+    # --- what follows from the sums -------------------------------------------------------------------------------
+
+    def _columns(self, state: AgreementState) -> tuple[Column, ...]:
+        couplings = self.terms.couplings(round(state.labels), self.n_sites, self.n_unlabelled)
+        weight = sweep_weight if self.iteration.name == "block-coordinate-descent" else consensus_weight
+        return tuple(Column(coupling, weight(coupling, self.n_sites)) for coupling in couplings)
+
+    def _bounds(self, state: AgreementState) -> list[float]:
+        """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""
+        most, norm = sqrt(state.sums[0]), sqrt(state.sums[1])
+        weights = [column.weight for column in self._columns(state)]
+        return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
+
+    def schedule(self, state: AgreementState) -> Schedule[Any]:
+        """What the sums make of the plan's terms."""
+        bounds, norms, roundings, *stays = state.sums
+        M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
+        sweeps = self.iteration.name == "block-coordinate-descent"
+        terms = Terms(
+            coupling=tuple(column.coupling for column in columns),
+            bounds=(bounds,) * M if sweeps else (bounds, *(0.0,) * (M - 1)),
+            initial_objective=norms,
+            tolerance=self.iteration.tolerance,
+            prediction_tolerance=self.iteration.prediction_tolerance,
+            max_rounds=self.iteration.max_rounds,
+            roundings=(sqrt(roundings), *(0.0,) * (M - 1)),
+            steps=(relative_step(m, M), step_error(m, max(self._bounds(state)), M)),
+            stays=() if sweeps else tuple(stays),
+        )
+        return make_schedule(self.iteration.name, terms)
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def round(self, state: AgreementState) -> Round:
+        """What the sites work out next."""
+        everybody = tuple(range(self.n_sites))
+        if self.terms.relative and not state.labels:
+            return Round(Ask("labels"), Layout(0, 0, 1), (), everybody, phase="preliminary")
+        columns = self._columns(state)
+        if not state.sums:
+            layout = Layout(0, 0, SIZES + len(columns))
+            return Round(Ask("sizes", columns), layout, (), everybody, phase="preliminary")
+        query: Query = self.schedule(state).query(state.inner)
+        own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
+        # ‖R p‖ ≤ ‖p‖, and what the label-bearing part of an answer stays below.
+        bounds = [b + norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
+        return Round(
+            Ask("respond", columns, query.targets, query.part),
+            Layout(self.n_unlabelled, len(columns), 0),
+            tuple(exponent_for(bound, self.n_sites) for bound in bounds),
+            everybody if query.site is None else (query.site,),
+            query.is_candidate,
+        )
+
+    def step(self, state: AgreementState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AgreementState:
+        """The state after the sum.
+
+        Raises
+        ------
+        BadData
+            nobody has a label, or the sum is none of honest sites.
+        """
+        question = asked.question
+        assert isinstance(question, Ask)
+        match question.stage:
+            case "labels":
+                if not scalars[0] >= 1.0:
+                    raise BadData("no site of this federation has a label; somebody has to know some targets.")
+                return replace(state, labels=scalars[0])
+            case "sizes":
+                if not all(np.isfinite(x) and x >= 0.0 for x in scalars):
+                    raise BadData(SOME_SITE.format("has a size below zero, or one that is not finite"))
+                state = replace(state, sums=scalars)
+                return replace(state, inner=self.schedule(state).start(self.n_unlabelled))
+            case _:
+                self._check(state, question, values)
+                return replace(state, inner=self.schedule(state).step(state.inner, values))
+
+    def _check(self, state: AgreementState, asked: Ask, values: Arr) -> None:
+        sweeps = self.iteration.name == "block-coordinate-descent"
+        if asked.part == "linear" and not sweeps:
+            most = np.array([self.n_sites - stays for stays in state.sums[SIZES:]])
+            if (wrong := linear_fault(asked.targets, values, most, self.n_sites)) is not None:
+                raise BadData(SOME_SITE.format(wrong))
+
+    # --- what it has come to --------------------------------------------------------------------------------------
+
+    def rounds(self, state: AgreementState) -> int:
+        """Complete rounds of the schedule."""
+        return 0 if state.inner is None else int(state.inner.round)
+
+    def progress(self, state: AgreementState) -> Progress | None:
+        return None if state.inner is None else self.schedule(state).progress(state.inner)
+
+    def outcome(self, state: AgreementState) -> tuple[Outcome, str] | None:
+        """How the schedule has ended; None while it runs."""
+        if state.inner is None or not self.schedule(state).finished(state.inner):
+            return None
+        progress = self.progress(state)
+        stop = None if progress is None else overall_stop(progress.stops)
+        return (Outcome.MAX_ROUNDS if stop is None else Outcome[stop.name]), ""
+
+    def models(self, state: AgreementState) -> FinalTargets | None:
+        """What the sites' models answer to; None where no round was verified."""
+        return None if state.inner is None else self.schedule(state).models(state.inner)
+
+    def columns(self, state: AgreementState) -> tuple[Column, ...]:
+        """λ and μ of each model."""
+        return self._columns(state)
+
+    def distance(self, state: AgreementState) -> tuple[float, ...]:
+        """Each column's gap over its tolerance."""
+        progress, goal = self.progress(state), self.iteration.tolerance * state.sums[1]
+        gaps = () if progress is None else progress.gap.tolist()
+        return tuple(gap / goal if goal > 0.0 else float("inf") for gap in gaps)
+
+    def final(self, state: AgreementState) -> tuple[Arr, ...]:
+        """What every site's models are made of."""
+        models = self.models(state)
+        return () if models is None else (models.targets, models.weights)

@@ -1,0 +1,78 @@
+"""The one seam between the life of a run and what it computes: a value stepped from outside over an immutable state.
+
+    state = computation.start()
+    while computation.outcome(state) is None:
+        asked = computation.round(state)                            # what the sites work out
+        state = computation.step(state, asked, values, scalars)     # the sum of their answers
+
+Every site takes these steps by itself and ends on the same bits (`coreg_core.numerics.reproducible`).
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.computation.additive import AdditiveComputation
+from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.rounds import Round
+from coreg_core.computation.scoring import ScoringComputation
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Additive, Agreement, Plan
+
+
+@runtime_checkable
+class Computation(Protocol):
+    """Pure functions of a state, for one membership; none changes what it is given."""
+
+    def start(self) -> Any:
+        """The first state.
+
+        Raises
+        ------
+        UsageError
+            the plan cannot be carried out with so many instances.
+        """
+        ...
+
+    def round(self, state: Any) -> Round:
+        """What the sites work out next."""
+        ...
+
+    def step(self, state: Any, asked: Round, values: Arr, scalars: tuple[float, ...]) -> Any:
+        """The state after the sum of the answers.
+
+        Raises
+        ------
+        BadData
+            the sum is not enough to go on, or is none of honest sites.
+        """
+        ...
+
+    def rounds(self, state: Any) -> int:
+        """Complete rounds, as an operator counts them."""
+        ...
+
+    def progress(self, state: Any) -> Progress | None: ...
+
+    def outcome(self, state: Any) -> tuple[Outcome, str] | None:
+        """How it has ended, and what to say of it beyond the outcome's own words; None while it goes on."""
+        ...
+
+    def distance(self, state: Any) -> tuple[float, ...]:
+        """How far it has to go, by column: 1 where the plan's tolerance is met."""
+        ...
+
+    def final(self, state: Any) -> tuple[Arr, ...]:
+        """Of a computation that has ended, what every site has to have alike."""
+        ...
+
+
+def computation_of(plan: Plan, n_sites: int, n_unlabelled: int) -> Computation:
+    """What this plan computes with so many sites and shared instances."""
+    match plan.objective:
+        case Agreement() as terms:
+            return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled)
+        case Additive() as terms:
+            return AdditiveComputation(terms, n_sites, n_unlabelled)
+        case _:
+            return ScoringComputation(n_sites, n_unlabelled)

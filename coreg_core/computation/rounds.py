@@ -1,0 +1,80 @@
+"""One step of a computation: what every site works out, and how the answers add up. All sites derive the same one."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.additive.question_types import NOTHING, Question
+from coreg_core.agreement.columns import Column
+from coreg_core.agreement.views import Part
+from coreg_core.masking.words import Layout
+from coreg_core.numerics.arrays import Arr
+
+Stage: TypeAlias = Literal["labels", "sizes", "respond", "score"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """A question of the agreement, or of scoring.
+
+    | stage | an answer sums to |
+    |---|---|
+    | labels | n_v |
+    | sizes | b_v, ‖y_v‖², ρ_v² and 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
+    | respond | respond(targets, μ), a column for each coupling |
+    | score | the site's part of each instance |
+    """
+
+    stage: Stage
+    columns: tuple[Column, ...] = ()
+    targets: Float64[Arr, "m k"] = field(default_factory=lambda: NOTHING)
+    part: Part = "linear"
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """``answering``: positions of the sites whose answers are added, in site order.
+
+    ``verified``: heads are compared after it. ``private``: the sum is for the plan's receivers alone.
+    """
+
+    question: Ask | Question
+    layout: Layout
+    exponents: tuple[int, ...]
+    answering: tuple[int, ...]
+    verified: bool = False
+    private: bool = False
+    phase: str = ""
+
+    @property
+    def words(self) -> bytes:
+        """Everything of it but long vectors, in canonical form."""
+        asked = self.question
+        kind = asked.stage if isinstance(asked, Ask) else asked.ask.name
+        columns = [asdict(column) for column in asked.columns]
+        more = [] if isinstance(asked, Ask) else [asked.step, [x.hex() for x in asked.scalars]]
+        shape = [self.layout.rows, self.layout.columns, self.layout.scalars]
+        about = [
+            kind,
+            asked.part,
+            columns,
+            more,
+            shape,
+            list(self.exponents),
+            list(self.answering),
+            self.verified,
+            self.private,
+        ]
+        return json.dumps(about, separators=(",", ":"), default=float.hex).encode()
+
+    @property
+    def vectors(self) -> Iterable[Arr]:
+        """The long ones, in rows."""
+        asked = self.question
+        yield np.ascontiguousarray(asked.targets)
+        if isinstance(asked, Question) and asked.aside is not None:
+            yield np.ascontiguousarray(asked.aside)

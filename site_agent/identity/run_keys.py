@@ -1,0 +1,326 @@
+r"""The keys of one attempt of a run: ephemeral, made from a contribution of every member, and unknown to the coordinator.
+
+    secret_uv = X25519(e_u, E_v)                    c_u → v:  AES-256-GCM under HKDF(secret_uv; T, "u → v")
+    K = HKDF(c_1, …, c_M; T)                        words_v = n_v + Σ_u ± mask_uv + [v is the first] keystream_K  (mod 2⁶⁴)
+
+T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF makes for one
+step's context: of an answer nobody learns anything, and the sum is read by members alone. Beside the words goes a tag that
+adds up as they do (`coreg_core.masking.tag`), so that a sum which somebody changed is found.
+
+The coordinator relays offers and is the certificate authority, so a signature is believed only of a key whose fingerprint
+the site's own policy has, from its peer's operator. Nothing here is ever written to a disk.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+from coreg_core.errors import BadData, Refused
+from coreg_core.masking.fixed_point import WORD
+from coreg_core.masking.tag import TAG_WORDS, is_sum, message, tag_words
+from coreg_core.masking.words import Words
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.messages import Offer
+from coreg_core.protocol.plan import Plan, Scoring
+from coreg_wire.identity.names import key_fingerprint
+from coreg_wire.identity.signatures import is_signed, sign, statement
+from site_agent.machine.run_keys import transcript_of
+
+_ZEROS = memoryview(bytes(1 << 20))
+_NONCE = bytes(12)  # every key seals one text
+_SIZE = 32  # bytes of a contribution
+
+
+def _expanded(secret: bytes, purpose: str, context: bytes = b"", length: int = 32) -> bytes:
+    return HKDFExpand(hashes.SHA256(), length, purpose.encode() + b"\0" + context).derive(secret)
+
+
+def _hidden(contribution: bytes) -> bytes:
+    return hashlib.sha256(b"coreg contribution" + contribution).digest()
+
+
+def _statement(offer: Offer) -> bytes:
+    """What an offer's signature is on: all of it."""
+    return statement("coreg offer 1", asdict(replace(offer, signature="")))
+
+
+def _receivers(plan: Plan) -> tuple[str, ...]:
+    """Who may read the sums: every member, but of a scoring that names its receivers."""
+    named = plan.objective.receivers if isinstance(plan.objective, Scoring) else ()
+    return tuple(sorted(named)) or plan.sites
+
+
+class RunKeys:
+    """`site_agent.machine.run_keys.Keys`.
+
+    Parameters
+    ----------
+    private
+        the key of this site's certificate.
+    pinned
+        the fingerprint that its policy has of a peer, or None.
+    """
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey, pinned: Callable[[str], str | None]):
+        self._private, self._pinned = private, pinned
+
+    def __repr__(self) -> str:
+        return "RunKeys()"
+
+    def draw(self, offer: Offer) -> "AttemptSecrets":
+        """New secrets, and the offer that shows them."""
+        identity = self._private.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        key, session_key = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        contribution, sealing = os.urandom(_SIZE), os.urandom(_SIZE)
+        shown = replace(
+            offer,
+            key=key.public_key().public_bytes_raw().hex(),
+            session_key=session_key.public_key().public_bytes_raw().hex(),
+            commitment=hashlib.sha256(_hidden(contribution) + _hidden(sealing)).hexdigest(),
+            identity=identity.hex(),
+        )
+        signed = replace(shown, signature=sign(self._private, _statement(shown)))
+        return AttemptSecrets(signed, self._pinned, key, session_key, contribution, sealing)
+
+    def is_signed(self, session_key: str, said: bytes, signature: str) -> bool:
+        """See `Keys.is_signed`."""
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(session_key)).verify(bytes.fromhex(signature), said)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+class AttemptSecrets:
+    """`site_agent.machine.run_keys.Secrets`. ``sealing`` is the contribution that only receivers of a sum are told."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        pinned: Callable[[str], str | None],
+        key: X25519PrivateKey,
+        session_key: Ed25519PrivateKey,
+        contribution: bytes,
+        sealing: bytes,
+    ):
+        self.offer, self._pinned = offer, pinned
+        self._key, self._session_key = key, session_key
+        self._contribution, self._sealing = contribution, sealing
+        self._plan: Plan | None = None
+        self._roster: tuple[Offer, ...] = ()
+        self._transcript = b""
+        self._secrets: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"AttemptSecrets({self.offer.site!r})"
+
+    def wrap(self, plan: Plan, roster: tuple[Offer, ...]) -> dict[str, str]:
+        """See `Secrets.wrap`."""
+        self._plan, self._roster, self._transcript = plan, roster, transcript_of(plan, roster)
+        self._check_distinct(roster)
+        own, wrapped = self.offer.site, dict[str, str]()
+        for peer in roster:
+            if peer.site == own:
+                continue
+            self._secrets[peer.site] = self._exchanged(self._checked(peer))
+            shown = (
+                self._sealing if peer.site in _receivers(plan) and own in _receivers(plan) else _hidden(self._sealing)
+            )
+            sealed = self._cipher(peer.site, own, peer.site).encrypt(
+                _NONCE, self._contribution + shown, self._transcript
+            )
+            wrapped[peer.site] = sealed.hex()
+        return wrapped
+
+    @staticmethod
+    def _check_distinct(roster: tuple[Offer, ...]) -> None:
+        for name in ("key", "session_key", "identity"):
+            seen: dict[str, str] = {}
+            for offer in roster:
+                value = getattr(offer, name)
+                if value in seen:
+                    raise Refused(
+                        f"{offer.site} has the very key of {seen[value]}: one site under two names is not summed."
+                    )
+                seen[value] = offer.site
+
+    def _checked(self, peer: Offer) -> Offer:
+        pinned = self._pinned(peer.site)
+        if pinned is None:
+            raise Refused(
+                f"{peer.site} is not among the [peers] of this site's policy, so nobody has said that it is another "
+                "organisation and not the coordinator. Ask its operator for what `coreg-agent peers` prints there, and pin it."
+            )
+        try:
+            identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
+        except ValueError:
+            raise Refused(f"the roster has no key of {peer.site} that can be read.") from None
+        fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
+        if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
+            raise Refused(
+                f"the roster's key of {peer.site} is not the one that this site's policy pins ({pinned[:16]}…, not "
+                f"{fingerprint[:16]}…). If {peer.site} has a new key, its operator can confirm it by telephone "
+                "(`coreg-agent peers`). Otherwise the coordinator, or somebody who holds its authority, poses as that site."
+            )
+        if not is_signed(identity, peer.signature, _statement(peer)):
+            raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
+        return peer
+
+    def _exchanged(self, peer: Offer) -> bytes:
+        try:
+            shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(peer.session_key))
+        except ValueError:  # of 32 bytes that are no point, or one of low order
+            raise Refused(
+                f"{peer.site} offered a key that no secret can be agreed on with. Its operator should know."
+            ) from None
+        return HKDF(hashes.SHA256(), 32, self._transcript, b"coreg pair").derive(shared)
+
+    def _cipher(self, peer: str, sender: str, receiver: str) -> AESGCM:
+        return AESGCM(_expanded(self._secrets[peer], "wrap", f"{sender}\0{receiver}".encode()))
+
+    def unwrap(self, wrapped: Mapping[str, str]) -> "AttemptSeal":
+        """See `Secrets.unwrap`."""
+        assert self._plan is not None, "wrapped before"
+        own, receivers = self.offer.site, _receivers(self._plan)
+        contributions, sealings = list[bytes](), list[bytes]()
+        for peer in self._roster:
+            if peer.site == own:
+                contributions.append(self._contribution)
+                if own in receivers:
+                    sealings.append(self._sealing)
+                continue
+            contribution, shown = self._opened(peer.site, wrapped.get(peer.site, ""))
+            readable = peer.site in receivers and own in receivers
+            hidden = _hidden(shown) if readable else shown
+            if not hmac.compare_digest(hashlib.sha256(_hidden(contribution) + hidden).hexdigest(), peer.commitment):
+                raise Refused(
+                    f"{peer.site} sent another contribution to the key of this run than the one it committed to."
+                )
+            contributions.append(contribution)
+            if readable:
+                sealings.append(shown)
+        key = HKDF(hashes.SHA256(), 32, self._transcript, b"coreg run key").derive(b"".join(contributions))
+        seal = (
+            HKDF(hashes.SHA256(), 32, self._transcript, b"coreg sums").derive(b"".join(sealings)) if sealings else None
+        )
+        return AttemptSeal(own, self._transcript, receivers, self._secrets, key, seal, self._session_key)
+
+    def _opened(self, peer: str, text: str) -> tuple[bytes, bytes]:
+        try:
+            plain = self._cipher(peer, peer, self.offer.site).decrypt(_NONCE, bytes.fromhex(text), self._transcript)
+        except (InvalidTag, ValueError):
+            raise Refused(f"the contribution of {peer} to the key of this run cannot be opened.") from None
+        return plain[:_SIZE], plain[_SIZE:]
+
+
+@dataclass(frozen=True)
+class AttemptSeal:
+    """`site_agent.machine.run_keys.Seal`."""
+
+    site: str
+    transcript: bytes
+    receivers: tuple[str, ...]
+    secrets: dict[str, bytes] = field(repr=False)
+    key: bytes = field(repr=False)
+    sealing: bytes | None = field(repr=False)
+    session_key: Ed25519PrivateKey = field(repr=False)
+    used: set[bytes] = field(default_factory=set, repr=False)
+
+    def _proof_of(self, site: str) -> str:
+        return hmac.new(_expanded(self.key, "confirm"), self.transcript + site.encode(), hashlib.sha256).hexdigest()
+
+    def proof(self) -> str:
+        return self._proof_of(self.site)
+
+    def check(self, proofs: Mapping[str, str]) -> None:
+        """See `Seal.check`."""
+        for site in self.secrets:
+            if not hmac.compare_digest(self._proof_of(site), proofs.get(site, "")):
+                raise Refused(f"{site} does not have the key of this run that the other sites have.")
+
+    def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
+        """See `Seal.mask`."""
+        if context in self.used:
+            raise AssertionError("a mask is used once: an answer that was given is sent again, and never made again.")
+        self.used.add(context)
+        tag = Poly1305.generate_tag(self._tag_key(context), message(words).view(np.uint8).data)
+        out = np.concatenate([words, tag_words(tag)])
+        for peer in answering:
+            if peer != self.site:
+                stream = _expanded(self.secrets[peer], "mask", context, 48)
+                _add_stream(out, stream, negative=self.site > peer)
+        if self.site == self._sealer(answering, private=private):
+            self._add_seal(out, context, private=private, negative=False)
+        return out
+
+    def open(
+        self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...], *, private: bool
+    ) -> Words | None:
+        """See `Seal.open`."""
+        if private and self.sealing is None:
+            return None
+        plain, key = words.copy(), self._tag_key(context)
+        if len(plain) == n_words + TAG_WORDS:
+            self._add_seal(plain, context, private=private, negative=True)
+            total, tags = plain[:n_words], plain[n_words:]
+            tag = Poly1305.generate_tag(key, message(total).view(np.uint8).data)
+            if is_sum(tag, tags, key[:16], n_words, len(answering)):
+                return total
+        raise BadData(
+            "the sum of this step is not that of the sites' answers: a site means another step, state or question, or the sum "
+            "was changed on its way. Nothing is computed with it."
+        )
+
+    def _sealer(self, answering: tuple[str, ...], *, private: bool) -> str:
+        return next((site for site in answering if not private or site in self.receivers), "")
+
+    def _tag_key(self, context: bytes) -> bytes:
+        return _expanded(self.key, "tag", context, 16) + bytes(16)
+
+    def _add_seal(self, words: Words, context: bytes, *, private: bool, negative: bool) -> None:
+        key = self.sealing if private else self.key
+        assert key is not None, "a receiver seals"
+        _add_stream(words, _expanded(key, "seal", context, 48), negative=negative)
+
+    def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
+        """HMAC of the words, and of each vector's Poly1305 under a key for these words: eight times as fast as SHA-256."""
+        code = hmac.new(_expanded(self.key, "state"), about, hashlib.sha256)
+        once = _expanded(self.key, "vectors", code.digest())
+        for vector in vectors:
+            if vector.size:
+                code.update(Poly1305.generate_tag(once, vector.data.cast("B")))
+        return code.hexdigest()
+
+    def sign(self, said: bytes) -> str:
+        return self.session_key.sign(said).hex()
+
+    @property
+    def resume_key(self) -> bytes:
+        return _expanded(self.key, "resume")
+
+
+def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
+    """Add a keystream, or take it away; in place, a piece at a time."""
+    encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
+    buffer, change = np.empty(min(len(words), 1 << 17), dtype=WORD), np.subtract if negative else np.add
+    for start in range(0, len(words), 1 << 17):
+        into = words[start : start + (1 << 17)]
+        mask = buffer[: len(into)]
+        encryptor.update_into(_ZEROS[: mask.nbytes], mask.view(np.uint8).data)
+        change(into, mask, out=into)

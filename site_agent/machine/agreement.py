@@ -1,0 +1,176 @@
+r"""A site's part in a run of the agreement: respond(t, μ) of its own view, the sizes before it, and its models at the end."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from coreg_core.agreement.objective import stays, sweep_weight
+from coreg_core.agreement.schedules.schedule import FinalTargets
+from coreg_core.agreement.views import Solution, View
+from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
+from coreg_core.computation.agreement import AgreementComputation, AgreementState
+from coreg_core.computation.rounds import Ask, Round
+from coreg_core.errors import BadData, CoregError, Refused
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Plan
+from site_agent.machine.factoring import FACTOR_MEMORY, data_digest, factor, units
+from site_agent.machine.leverage import share_of_one_label
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.site_data import PrivateData
+
+# With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
+LEAST_TO_CHOOSE = 3
+_NONE = np.zeros((0, 0))
+
+
+class AgreementJob:
+    """`site_agent.machine.replica.Job`: factors the site's data under the plan.
+
+    Raises
+    ------
+    CoregError
+        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        objective: Agreement,
+        data: PrivateData,
+        pin_threads: Callable[[int], int],
+        factor_memory: float = FACTOR_MEMORY,
+        label_share_max: float = 1.0,
+    ):
+        pin_threads(plan.iteration.threads)
+        self.plan, self.objective, self.data = plan, objective, data
+        self.data_digest, self.ids_digest = data_digest(data, plan.run), data.ids_digest
+        self.n_unlabelled = m = len(data.Z)
+        self._label_share_max, self._n_sites = label_share_max, len(plan.sites)
+        if len(data.y) == 0:
+            raise BadData(
+                "a site without labelled rows has no prediction of its own to agree on; the additive objective takes it."
+            )
+        self.shift, self.divisor = units(data.y, objective.label_units)
+        self._y = (data.y - self.shift) / self.divisor
+        try:
+            with np.errstate(all="ignore"):  # what overflows is said below, in words
+                self.view: View = factor(objective, data, self._y, factor_memory)
+                self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
+                alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
+        except MemoryError:
+            raise BadData(
+                f"not enough memory to factor form={objective.form!r} with {m} unlabelled instances."
+            ) from None
+        except CoregError:
+            raise
+        except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
+            raise BadData(f"these rows cannot be factored under kernel={objective.kernel!r} ({error}).") from None
+        if not (np.isfinite([self._bound, self._norm]).all() and np.isfinite(alone).all()):
+            raise BadData(
+                f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree."
+            )
+
+    def begin(self, sites: tuple[str, ...]) -> None:
+        self._n_sites = len(sites)
+
+    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+        """See `Job.answer`."""
+        question = asked.question
+        if not isinstance(question, Ask):
+            raise Refused("a question of the additive objective.")
+        weights = np.array([column.weight for column in question.columns])
+        match question.stage:
+            case "labels":
+                return _NONE, (float(len(self.data.y)),)
+            case "sizes":
+                self._require_hidden_labels(weights)
+                rounding = self.view.response_error(float(weights.max()))
+                kept = stays(self._bound, weights.tolist())
+                return _NONE, (self._bound, self._norm, rounding**2, *kept)
+            case _:
+                try:
+                    with np.errstate(all="ignore"):
+                        values: Arr = self.view.respond(question.targets, weights, question.part)
+                except np.linalg.LinAlgError as error:
+                    raise BadData(f"cannot be computed ({error}).") from None
+                except MemoryError:
+                    raise BadData(f"not enough memory to answer with {self.n_unlabelled} instances.") from None
+                if not np.isfinite(values).all():
+                    raise BadData(
+                        "its own answer is not finite: features or label column are too large for this kernel. Scale them."
+                    )
+                return values, ()
+
+    def _require_hidden_labels(self, weights: Arr) -> None:
+        """Before anything with a label in it leaves."""
+        if self.plan.masked and self._label_share_max < 1.0:
+            share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
+            if share > self._label_share_max:
+                raise Refused(too_much_of_one_label(self._label_share_max))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def result(
+        self,
+        computation: AgreementComputation,
+        state: AgreementState,
+        position: int,
+        outcome: Outcome,
+        reason: str,
+    ) -> SiteResult:
+        """The site's models, one a column, where a round was verified; ``position``: this site's, in site order."""
+        models = computation.models(state)
+        solutions, couplings, choice = tuple[Solution, ...](), tuple[float, ...](), None
+        if models is not None:
+            targets = models.of(position)
+            couplings = tuple(column.coupling for column in computation.columns(state))
+            solutions = tuple(
+                self.view.solve(np.ascontiguousarray(targets[:, j]), float(weight))
+                for j, weight in enumerate(models.weights)
+            )
+            choice = self._own_choice(models, targets, couplings, solutions)
+        alone = self.view.solve(np.zeros(self.n_unlabelled), 0.0)
+        return SiteResult(
+            outcome,
+            reason,
+            self.plan,
+            solutions,
+            alone,
+            self.shift,
+            self.divisor,
+            couplings=couplings,
+            choice=choice,
+        )
+
+    def _own_choice(
+        self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]
+    ) -> PathChoice | None:
+        """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say.
+
+        Each is seen as the answer to the *others'* mean at 2λ(M−1), which it is as well: the mean of all has the site's own
+        prediction in it, and with it the label that is left out.
+        """
+        if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
+            return None
+        sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
+        fits = []
+        with np.errstate(all="ignore"):
+            for j, (coupling, solution) in enumerate(zip(couplings, solutions, strict=True)):
+                t, mu, M = targets[:, j], float(models.weights[j]), self._n_sites
+                if mu > 0.0 and not sweeps:
+                    t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(coupling, M)
+                r, G = self.view.on_labels(np.ascontiguousarray(t), mu)
+                fits.append(LabelledFit(r, G, self._y, self.objective.label_units != "raw"))
+            choice = choose_on(fits)
+        return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
+
+
+def too_much_of_one_label(most: float) -> str:
+    """Without the figure, which is of this site's rows."""
+    return (
+        f"against this site's policy: at some shared instance the sum of all sites' answers would be one label of this site by "
+        f"more than label_share_max={most:g} of its variance, and no mask hides that. A smaller coupling, a wider kernel or a "
+        "larger ridge make it less; so does a list of shared instances without this site's labelled ones. Or its operator "
+        "consents by that key of policy.toml."
+    )

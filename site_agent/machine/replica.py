@@ -1,0 +1,442 @@
+r"""One run at this site: the log of an attempt, the state that follows from it, and the answers to its steps.
+
+    Proposal → Offer     Step 0 … → Answer …     Finished → result
+
+Every site steps the same computation on the same sums (`coreg_core.computation`). What is answered is bound to the log and
+to the question: a site that means anything else holds masks that do not cancel. A step is answered once; asked again, the
+same answer is sent again. An attempt that is over is never gone back to.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from coreg_core.computation.computation import Computation, computation_of
+from coreg_core.computation.reports import report_of
+from coreg_core.computation.rounds import Round
+from coreg_core.errors import BadData, Refused
+from coreg_core.masking.words import opened, summand
+from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.self_test import machine_digest
+from coreg_core.protocol.messages import Answer, Finished, Head, Offer, Part, Report, Step
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
+from coreg_core.protocol.words import Words
+from site_agent.machine.rosters import common_position, roster_fault
+from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
+from site_agent.machine.run_log import Ended, Kept, RunLog, Sum
+
+NO_VALUES = np.zeros((0, 0))
+
+
+class Job(Protocol):
+    """What one kind of run needs of this site's data."""
+
+    @property
+    def ids_digest(self) -> str:
+        """Of the shared instances."""
+        ...
+
+    @property
+    def n_unlabelled(self) -> int: ...
+
+    @property
+    def data_digest(self) -> str:
+        """Of everything that it answers with."""
+        ...
+
+    def begin(self, sites: tuple[str, ...]) -> None:
+        """Be where no question was answered yet, among these sites."""
+        ...
+
+    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+        """What this site adds to the sum.
+
+        Raises
+        ------
+        CoregError
+            these rows do not allow it; the message names no datum.
+        """
+        ...
+
+
+class Breach(Refused):
+    """The coordinator did what no plan allows."""
+
+
+class Behind(Refused):
+    """The coordinator begins an attempt that has begun: its records are older than this site's keys."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A computation whose sum was none of honest sites: it ends at every site, with the same words."""
+
+    reason: str
+
+
+Made = TypeVar("Made")
+
+
+class Fold(Protocol):
+    """What every member works out alike; a simulation of many sites shares the work among them."""
+
+    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """``make()``, or what it has made under this key before."""
+        ...
+
+
+def each_by_itself(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:  # noqa: ARG001
+    """No work is shared."""
+    return make()
+
+
+class Replica:
+    """See the module's docstring.
+
+    Parameters
+    ----------
+    name, plan, job, log
+        this site, and what it takes part in.
+    keys
+        None where the plan has no secrets.
+    accept
+        why this site is not summed with these sites, or None; asked once an attempt.
+    may_answer
+        raises `Refused` where a question is not to be answered; asked before each.
+    exact_report
+        whether plan and policy let the coordinator have exact figures of convergence.
+    token
+        tells this process from another one where there are no keys.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        job: Job,
+        log: RunLog,
+        keys: Keys | None,
+        *,
+        accept: Callable[[tuple[str, ...]], str | None] = lambda sites: None,  # noqa: ARG005
+        may_answer: Callable[[Round], None] = lambda asked: None,  # noqa: ARG005
+        exact_report: bool = False,
+        release: str = "",
+        token: str = "",
+        fold: Fold = each_by_itself,
+    ):
+        self.name, self.plan, self.job = name, plan, job
+        self.attempt, self.sites = -1, tuple[str, ...]()
+        self.asked: Round | None = None  # the open question
+        self.state: Any = None
+        self.last: Report | None = None
+        self._log, self._keys, self._accept, self._may_answer = log, keys, accept, may_answer
+        self._exact, self._release, self._token, self._fold = exact_report, release, token, fold
+        self.kept = log.load(job.data_digest)
+        self._offer: Offer | None = None
+        self._secrets: Secrets | None = None
+        self._seal: Seal | None = None
+        self._roster: tuple[Offer, ...] = ()
+        self._computation: Computation | None = None
+        self._chain, self._position, self._step = b"", 0, 0
+        self._answers: dict[int, Answer] = {}
+        self._head: Head | None = None
+
+    # --- an attempt begins ----------------------------------------------------------------------------------------
+
+    def offer(self, attempt: int) -> Offer:
+        """This site's part in an attempt; the same one where it is asked again.
+
+        To a coordinator whose records are older than this site's attempt it is that of the later one, which tells them so.
+        """
+        if self._offer is not None and attempt <= self.attempt:
+            return self._offer
+        self.attempt, self._seal, self._step, self._answers = attempt, None, 0, {}  # the keys go first
+        self.asked, self._head = None, None
+        plain = Offer(
+            run=self.plan.run,
+            attempt=attempt,
+            plan_digest=self.plan.digest,
+            site=self.name,
+            n_unlabelled=self.job.n_unlabelled,
+            ids_digest=self.job.ids_digest,
+            data_digest=self.job.data_digest,
+            key="",
+            session_key="",
+            commitment="" if self._keys is not None else self._token,
+            resume=() if self.kept is None else self.kept.resume,
+            machine=machine_digest(),
+            release=self._release,
+            identity="",
+            signature="",
+        )
+        self._secrets = self._keys.draw(plain) if self._keys is not None else None
+        self._offer = plain if self._secrets is None else self._secrets.offer
+        return self._offer
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def answer(self, step: Step) -> Answer | None:
+        """The answer to the next step, or once more the one that was given; None for a step of an attempt that is over.
+
+        Raises
+        ------
+        Breach
+            the coordinator did what no plan allows.
+        Refused
+            this site does not go on with such sites.
+        CoregError
+            its rows do not allow an answer, or the sum is not that of the answers.
+        """
+        if step.attempt < self.attempt or self._offer is None:
+            return None
+        if step.attempt == self.attempt and step.step in self._answers:
+            return self._answers[step.step]
+        if self._step > 0 and (step.attempt, step.step) == (self.attempt, 0):
+            raise Behind(f"attempt {self.attempt} of run {self.plan.run} has begun already.")
+        if (step.attempt, step.step) != (self.attempt, self._step):
+            raise Refused(
+                f"step {step.step} of attempt {step.attempt}, where {self._step} of {self.attempt} comes next."
+            )
+        if self._step == 0:
+            parts = self._met(step.roster)
+            if self._secrets is not None:
+                return self._said(parts=tuple(Part(site, text) for site, text in sorted(parts.items())))
+            self._seal = PlaintextSeal()
+            self._start()
+        elif self._seal is None:
+            assert self._secrets is not None, "plaintext has its seal from step 0 on"
+            self._seal = self._secrets.unwrap({part.site: part.data for part in step.parts})
+            return self._said(parts=(Part("", self._seal.proof()),))
+        elif self._step == 2 and self._secrets is not None:
+            self._seal.check({part.site: part.data for part in step.parts})
+            self._start()
+        else:
+            self._take(step)
+        return self._next()
+
+    def _met(self, roster: tuple[Offer, ...]) -> Mapping[str, str]:
+        assert self._offer is not None
+        if (fault := roster_fault(self.plan, self._offer, roster)) is not None:
+            raise Refused(fault)
+        sites = tuple(offer.site for offer in roster)
+        if (fault := self._accept(sites)) is not None:
+            raise Refused(fault)
+        self._roster, self.sites = roster, sites
+        self._chain = transcript_of(self.plan, roster)
+        return {} if self._secrets is None else self._secrets.wrap(self.plan, roster)
+
+    def _start(self) -> None:
+        """The state that all sites can go on from, and the question there."""
+        assert self._seal is not None
+        found = common_position(self._roster)
+        if self.kept is not None and self.kept.sites == self.sites and found is not None:
+            self.kept = self.kept.upto(found[0])
+        else:
+            self.kept = Kept(self.sites, self.job.data_digest, self._seal.resume_key)
+        self._log.begin(self.kept)
+        self._chain = hashlib.sha256(self._chain + self.kept.digests[-1].encode()).digest()
+        self._replay(self.kept)
+
+    def _replay(self, kept: Kept) -> None:
+        """Be where these sums lead to."""
+        self._computation = computation_of(self.plan, len(kept.sites), self.job.n_unlabelled)
+        self._position, self.sites = 0, kept.sites
+        self.job.begin(kept.sites)
+        self.state, self.asked = self._folded(self._computation.start, "start")
+        for total in kept.sums:
+            assert self.asked is not None, "a sum follows a question"
+            if self._mine(self.asked):
+                self.job.answer(self.asked)  # where its answer left it
+            self._fold_in(total)
+
+    def _folded(self, make: Callable[[], Any], name: object) -> tuple[Any, Round | None]:
+        computation = self._computation
+        assert computation is not None
+
+        def made() -> tuple[Any, Round | None]:
+            try:
+                state = make()
+                return state, None if computation.outcome(state) is not None else computation.round(state)
+            except BadData as error:
+                return Stopped(str(error)), None
+
+        return self._shared(name, made)
+
+    def _shared(self, name: object, make: Callable[[], Made]) -> Made:
+        """Made once, where members in one process share what all of them make alike."""
+        return self._fold((self.plan.run, self.attempt, self._position, name), make)
+
+    def _fold_in(self, total: Sum) -> None:
+        computation, state, asked = self._computation, self.state, self.asked
+        assert computation is not None
+        assert asked is not None
+        values = NO_VALUES if total.values is None else total.values
+        self._position += 1
+        self.state, self.asked = self._folded(
+            lambda: computation.step(state, asked, values, total.scalars), ("step", total.values is None)
+        )
+
+    def _mine(self, asked: Round) -> bool:
+        return self.sites.index(self.name) in asked.answering
+
+    def _take(self, step: Step) -> None:
+        """The sum of the answers to the open question."""
+        asked, head = self.asked, self._head
+        assert asked is not None
+        assert head is not None
+        assert self._seal is not None
+        assert self.kept is not None
+        if step.words is None:
+            raise Breach(f"sent step {step.step} of run {self.plan.run} without the sum of its answers.")
+        if step.heads and (fault := self._heads_fault(step.heads, head, self._signers)) is not None:
+            raise Breach(f"sent heads of sites that do not agree: {fault}")
+        row, layout, answering = step.words.values, asked.layout, tuple(self.sites[i] for i in asked.answering)
+        words = self._seal.open(self._context(head), row, layout.size, answering, private=asked.private)
+        if words is None:
+            total = Sum(None, ())
+        elif len(words) != layout.size:
+            raise BadData(f"a sum of {len(words)} words, where {layout.size} were asked for.")
+        else:
+            read = words
+            total = self._shared("sum", lambda: Sum(*opened(layout, read, asked.exponents)))
+        self._chain = hashlib.sha256(self._chain + canonical(step.step, step.words.digest)).digest()
+        self.kept = self.kept.with_sum(total)
+        self._log.append(self.kept)
+        self._fold_in(total)
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def _next(self) -> Answer:
+        """The answer to the open question; at the end, how it ended."""
+        computation, seal = self._computation, self._seal
+        assert computation is not None
+        assert seal is not None
+        if isinstance(self.state, Stopped):
+            report = Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
+            about, vectors = canonical("stopped", self.state.reason), tuple[Arr, ...]()
+        else:
+            report = report_of(computation, self.state, self.asked, exact=self._exact)
+            about, vectors = canonical("end", report.outcome), tuple[Arr, ...]()
+            if self.asked is None:
+                vectors = tuple(map(np.ascontiguousarray, computation.final(self.state)))
+        words: Words | None = None
+        if self.asked is not None:
+            about, vectors = self.asked.words, tuple(self.asked.vectors)
+        head = self._headed(self._shared("head", lambda: seal.digest(about, vectors)))
+        if self.asked is not None and self._mine(self.asked):
+            words = self._words(self.asked, head)
+        answer = self._said(report, words=words, head=head)
+        if self.asked is None:
+            assert self.kept is not None
+            ended = Ended(answer.head, self._signers, self._position)
+            self.kept = replace(self.kept, ended=ended)
+            self._log.end(ended)
+        return answer
+
+    def _words(self, asked: Round, head: Head) -> Words:
+        assert self._seal is not None
+        self._may_answer(asked)
+        values, scalars = self.job.answer(asked)
+        row = summand(asked.layout, values, scalars, asked.exponents, len(self.sites))
+        answering = tuple(self.sites[i] for i in asked.answering)
+        return Words(self._seal.mask(self._context(head), row, answering, private=asked.private))
+
+    def _headed(self, state: str) -> Head:
+        return Head(self.name, self._chain.hex(), state, "", "")
+
+    def _context(self, head: Head) -> bytes:
+        return hashlib.sha256(canonical("coreg step 1", head.chain, head.state)).digest()
+
+    def _said(
+        self,
+        report: Report | None = None,
+        parts: tuple[Part, ...] = (),
+        words: Words | None = None,
+        head: Head | None = None,
+    ) -> Answer:
+        about = canonical([[part.site, part.data] for part in parts], "" if words is None else words.digest)
+        head = replace(head or self._headed(""), content=hashlib.sha256(about).hexdigest())
+        if self._seal is not None:
+            head = replace(head, signature=self._seal.sign(_signed(self.plan.run, head)))
+        said = Answer(self.plan.run, self.attempt, self._step, head, report or Report(), parts, words)
+        self._head, self.last = head, said.report
+        self._answers = {self._step - 1: self._answers[self._step - 1]} if self._step - 1 in self._answers else {}
+        self._answers[self._step] = said
+        self._step += 1
+        return said
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    @property
+    def _signers(self) -> dict[str, str]:
+        return {offer.site: offer.session_key for offer in self._roster}
+
+    def _heads_fault(self, heads: Iterable[Head], own: Head, signers: Mapping[str, str]) -> str | None:
+        """Why the others do not stand where this site does, or None."""
+        found = {head.site: head for head in heads}
+        if set(found) != set(signers):
+            return f"heads of {', '.join(sorted(found)) or 'nobody'}, where {', '.join(sorted(signers))} take part."
+        for site, key in signers.items():
+            head = found[site]
+            if key and (
+                self._keys is None or not self._keys.is_signed(key, _signed(self.plan.run, head), head.signature)
+            ):
+                return f"the head of {site} is not signed by it: somebody changed it on its way."
+        if others := sorted(site for site, head in found.items() if head.chain != own.chain):
+            return f"{', '.join(others)} received another sum than {self.name} under one step: the coordinator told them apart."
+        if others := sorted(site for site, head in found.items() if head.state != own.state):
+            return f"{', '.join(others)} came to another state than {self.name} from the same sums."
+        return None
+
+    def finish(self, finished: Finished) -> bool:
+        """Whether the computation has ended, at every site with the same state; `state` is then the last one.
+
+        Raises
+        ------
+        Breach
+            the coordinator says so of a computation that has not, or that ended otherwise elsewhere.
+        """
+        if not finished.heads:
+            if finished.outcome is Outcome.CONVERGED:
+                raise Breach(f"ended run {self.plan.run} as converged, and no site's head says so.")
+            return False
+        kept = self.kept
+        ended = None if kept is None else kept.ended  # here, or in an earlier process
+        if ended is None or kept is None:
+            raise Breach(f"ended run {self.plan.run}, of which this site has not seen the last step.")
+        if (fault := self._heads_fault(finished.heads, ended.head, ended.signers)) is not None:
+            raise Breach(f"ended run {self.plan.run} with heads of sites that do not agree: {fault}")
+        if self._computation is None or self.asked is not None:
+            self._replay(kept)
+        return self.outcome is not None
+
+    @property
+    def outcome(self) -> tuple[Outcome, str] | None:
+        """How the computation has ended."""
+        if isinstance(self.state, Stopped):
+            return Outcome.SITE_FAULT, self.state.reason
+        return None if self._computation is None else self._computation.outcome(self.state)
+
+    @property
+    def began(self) -> bool:
+        """Whether there is a state."""
+        return self._computation is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether some sum was none of honest sites."""
+        return isinstance(self.state, Stopped)
+
+    @property
+    def computation(self) -> Computation:
+        """Of this membership; there once questions are answered."""
+        assert self._computation is not None
+        return self._computation
+
+
+def _signed(run: str, head: Head) -> bytes:
+    return canonical("coreg head 1", run, head.site, head.chain, head.state, head.content)

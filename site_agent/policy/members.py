@@ -1,0 +1,75 @@
+"""One operator on a set of instances: what a plan may not have where members may learn sums alone.
+
+Every member reads the sums. Of one operator's sums no linear algebra tells whose part is whose; of two it does
+(docs/mathematics.md, "What sums tell"). So nothing that makes a second one is accepted: another coupling, a fold, a
+tuning step, another set of sites.
+"""
+
+import numpy as np
+
+from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from site_agent.machine.site_data import PrivateData
+
+FEWEST = 3  # of two sites' sum each knows the other's part
+_KEY = "(members_may_learn='sums')"
+
+
+def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[bool, str]]:
+    """Each rule: whether the plan breaks it, and how."""
+    least, sites = plan.membership.min_sites, len(plan.sites)
+    checks = [
+        (sites < FEWEST, f"{sites} sites are fewer than {FEWEST}: each would know the other's part of the sum {_KEY}"),
+        (
+            least < sites or plan.membership.on_dropout == "continue",
+            f"min_sites={least} of {sites} would let another set of sites be summed, which is a second operator {_KEY}",
+        ),
+        (
+            plan.privacy.membership_changes,
+            f"membership_changes=true would let another set of sites be summed, which is a second operator {_KEY}",
+        ),
+    ]
+    match plan.objective:
+        case Agreement() as terms:
+            return checks + _of_agreement(plan, terms, data)
+        case Additive() as terms:
+            return checks + _of_additive(terms)
+        case Scoring(batches=batches):
+            return [*checks, (len(batches) > 1, f"{len(batches)} batches in one score {_KEY}")]
+
+
+def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> list[tuple[bool, str]]:
+    linear = terms.form == "linear" or terms.kernel == "linear"
+    few_values = data is not None and any(len(np.unique(column)) <= 2 for column in data.Z.T)
+    return [
+        (
+            len(terms.coupling) > 1 or 0.0 in terms.coupling,
+            f"coupling={list(terms.coupling)} is not one number above 0, and each is an operator of its own {_KEY}",
+        ),
+        (
+            plan.iteration.name == "block-coordinate-descent",
+            f"Algorithm 1 would show the members each site's predictions {_KEY}",
+        ),
+        (
+            linear and few_values,
+            "a linear form would let members recognise this site's columns of two values in the span of all columns, and "
+            f"with them its operator {_KEY}",
+        ),
+        (
+            linear and data is not None and plan.iteration.max_rounds >= data.Z.shape[1],
+            f"max_rounds={plan.iteration.max_rounds} answers of a linear form are as many as this site has columns, and so "
+            f"all of its operator {_KEY}",
+        ),
+    ]
+
+
+def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
+    return [
+        (
+            terms.tuning_steps > 0,
+            f"tuning_steps={terms.tuning_steps} would be as many operators more; take 0 {_KEY}",
+        ),
+        (terms.probes > 1, f"probes={terms.probes} would tell more of each site's directions than one; take 1 {_KEY}"),
+        (terms.forecast or terms.rows == "common", f"folds, each of them an operator of its own {_KEY}"),
+        (terms.residuals != "smoothed", f"residuals={terms.residuals!r} {_KEY}"),
+        (terms.kernel == "linear", f"a linear kernel, by which one operator is enough to tell the sites apart {_KEY}"),
+    ]
