@@ -44,7 +44,9 @@ def main():
             f"[federation]\nname = 'benchmark'\nsites = {json.dumps(sites)}\n"
             "[model]\nobjective = 'additive'\n[service]\nlisten = '127.0.0.1:0'\n"
         )
-        (work / "policy.toml").write_text(f'objectives = ["additive"]\n{(work / "peers.toml").read_text()}')
+        (work / "policy.toml").write_text(
+            f'objectives = ["additive"]\nmembers_may_learn = "operators"\n{(work / "peers.toml").read_text()}'
+        )
         agents = {
             site: [
                 "--data",

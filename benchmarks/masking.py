@@ -3,6 +3,7 @@
 Eight sites and a million shared instances are the figure of docs/protocol.md.
 """
 
+import itertools
 import time
 
 import numpy as np
@@ -12,8 +13,9 @@ from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import LabelledPoints
 from coreg_core.kernels.functions import Gaussian
 from coreg_core.masking.fixed_point import exponent_for, on_the_grid
-from coreg_core.masking.sums import Layout, opened, summand, total
-from coreg_core.protocol.messages import Participant, Roster
+from coreg_core.masking.words import Layout, opened, summand
+from coreg_core.numerics.self_test import machine_digest
+from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Agreement, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 
@@ -29,10 +31,21 @@ def main() -> None:
     m, M, rng = given.m, given.sites, np.random.default_rng(0)
     names = tuple(f"s{v}" for v in range(M))
     plan = Plan("bench", "bench", Membership(names, M), Agreement(coupling=(0.1,)), privacy=Privacy("secure"))
-    keys = {name: simulated_keys(name) for name in names}
-    offers = {name: keys[name].offer(plan) for name in names}
-    told = tuple(Participant(name, o.key, o.signature, o.identity) for name, o in offers.items())
-    agreeing, masks = spent(lambda: keys[names[0]].agree(plan, Roster("bench", 0, told)), 1)
+    about = {"run": plan.run, "attempt": 0, "plan_digest": plan.digest, "n_unlabelled": m, "machine": machine_digest()}
+    empty = dict.fromkeys(
+        ("ids_digest", "data_digest", "key", "session_key", "commitment", "identity", "signature"), ""
+    )
+    plain = {name: Offer(site=name, resume=(), release="", **about, **empty) for name in names}
+    secrets = {name: simulated_keys(name).draw(offer) for name, offer in plain.items()}
+    roster = tuple(secret.offer for secret in secrets.values())
+    wrapped = {name: secret.wrap(plan, roster) for name, secret in secrets.items()}
+
+    def agree(name):
+        secrets[name].wrap(plan, roster)
+        return secrets[name].unwrap({other: wrapped[other][name] for other in names if other != name})
+
+    agreeing, _ = spent(lambda: agree(names[0]), 1)
+    seals = {name: agree(name) for name in names}
 
     X, Z = rng.normal(size=(given.labelled, 5)), rng.normal(size=(m, 5))
     view = make_view(LabelledPoints(), Gaussian(10.0), X, X.sum(axis=1), Z, 0.1)
@@ -41,23 +54,29 @@ def main() -> None:
     answering, values = spent(lambda: view.respond(target, weight, "linear"))
     rounding, _ = spent(lambda: on_the_grid(values, exponents, 1))
 
-    def masked():
-        layout, words = summand(values, (1.0, 2.0, 3.0, 4.0), exponents, M)
-        masks.add(layout, words, b"context")
-        return words
+    layout, contexts = Layout(m, 1, 4), itertools.count()
 
-    masking, words = spent(masked)
-    layout = Layout(m, 1, 4)
-    plain = [summand(values, (1.0, 2.0, 3.0, 4.0), exponents, M)[1] for _ in range(M)]
-    summing, summed = spent(lambda: total(layout, plain))
-    opening, _ = spent(lambda: opened(layout, summed, exponents))
+    def masked(name, context):
+        words = summand(layout, values, (1.0, 2.0, 3.0, 4.0), exponents, M)
+        return seals[name].mask(context, words, names, private=False)
+
+    masking, _ = spent(lambda: masked(names[0], b"%d" % next(contexts)))
+    sent = [masked(name, b"of all") for name in names]
+    summing, summed = spent(lambda: np.add.reduce(sent))
+
+    def read():
+        words = seals[names[0]].open(b"of all", summed, layout.size, names, private=False)
+        return opened(layout, words, exponents)
+
+    opening, _ = spent(read)
     floats = [values] * M
     adding, _ = spent(lambda: np.sum(floats, axis=0))
     clear, sums = answering + rounding, answering + masking
     show({
         "m": m, "sites": M, "agreeing_on_keys": agreeing, "answering": answering, "rounding_in_the_clear": rounding,
-        "encoding_and_masking": masking, "site_sums_over_clear": sums / clear, "coordinator_sum_of_words": summing + opening,
-        "coordinator_sum_of_floats": adding, "bytes_an_answer": int(words.nbytes),
+        "encoding_and_masking": masking, "site_sums_over_clear": sums / clear, "coordinator_sum_of_words": summing,
+        "site_opening": opening,
+        "coordinator_sum_of_floats": adding, "bytes_an_answer": int(sent[0].nbytes),
     })  # fmt: skip
 
 

@@ -17,15 +17,15 @@ from contextlib import contextmanager
 import numpy as np
 from harness import ROOT, arguments, keep, least, machine, show
 
-from coordinator.machine.notices import QuestionAnswered
+from coordinator.machine.notices import StepAnswered
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement.closed_form import solve_stacked, textbook_view
 from coreg_core.kernels.functions import make_kernel
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import Ask
+from coreg_core.protocol.messages import Step
 from coreg_core.protocol.plan import Agreement, Iteration
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, Steps, closed_form, plan_for, simulate
+from coreg_sim.federation.simulate import Hosted, SharedFold, Steps, closed_form, plan_for, simulate
 from coreg_sim.over_ray import OverRay
 from coreg_sim.ray_cluster import connected
 from site_agent.machine.site import Site
@@ -49,7 +49,7 @@ class Timed(Steps):
 
     def notice(self, notice, measured):
         super().notice(notice, measured)
-        if isinstance(notice, QuestionAnswered):
+        if isinstance(notice, StepAnswered):
             now = self.algebra_so_far()
             self.rounds.append((measured.seconds, now - self._last))
             self._last = now
@@ -61,14 +61,15 @@ class TimedSite(Site):
     def handle(self, message):
         since = time.perf_counter()
         answers = super().handle(message)
-        if isinstance(message, Ask):
+        if isinstance(message, Step):
             TimedSite.seconds += time.perf_counter() - since
         return answers
 
 
 @contextmanager
 def here(data):
-    sites = {name: TimedSite(name, private) for name, private in data.items()}
+    fold = SharedFold()
+    sites = {name: TimedSite(name, private, fold=fold, token=fold.token) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/sizing.py [--write]
 
 Each row in a process of its own, which factors a site's data as the agent does, answers one question in one column, and tells its
-peak memory beyond what it had after its imports. The bytes are of the frames that carry a question and its masked answer, as
+peak memory beyond what it had after its imports. The bytes are of the frames that carry a sum and the sealed answer to it, as
 `coreg_wire.transport.codec` makes them. `--write` puts it into docs/sizing.json, from which `tools/docs.py` makes the
 page's table.
 """
@@ -14,10 +14,10 @@ import time
 import numpy as np
 from harness import apart, arguments, keep, memory, show
 
-from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Ask, Masked
+from coreg_core.masking.tag import TAG_WORDS
+from coreg_core.protocol.messages import Answer, Head, Report, Step
 from coreg_core.protocol.plan import Agreement
-from coreg_core.protocol.vectors import Vector, Words
+from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import coordinator_message_to_frames, site_message_to_frames
 from site_agent.machine.factoring import factor
 from site_agent.machine.site_data import PrivateData
@@ -41,9 +41,9 @@ def measured(form: str, n: int, m: int) -> dict[str, float]:
     began = time.process_time()
     view.respond(targets, weights)
     answered = time.process_time() - began
-    ask = Ask("run", 0, 0, "affine", (Column(0.01, 0.06),), True, Vector(targets))
-    masked = Masked("run", 0, 0, Words(np.zeros(m, dtype=np.uint64)))  # a word a number
-    frames = [*coordinator_message_to_frames(ask), *site_message_to_frames(masked)]
+    words, digest = Words(np.zeros(m + TAG_WORDS, dtype=np.uint64)), 64 * "0"
+    answer = Answer("run", 0, 0, Head("site", digest, digest, digest, 2 * digest), Report(), (), words)
+    frames = [*coordinator_message_to_frames(Step("run", 0, 0, words=words)), *site_message_to_frames(answer)]
     return {
         "memory": memory() - before,
         "factor_seconds": factored,

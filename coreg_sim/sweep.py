@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.agreement.objective import ScheduleName
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement, Form, Iteration
 from coreg_sim.federation.problems import Problem, from_table, generated

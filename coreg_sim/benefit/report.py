@@ -239,7 +239,7 @@ def calibration(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
     by, out = correlations(found), {}
     for what, _, method in FORECASTS:
         there = bins(found, what, method, _edges(what))
-        ends = [None, *(band[1] for band in there[:-1]), None]
+        ends = [None, *(band[1] for band in there[:-1]), None] if there else []
         out[what] = {
             "correlation": {n: None if value is None else round(value, 3) for n, value in by[what].items()},
             "bands": [

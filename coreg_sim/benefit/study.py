@@ -94,6 +94,11 @@ def study(
     )
 
 
+def table_named(folder: Path, name: str) -> AttributeTable:
+    """A set of the study, without the columns that are other targets."""
+    return _table(str(folder.resolve()), name, dropped(folder, name))
+
+
 def dropped(folder: Path, name: str) -> tuple[str, ...]:
     """Columns of a set that are other targets, by the manifest and by what is known."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -45,14 +45,14 @@ _EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 
 def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, JSON]:
     """All results of one federation, as JSON. The seed is that of landmarks, probes, folds and trees."""
-    federation = _Federation(partition, seed)
+    federation = Federation(partition, seed)
     methods = federation.methods()
     if trees:
         methods |= _trees(partition, seed)
     return {"alone": federation.alone, "methods": methods, "sites": federation.record}
 
 
-class _Federation:
+class Federation:
     """The trainings of one cell."""
 
     def __init__(self, partition: Partition, seed: int):
@@ -87,6 +87,16 @@ class _Federation:
             for v, (X, rows, y) in enumerate(zip(partition.columns, partition.labelled, partition.labels, strict=True))
         ]  # fmt: skip
         return sites, train_dense(terms, sites, len(shared))
+
+    def errors(self, terms: Additive) -> tuple[list[float], float]:
+        """Mean squared errors under other terms: of each site's own model, and of one score for all."""
+        sites, _ = self._train(replace(terms, seed=self.seed))
+        own = [
+            s.model.own.predict(X[self.partition.test])
+            for s, X in zip(sites, self.partition.columns, strict=True)
+            if s.model
+        ]
+        return [self._mse(each) for each in own], self._mse(self._joint(sites))
 
     def _joint(self, sites: list[AdditiveSite]) -> Float64[Arr, " t"]:
         test = self.partition.test

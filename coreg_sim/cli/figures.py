@@ -23,9 +23,7 @@ def figures(problem: Problem, run: Simulated) -> dict[str, Any]:
             "objective": "additive",
             "stop": run.outcome.name,
             "rounds": run.rounds,
-            "phases": {
-                name: {key: spent[key] for key in ("questions", "rounds")} for name, spent in phases.spent.items()
-            },
+            "phases": {name: {key: spent[key] for key in ("steps", "rounds")} for name, spent in phases.spent.items()},
             "numbers_sent": run.numbers_sent,
             "seconds": round(run.seconds, 6),
             "certified_gap": run.certified_gap,

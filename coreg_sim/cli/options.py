@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from coreg_core.agreement.schedules import ScheduleName
+from coreg_core.agreement.objective import ScheduleName
 from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Plan
 from coreg_sim.federation.problems import Problem, from_table, generated

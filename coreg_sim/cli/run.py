@@ -3,7 +3,7 @@
 import typer
 
 from coordinator.driver import Timing
-from coordinator.machine.notices import Left, Notice, QuestionAnswered
+from coordinator.machine.notices import Left, Notice, StepAnswered
 from coordinator.observers.rows import HEADINGS, PLAIN, cells, row
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import UsageError
@@ -29,7 +29,7 @@ class _Printing(Steps):
         if isinstance(notice, Left) and notice.lost and not self._lost:
             typer.echo(f"{notice.site} and all sites of its process: {notice.reason}", err=True)
         self._lost = isinstance(notice, Left)  # hundreds can be lost at once: one line serves for all
-        if not isinstance(notice, QuestionAnswered):
+        if not isinstance(notice, StepAnswered):
             return
         values = row(notice, measured)
         if self._as_json:

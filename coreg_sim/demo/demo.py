@@ -48,10 +48,12 @@ def federate(work: Path, data: DemoData) -> tuple[dict[str, Any], float]:
         joining.federation_toml("agreement", sorted(data.tables)), encoding="utf-8"
     )
     enrol(work, sorted(data.tables))
+    pinned = (work / "peers.toml").read_text(encoding="utf-8")
+    (work / "policy.toml").write_text(f"{joining.POLICY}\n{pinned}", encoding="utf-8")
     agents = {
         site: [
             "--data", table, "--target", TARGET, "--id", ID, "--output", f"{site}.model", "--local-model", f"{site}-local.model",
-            "--policy", "peers.toml",
+            "--policy", "policy.toml",
         ]
         for site, table in data.tables.items()
     }  # fmt: skip
@@ -101,9 +103,9 @@ def judge(work: Path, data: DemoData) -> tuple[dict[str, dict[str, float]], floa
 
 def draw(rounds: list[dict[str, Any]], path: Path) -> None:
     """The convergence as a picture: estimates as lines, certified values as dots."""
-    known = [r for r in rounds if r["gap"] is not None and r["gap"][0] > 0]
+    known = [r for r in rounds if r["gap"] and r["gap"][0] > 0]
     series = []
-    for key, name in (("gap", "gap"), ("prediction_bound", "error")):
+    for key, name in (("gap", "gap"), ("bound", "error")):
         x, y = tuple(float(r["round"]) for r in known), tuple(max(r[key]) for r in known)
         sure = [i for i, r in enumerate(known) if r["verified"]]
         series.append(Series(f"{name}, estimated", x, y, "bare line"))
@@ -136,17 +138,17 @@ def show(report: dict[str, Any], work: Path, console: Console) -> None:
     console.print("what left each site, by its ledger (the chain is checked):")
     for site in report["sites"]:
         kinds: dict[str, int] = {}
-        numbers = affine = masked = 0
+        numbers = with_labels = sealed = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
             if entry["kind"] == "Countersigned":
                 continue  # it came; it did not leave
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
-            affine += entry.get("part") == "affine"
-            masked += entry.get("sent") == "masked"
+            with_labels += entry.get("labels") == "in the vectors"
+            sealed += entry.get("sent") == "sealed"
         sent = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         console.print(
-            f"  {site}: {sent}; {numbers} numbers in all, {masked} answers masked; labels are in {affine} of them"
+            f"  {site}: {sent}; {numbers} numbers in all, {sealed} answers sealed; labels are in {with_labels} of them"
         )
 
 
@@ -178,7 +180,7 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     rounds = stored["rounds"]
     report = {
         "stop": stored["stop"],
-        "rounds": len(rounds),
+        "rounds": max(r["round"] for r in rounds),
         "certified_gap": max([r for r in rounds if r["verified"]][-1]["gap"]),
         "max_abs_error_vs_closed_form": off,
         "sites": errors,

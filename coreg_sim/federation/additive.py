@@ -49,7 +49,7 @@ def off_oracle(run: Simulated, engines: Sequence[AdditiveSite]) -> float | None:
     hypers = [engine.hypers[-1].times(operator.noise, operator.prior) for engine in engines]
     dense = solve_dense([engine.view for engine in engines], hypers, run.plan.objective.intercept_prior)
     s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
-    x = point.values[:, 0]
+    x = point[:, 0]
     return max(float(np.abs(x[: len(s)] - s).max()), abs(float(x[-1]) - dense.intercept))
 
 

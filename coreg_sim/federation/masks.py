@@ -9,7 +9,7 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coreg_wire.identity.names import key_fingerprint
-from site_agent.identity.mask_keys import RunKeys
+from site_agent.identity.run_keys import RunKeys
 
 _ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
 
@@ -28,4 +28,4 @@ def fingerprint_of(name: str) -> str:
 
 def simulated_keys(name: str) -> RunKeys:
     """For one site in one process."""
-    return RunKeys(name, identity_of(name), fingerprint_of)
+    return RunKeys(identity_of(name), fingerprint_of)

@@ -4,18 +4,19 @@ A `Hosting` says where the sites run: in this process, or in Ray's processes (`c
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from coordinator.driver import NullSink, Timing, drive
 from coordinator.machine.federation import begin
-from coordinator.machine.notices import Notice, QuestionAnswered
+from coordinator.machine.notices import Notice, StepAnswered
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.state import RunState
 from coordinator.machine.wording import message_for
@@ -24,20 +25,21 @@ from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.terms import Additive
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight, disagreement, objective
-from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import Solution, View
 from coreg_core.errors import Refused
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import PlanRefused
+from coreg_core.protocol.messages import PlanRefused, Proposal, Report
 from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
 from site_agent.machine.memory import SiteResult
-from site_agent.machine.site import Site, Terms
+from site_agent.machine.run_log import Kept, Memory
+from site_agent.machine.site import Rules, Site
 from site_agent.machine.site_data import PrivateData
 
+Made = TypeVar("Made")
 # A simulation has no timeout: a site that factors an exact view of 10⁴ instances is slow and not lost. The hosting
 # notices a process that dies.
 PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
@@ -45,13 +47,13 @@ PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
 
 @dataclass
 class Steps:
-    """An observer that keeps the answered questions, and the text of every other notice."""
+    """An observer that keeps the steps, and the text of every other notice."""
 
-    taken: list[QuestionAnswered] = field(default_factory=list)
+    taken: list[StepAnswered] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def notice(self, notice: Notice, measured: Timing) -> None:  # noqa: ARG002 - a simulation has no wire to time
-        if isinstance(notice, QuestionAnswered):
+        if isinstance(notice, StepAnswered):
             self.taken.append(notice)
         else:
             self.notes.append(message_for(notice))
@@ -72,10 +74,34 @@ class Hosted:
 Hosting: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManager[Hosted]]
 
 
+class SharedFold:
+    """What all members work out alike is worked out once in this process; the latest of each kind is kept."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[tuple[Any, ...], Any]] = {}
+        self.token = os.urandom(16).hex()
+
+    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """See `site_agent.machine.replica.Fold`."""
+        *when, what = key
+        known = self._made.get(what)
+        if known is None or known[0] != tuple(when):
+            known = self._made[what] = (tuple(when), make())
+        made: Made = known[1]
+        return made
+
+
+def simulated_site(name: str, data: PrivateData, fold: SharedFold, kept: Kept | None = None) -> Site:
+    """The agent's own site; ``kept``: the sums of a process that it takes the place of."""
+    rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name), exact_report=True)
+    return Site(name, data, rules, Memory(kept), token=fold.token, fold=fold)
+
+
 @contextmanager
 def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
     """All sites in this process, one after another."""
-    sites = {name: Site(name, private, Terms(keys=simulated_keys(name))) for name, private in data.items()}
+    fold = SharedFold()
+    sites = {name: simulated_site(name, private, fold) for name, private in data.items()}
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
@@ -101,12 +127,14 @@ def plan_for(
     names = tuple(sorted(problem.sites))
     rounds = iteration or Iteration(max_rounds=10_000)
     members = Membership(names, len(names))
-    return Plan(run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation))
+    return Plan(
+        run, "simulation", members, objective or Agreement(), rounds, Privacy(aggregation, convergence_report="exact")
+    )
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A finished run: each site's result in site order, every answered question, and the traffic.
+    """A finished run: each site's result in site order, every step, and the traffic.
 
     `objective`, `predictions` and `solutions` are of the agreement, and of its plan's first coupling.
     """
@@ -115,15 +143,15 @@ class Simulated:
     outcome: Outcome
     reason: str
     results: tuple[SiteResult, ...]
-    taken: tuple[QuestionAnswered, ...]
+    taken: tuple[StepAnswered, ...]
     numbers_sent: int
     bytes_sent: int
     seconds: float
 
     @cached_property
-    def last(self) -> Progress:
+    def last(self) -> Report:
         """Of the last verified round."""
-        return next(s.progress for s in reversed(self.taken) if s.progress is not None and s.progress.verified)
+        return next(s.report for s in reversed(self.taken) if s.report.verified)
 
     @property
     def rounds(self) -> int:
@@ -131,11 +159,11 @@ class Simulated:
 
     @property
     def certified_gap(self) -> float:
-        return float(self.last.gap.max())
+        return max(self.last.gap)
 
     @property
     def certified_prediction_bound(self) -> float:
-        return float(self.last.prediction_bound.max())
+        return max(self.last.bound)
 
     @property
     def solutions(self) -> tuple[Solution, ...]:
@@ -207,8 +235,8 @@ def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
     """The sites' views under a plan, in site order, as the sites make them; Refused where a site would refuse the plan."""
     views: list[View] = []
     for name in sorted(data):
-        site = Site(name, data[name], Terms(keys=simulated_keys(name)))
-        [answer] = site.handle(plan)
+        site = simulated_site(name, data[name], SharedFold())
+        [answer] = site.handle(Proposal(plan.run, 0, plan))
         if isinstance(answer, PlanRefused) or site.view is None:
             raise Refused(f"{name}: {answer}")
         views.append(site.view)

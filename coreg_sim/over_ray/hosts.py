@@ -10,73 +10,30 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from coordinator.transports.in_process import SiteFunction
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.additive.site_state import SiteMemory
-from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.messages import Ask, Finished, FromSite, Hello, Inquiry, ToSite
-from coreg_core.protocol.plan import Plan
-from coreg_sim.federation.masks import simulated_keys
+from coreg_core.protocol.messages import Finished, FromSite, Hello, ToSite
+from coreg_sim.federation.simulate import SharedFold
 from coreg_sim.ray_cluster import Cluster
-from site_agent.machine.memory import Remembered, Verified
-from site_agent.machine.site import Site, Terms
-from site_agent.machine.site_data import PrivateData
-from site_agent.machine.training import question_digest
+from site_agent.machine.run_log import Kept
 
 START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
 
 
-@dataclass(frozen=True)
-class AnsweredQuestion:
-    """A question that a site answered, as its ledger would have it."""
-
-    run: str
-    number: tuple[int, int]
-    digest: str
-    verified: Verified | None
-    kept: SiteMemory | None = None
-
-
-def answered_question(ask: Ask | Inquiry, kept: SiteMemory | None = None) -> AnsweredQuestion:
-    """The record of a question; ``kept`` is what the site has to remember of the training with it."""
-    number = (ask.question, ask.attempt)
-    if isinstance(ask, Ask):
-        verified = Verified(ask.targets.digest, ask.columns) if ask.is_candidate else None
-        return AnsweredQuestion(ask.run, number, question_digest(ask), verified)
-    verified = Verified(ask.targets.digest, ()) if ask.kind is Kind.MODEL and ask.targets is not None else None
-    return AnsweredQuestion(ask.run, number, ask.digest, verified, kept)
-
-
 class Maker(Protocol):
-    """Makes a site from its data and from the questions that it answered before a restart."""
+    """Makes a site from its data and, after a restart, from the sums that another site has kept."""
 
-    def __call__(self, name: str, data: Any, ledger: Sequence[AnsweredQuestion]) -> SiteFunction:
+    def __call__(self, name: str, data: Any, fold: SharedFold, kept: Kept | None) -> SiteFunction:
         """A site: a function from a message to a list of messages."""
         ...
-
-
-def make_site(name: str, data: PrivateData, ledger: Sequence[AnsweredQuestion]) -> Site:
-    """The agent's own site. After a restart it recalls its answers, as from its ledger."""
-
-    def recall(plan: Plan, _ids_digest: str) -> Remembered:
-        mine = [entry for entry in ledger if entry.run == plan.run]
-        verified = tuple(entry.verified for entry in mine if entry.verified is not None)
-        kept = mine[-1].kept if mine else None
-        asked = {entry.number: entry.digest for entry in mine}
-        participants = plan.sites if plan.masked and mine else ()  # in a simulation all sites take part
-        return Remembered(len(ledger), asked, verified[-2:], kept, participants=participants)
-
-    return Site(name, data, Terms(pin_threads=pin_threads, recall=recall, keys=simulated_keys(name)))
 
 
 @dataclass(frozen=True)
 class BatchAnswers:
     """The result of a batch: answers by site, in the order of its messages, and results of the sites whose run ended.
 
-    ``kept`` is, for each site, what it has to remember of its training; ``seconds`` are of all sites together.
+    ``seconds`` are of all sites together.
     """
 
     answers: list[tuple[str, list[FromSite]]]
-    kept: list[SiteMemory | None]
     results: dict[str, Any]
     seconds: float
 
@@ -84,24 +41,27 @@ class BatchAnswers:
 class Host:
     """One process, many sites."""
 
-    def __init__(self, make: Maker, data: Mapping[str, Any], ledgers: Mapping[str, Sequence[AnsweredQuestion]]):
-        self._sites = {name: make(name, one, ledgers.get(name, ())) for name, one in data.items()}
+    def __init__(self, make: Maker, data: Mapping[str, Any], kept: Kept | None):
+        fold = SharedFold()
+        self._sites = {name: make(name, one, fold, kept) for name, one in data.items()}
 
     def hello(self) -> list[Hello]:
         return [site.hello() for site in self._sites.values()]
 
+    def kept(self) -> Kept | None:
+        """The sums that its sites have; all sites of a run have the same."""
+        return getattr(next(iter(self._sites.values())), "kept", None)
+
     def handle(self, batch: Sequence[tuple[str, int]], *messages: ToSite) -> BatchAnswers:
         """Each site's answers to its message; ``batch`` has each site, and the number of its message."""
         since = time.perf_counter()
-        answers, kept, results = [], [], {}
+        answers, results = [], {}
         for name, which in batch:
             message, site = messages[which], self._sites[name]
             answers.append((name, list(site.handle(message))))
-            remembered = site.kept(message.run) if isinstance(message, Inquiry) and isinstance(site, Site) else None
-            kept.append(None if remembered is None else remembered.kept)
             if isinstance(message, Finished):
                 results[name] = getattr(site, "result", None)
-        return BatchAnswers(answers, kept, results, time.perf_counter() - since)
+        return BatchAnswers(answers, results, time.perf_counter() - since)
 
 
 def partition(sites: Sequence[str], cpus: int, sites_per_actor: int | None) -> list[tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """The third transport: sites in Ray's processes, many in each.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
-store once, and answers are read from there without a copy. An actor that dies is started again with its sites' data and answers;
-its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
+store once, and answers are read from there without a copy. An actor that dies is started again with its sites' data, and with the
+sums that another one has; its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
 """
 
 import asyncio
@@ -11,28 +11,26 @@ import copy
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.machine.events import Flow, Interrupted, Received, SiteJoined, SiteLost
 from coordinator.transports import Emit, Traffic
-from coordinator.transports.in_process import vector_bytes, vector_numbers
-from coreg_core.additive.site_state import SiteMemory
+from coordinator.transports.in_process import words_of
 from coreg_core.errors import Unreachable
-from coreg_core.protocol.messages import Ask, Inquiry, Leaving, Masked, Prediction, Rejected, Share, ToSite
+from coreg_core.protocol.messages import Leaving, Rejected, Step, ToSite
+from coreg_sim.federation.simulate import simulated_site
 from coreg_sim.over_ray.hosts import (
     START_SECONDS,
-    AnsweredQuestion,
     BatchAnswers,
     Host,
     Maker,
-    answered_question,
     late,
-    make_site,
     partition,
     share,
 )
 from coreg_sim.ray_cluster import Cluster
+from site_agent.machine.run_log import Kept
 
 CLOSE_SECONDS = 10.0  # to deliver the queued messages at the end
 LOST = "its actor died; another one is started"
@@ -63,7 +61,7 @@ class RayActors:
         sites: Mapping[str, Any],
         *,
         sites_per_actor: int | None = None,
-        make: Maker = make_site,
+        make: Maker = simulated_site,
     ):
         self.traffic, self.results, self.computing = Traffic(), dict[str, Any](), 0.0
         self.failure: Exception | None = None
@@ -73,7 +71,6 @@ class RayActors:
         self._actors = [_Actor(group, self._ray.put({name: sites[name] for name in group})) for group in groups]
         self._home = {name: actor for actor in self._actors for name in actor.sites}
         self._open: set[str] = set()
-        self._ledgers: dict[str, list[AnsweredQuestion]] = {name: [] for name in sites}
         self._outbox: list[tuple[str, ToSite]] = []
         self._turn: asyncio.Handle | None = None
         self._listeners: list[asyncio.Task[None]] = []
@@ -103,14 +100,12 @@ class RayActors:
             emit(SiteJoined(hello))
         self._listeners = [asyncio.create_task(self._listen(actor)) for actor in self._actors]
 
-    async def send(self, site: str, message: ToSite, after: "asyncio.Future[None] | None" = None) -> None:
+    async def send(self, site: str, message: ToSite) -> None:
         """Send at the loop's next turn, with all other messages of this turn."""
-        if after is not None:
-            await after
         if site not in self._open:
             return
-        self.traffic.sent += vector_bytes(message)
-        self.traffic.numbers += vector_numbers(message)
+        self.traffic.sent += 8 * words_of(message)
+        self.traffic.numbers += words_of(message)
         self._outbox.append((site, message))
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._flush)
@@ -120,8 +115,8 @@ class RayActors:
         await self.send(site, Rejected(reason))
         self._open.discard(site)
 
-    def expect(self, run: str, rows: int, columns: int) -> None:
-        """Nothing to do: vectors arrive whole."""
+    def expect(self, run: str, words: int) -> None:
+        """Nothing to do: words arrive whole."""
 
     def forget(self, run: str) -> None:
         """Nothing to do: no state is kept for a run."""
@@ -151,10 +146,9 @@ class RayActors:
 
     # --- one actor ------------------------------------------------------------------------------------------------
 
-    def _place(self, actor: _Actor) -> None:
+    def _place(self, actor: _Actor, kept: Kept | None = None) -> None:
         options = {"num_cpus": self._share, "scheduling_strategy": "SPREAD", "max_restarts": 0}
-        ledgers = {name: self._ledgers[name] for name in actor.sites if self._ledgers[name]}
-        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data, ledgers)
+        actor.handle = self._ray.remote(Host).options(**options).remote(self._make, actor.data, kept)
 
     async def _hello(self, actor: _Actor) -> Any:
         try:
@@ -216,39 +210,34 @@ class RayActors:
                 f"an actor of {len(actor.sites)} sites died {actor.restarts} times; the last time: {_why(error)} "
                 "Is there memory for them? Fewer sites at once, a smaller form, or more nodes (--address)."
             )
-        self._place(actor)
+        self._place(actor, await self._kept_by_others(actor))
         for hello in await self._hello(actor):
             if hello.site in mine:
                 self._open.add(hello.site)
                 self._emit(SiteJoined(hello))
 
+    async def _kept_by_others(self, lost: _Actor) -> Kept | None:
+        """The sums of an actor that lives; without one, the run begins anew."""
+        for actor in self._actors:
+            if actor is not lost:
+                with contextlib.suppress(self._ray.exceptions.RayActorError):
+                    found: Kept | None = await _result(actor.handle.kept.remote())
+                    return found
+        return None
+
     def _received(self, sent: Sequence[tuple[str, ToSite]], done: BatchAnswers) -> None:
         self.results.update(copy.deepcopy(done.results))  # the object store ends with Ray
-        if asks := [message for _, message in sent if isinstance(message, Ask | Inquiry)]:
-            self._took((asks[0].question, asks[0].attempt), done.seconds)
-        entries: dict[int, AnsweredQuestion] = {}
-        for (site, message), (_, answers), kept in zip(sent, done.answers, done.kept, strict=True):
+        if steps := [message for _, message in sent if isinstance(message, Step)]:
+            self._took((steps[0].attempt, steps[0].step), done.seconds)
+        for site, answers in done.answers:
             if site not in self._open:
                 continue
             for answer in answers:
-                self.traffic.received += vector_bytes(answer)
-                self.traffic.numbers += vector_numbers(answer)
-                if isinstance(answer, Prediction | Share | Masked) and isinstance(message, Ask | Inquiry):
-                    if id(message) not in entries:
-                        entries[id(message)] = answered_question(message)
-                    self._write_down(site, entries[id(message)], kept)
+                self.traffic.received += 8 * words_of(answer)
+                self.traffic.numbers += words_of(answer)
                 self._emit(Received(site, answer))
                 if isinstance(answer, Leaving):
                     self._open.discard(site)
-
-    def _write_down(self, site: str, entry: AnsweredQuestion, kept: SiteMemory | None) -> None:
-        ledger = self._ledgers[site]
-        if kept is None:
-            ledger.append(entry)  # one for all sites that were asked
-            return
-        if ledger:
-            ledger[-1] = replace(ledger[-1], kept=None)  # the last one suffices
-        ledger.append(replace(entry, kept=kept))
 
     def _took(self, question: tuple[int, int], seconds: float) -> None:
         number, slowest = self._slowest

@@ -1,0 +1,61 @@
+"""What members_may_learn = "sums" costs the additive objective: one operator without tuning, beside six tuning steps.
+
+    python benchmarks/strict.py --data DIR [--draws 1] [--write]
+
+Root mean squared errors of own models and of scores together, beside each site alone, on the sets that the benefit study is
+judged on; each set counts once. --write keeps them in docs/benefit/strict.json, of which docs/benefit.md has the table.
+"""
+
+import zlib
+from collections import defaultdict
+from pathlib import Path
+
+from harness import arguments, keep, show  # before numpy
+
+# isort: split
+import numpy as np
+
+from coreg_core.additive.model.terms import Additive
+from coreg_sim.benefit.partition import REGIMES, partition
+from coreg_sim.benefit.study import JUDGED_ON, table_named
+from coreg_sim.benefit.trial import Federation
+
+FORMS = {"six tuning steps": Additive(), "one operator": Additive(tuning_steps=0, probes=1)}
+LABELS = ("n10", "n20", "n50", "n200")
+
+
+def changes(folder, name, regime, draw):
+    """Of each form, the change of error by own models and by scores together; None where the table is too small."""
+    seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
+    drawn = partition(table_named(folder, name), REGIMES[regime], seed, 4000)
+    if drawn is None:
+        return None
+    federation, found = Federation(drawn, draw), {}
+    alone = np.sqrt(federation.alone)
+    for form, terms in FORMS.items():
+        own, together = federation.errors(terms)
+        found[form] = (float(np.mean(np.sqrt(own) / alone - 1)), float(np.mean(np.sqrt(together) / alone - 1)))
+    return found
+
+
+def main():
+    options = arguments(__doc__, data=Path(), draws=1, write=False)
+    table = []
+    for regime in LABELS:
+        by_form = defaultdict(list)
+        for name in JUDGED_ON:
+            drawn = [changes(options.data, name, regime, draw) for draw in range(options.draws)]
+            for form in FORMS:
+                told = [each[form] for each in drawn if each is not None]
+                if told:
+                    by_form[form].append(np.mean(told, axis=0))
+        for form, told in by_form.items():
+            own, together = np.mean(told, axis=0)
+            row = {"labels": REGIMES[regime].name[1:], "form": form, "own": float(own), "together": float(together)}
+            table.append(show(row | {"sets": len(told)}))
+    if options.write:
+        keep("docs/benefit/strict.json", draws=options.draws, table=table)
+
+
+if __name__ == "__main__":
+    main()
