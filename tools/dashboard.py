@@ -21,26 +21,26 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         (('sum by (stop) (increase(coreg_runs_finished_total{study=~"$study"}[1d]))', "{{stop}}"),),
     ),
     ("Certified gap", "sci", (('coreg_gap{study=~"$study"}', "{{study}}"),)),
-    ("Residual", "sci", (('coreg_residual{study=~"$study"}', "{{study}}"),)),
+    ("Halvings to go", "none", (('coreg_halvings_to_go{study=~"$study"}', "{{study}}"),)),
     (
         "Rounds a second",
         "none",
         (
             ('sum by (study) (rate(coreg_rounds_total{study=~"$study"}[5m]))', "{{study}}, rounds"),
-            ('sum by (study) (rate(coreg_questions_total{study=~"$study"}[5m]))', "{{study}}, questions"),
+            ('sum by (study) (rate(coreg_steps_total{study=~"$study"}[5m]))', "{{study}}, steps"),
         ),
     ),
     (
-        "Seconds a question",
+        "Seconds a step",
         "s",
         (
             (
-                'sum by (study, phase) (rate(coreg_question_seconds_sum{study=~"$study"}[5m]))'
-                ' / sum by (study, phase) (rate(coreg_question_seconds_count{study=~"$study"}[5m]))',
+                'sum by (study, phase) (rate(coreg_step_seconds_sum{study=~"$study"}[5m]))'
+                ' / sum by (study, phase) (rate(coreg_step_seconds_count{study=~"$study"}[5m]))',
                 "{{study}} {{phase}}, mean",
             ),
             (
-                'histogram_quantile(0.95, sum by (le) (rate(coreg_question_seconds_bucket{study=~"$study"}[5m])))',
+                'histogram_quantile(0.95, sum by (le) (rate(coreg_step_seconds_bucket{study=~"$study"}[5m])))',
                 "95 %",
             ),
         ),
@@ -90,7 +90,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("Agent: ledger", "bytes", (("coreg_agent_ledger_bytes", "{{instance}}"),)),
 )
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-STUDIES = "label_values(coreg_questions_total, study)"
+STUDIES = "label_values(coreg_steps_total, study)"
 
 
 def dashboard() -> dict[str, Any]:

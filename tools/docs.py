@@ -43,7 +43,7 @@ WIDTH = 100
 # Defaults that depend on another key.
 UNSAID = {
     "min_sites": "all sites",
-    "max_questions": "2 (max_rounds + 1)",
+    "max_questions": "2 (max_rounds + 2)",
     "grouped_at_least": "none",
     "peers": "none",
     "ids_secret": "none",

@@ -44,8 +44,17 @@ def benefit() -> dict[str, str]:
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",
         "results": "\n".join(report_lines(run["report"], "benefit", "## {}")),
         "regimes": table("| regime | partition | shared rows |", rows),
+        "strict": strict(load(BENEFIT / "strict.json")),
         "effort": f"{run['federations']} federations, {software(run)}",
     }
+
+
+def strict(run: dict) -> str:
+    rows = (
+        row(r["labels"], r["form"], f"{100 * r['own']:+.1f} %", f"{100 * r['together']:+.1f} %", r["sets"])
+        for r in run["table"]
+    )
+    return table("| labels a site | trained with | own model | scored together | sets |", rows)
 
 
 def calibration(run: dict) -> str:

@@ -1,29 +1,20 @@
 """What the additive objective's residuals tell another site of labels: everything, group means, or next to nothing, as chosen.
 
-Every site is sent s, q and a. With open residuals y_i = a + s_i + σ² q_i on the shared instances that a site labels, and σ² is
+Every site has s, q and a. With open residuals y_i = a + s_i + σ² q_i on the shared instances that a site labels, and σ² is
 one number: whoever knows one label has them all, masks or not, since q is a sum over sites that label different instances.
 With grouped residuals the same gives means of groups, up to that number. With smoothed ones q is spread over instances that
 look alike.
 """
 
-import asyncio
 from typing import Any
 
 import numpy as np
-from federation import SITES, off
+from federation import SITES, off, site_of, watched
 
-from coordinator.driver import NullSink, drive
-from coordinator.machine.federation import begin
-from coordinator.machine.phases import Timeouts
-from coordinator.machine.state import RunState
-from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import split
 from coreg_core.protocol.plan import Membership, Plan, Privacy
-from coreg_sim.federation.masks import simulated_keys
-from coreg_sim.federation.simulate import Steps
-from site_agent.machine.site import Site, Terms
 from site_agent.machine.site_data import PrivateData, row_keys
 
 SHARED, LABELLED = 60, 12
@@ -43,15 +34,15 @@ def data_of(name: str) -> PrivateData:
 
 
 def run_of(**terms: Any) -> tuple[PrivateData, Any]:
-    """An honest run under masks: site b's data, and the point x = (s, q, a) that site c was sent."""
+    """An honest run under masks: site b's data, and the point x = (s, q, a) that site c has."""
     plan = Plan("run-1", "attacked", Membership(SITES, 3), Additive(**SMALL, **terms), privacy=Privacy("secure"))
     held = {name: data_of(name) for name in SITES}
-    sites = {n: Site(n, d, Terms(residuals=EVERYTHING, keys=simulated_keys(n))) for n, d in held.items()}
-    asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), Steps()))
+    sites = {name: site_of(name, data, residuals=EVERYTHING) for name, data in held.items()}
+    watched(plan, sites)
     result = sites["c"].result
     assert result is not None
     assert result.point is not None
-    return held["b"], result.point.values
+    return held["b"], result.point
 
 
 def of_labels(**terms: Any) -> dict[str, float]:

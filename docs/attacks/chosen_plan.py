@@ -1,13 +1,13 @@
-"""A plan chosen against a site: within the protocol, and with every mask in its place.
+"""A plan chosen against a site: within the protocol, by a coordinator in plaintext, or for a member that reads the sums.
 
 *Labels.* `bandwidth = ridge = 1e-6`, `label_units = "raw"`: the kernel of two rows that differ is 0, so that the answer at an
 instance with a labelled row's features is that label, and 0 everywhere else. That is so for the other sites too: their parts of
-a sum are 0 at this instance, and the *sum* is the label. Masks hide nothing where only one has anything to say. A strong coupling
+a sum are 0 at this instance, and the *sum*, which members read, is the label. A strong coupling
 does as much with an ordinary kernel: answers are held to the target 0 wherever no label stands against it.
 
 *Features.* `form = "linear"`, `ridge = 1e6`: no label is learnt from, and what is left of the operator is the kernel itself. In
-the clear answers to the basis vectors are the Gram matrix of a site's shared rows, and so their distances; under sums that of
-all sites' columns together.
+plaintext the operator is the Gram matrix of a site's shared rows, and so their distances; a member has that of all sites'
+columns together.
 
 A policy has ranges for both numbers, in units of the site's own rows, and under sums a bound on how much of one at an instance
 may be one label, which each site measures on its own rows; it refuses by name. `border` is the worst plan of the kind that the
@@ -24,23 +24,28 @@ from federation import (
     LABELLED,
     SHARED,
     SITES,
-    Attacker,
-    RefusedByASite,
+    VICTIM,
+    Seen,
     data_of,
+    linear,
+    member_operator,
     off,
+    operator,
     plan_of,
-    simulated_keys,
+    site_of,
+    watched,
 )
 from scipy.spatial.distance import pdist
 
-from coreg_core.agreement.question_rules import weight_of
 from coreg_core.protocol.plan import Agreement, Plan
-from site_agent.machine.site import Site, Terms
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 
-VICTIM = "b"
 PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}
+
+
+class RefusedByASite(Exception):
+    """What a site said instead of an answer."""
 
 
 def among_the_shared(name: str) -> PrivateData:
@@ -61,50 +66,56 @@ def chosen(answers: Any, coupling: float = COUPLING, **terms: Any) -> Plan:
     return replace(plan_of(answers), objective=Agreement(coupling=(coupling,), **terms))
 
 
-def attacked(plan: Plan, policy: Policy | None) -> Attacker:
+def attacked(plan: Plan, policy: Policy | None) -> Seen:
     """The plan before every site; ``policy``: None for operators who never restricted any."""
     sites = {}
     for name in SITES:
-        data = among_the_shared(name)
-        terms = Terms(keys=simulated_keys(name))
+        data, rules = among_the_shared(name), dict[str, Any]()
         if policy is not None:
-            objection = partial(policy.objection, data=data)
-            terms = replace(terms, objection=objection, label_share_max=policy.label_share_max)
-        sites[name] = Site(name, data, terms)
-    return Attacker(plan, sites).begin().gather()
+            rules = {"objection": partial(policy.objection, data=data), "label_share_max": policy.label_share_max}
+        sites[name] = site_of(name, data, **rules)
+    seen = watched(plan, sites)
+    if VICTIM in seen.refused:
+        raise RefusedByASite(seen.refused[VICTIM])
+    return seen
+
+
+def linear_or_affine(seen: Seen) -> list[int]:
+    """The numbers of the rounds that summed vectors."""
+    return [number for number, (_, total) in enumerate(seen.rounds) if total.values is not None and total.values.size]
 
 
 def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     """Root mean square error of b's labels over their deviation; 1 is what their mean gives. One question."""
     try:
-        attacker = attacked(plan, policy)
+        seen = attacked(plan, policy)
     except RefusedByASite as refused:
         return {"refused": str(refused)}
-    got = attacker.ask("affine", np.zeros(SHARED))
-    told = attacker.sum(got) if plan.masked else attacker.read(got[VICTIM])
+    first = linear_or_affine(seen)[0]
+    told = np.asarray(seen.rounds[first][1].values if plan.masked else seen.words(first)[VICTIM])[:, 0]
     y = data_of(VICTIM).y
     y = y if isinstance(plan.objective, Agreement) and plan.objective.label_units == "raw" else y - y.mean()
     found = told[own_rows(VICTIM)]
-    factor = (found @ y) / (
-        found @ found
-    )  # what a row alone is shrunk by follows from the plan: it is given to the attacker
+    # What a row alone is shrunk by follows from the plan: it is given to the attacker.
+    factor = (found @ y) / (found @ found)
     return {"off": float(np.sqrt(np.mean((factor * found - y) ** 2)) / y.std())}
 
 
 def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
-    """Relative error of the shared rows' squared distances: b's, or under sums those in all sites' columns together."""
+    """Relative error of the shared rows' squared distances: b's, or of sealed sums those in all sites' columns together."""
     try:
-        attacker = attacked(plan, policy)
+        seen = attacked(plan, policy)
     except RefusedByASite as refused:
         return {"refused": str(refused)}
-    [mu] = [weight_of("conjugate-gradients", c, len(SITES)) for c in plan.couplings]
     objective = plan.objective
     assert isinstance(objective, Agreement)
     assert isinstance(objective.ridge, float)
-    attacker.ask("affine", np.zeros(SHARED))
-    answers = [attacker.ask("linear", e) for e in np.eye(SHARED)]
-    told = np.array([attacker.sum(a) if plan.masked else attacker.read(a[VICTIM]) for a in answers])
-    gram = objective.ridge / mu * told
+    if plan.masked:
+        told = member_operator(seen)
+    else:
+        numbers, P = linear(seen)
+        told = operator(P, np.stack([seen.words(number)[VICTIM][:, 0] for number in numbers], axis=1))
+    gram = objective.ridge / (2.0 * objective.coupling[0] * len(SITES)) * told
     norms = np.diag(gram)
     found = (norms[:, None] + norms - gram - gram.T)[np.triu_indices(SHARED, 1)]
     columns = [among_the_shared(name).Z for name in (SITES if plan.masked else (VICTIM,))]
@@ -124,13 +135,13 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
 
 
 def attack() -> dict[str, Any]:
-    """Errors and refusals, in the clear and under sums."""
+    """Errors and refusals, by the coordinator in plaintext, and by a member of sealed sums."""
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):
-        policy = Policy(aggregation=answers, peers=PEERS)
+        policy = Policy(aggregation=answers, peers=PEERS, members_may_learn="operators", coupling_max=1e5)
         narrow = chosen(answers, bandwidth=1e-6, ridge=1e-6, label_units="raw")
-        strong = chosen(answers, coupling=50.0, bandwidth=8.0, ridge=0.5)
+        strong = chosen(answers, coupling=5e4, bandwidth=3.0, ridge=0.5)
         flat = chosen(answers, form="linear", ridge=1e6)
         widest = chosen(answers, form="linear", ridge=policy.ridge_max * sizes)
         found[answers] = {

@@ -1,47 +1,40 @@
-"""A coordinator that says a site has left, and takes the sum again without it: the difference is that site's answer.
+"""A coordinator that says a site has left, and has the sum taken again without it: the difference is that site's answer.
 
-Answers are linear, so any target does, and any other run: in one attempt, in the next run, in another study on the same
-instances. The weight 2λM changes with the number of sites; a second study's λ makes it equal again. A site remembers the sets
-that it was summed with, and refuses.
+It cannot read either sum; a member that helps it, or watches by itself, can. Answers are linear, so any other run does too.
+A site remembers the sets that it was summed with, and refuses another.
 """
 
 from typing import Any
 
-import numpy as np
-from federation import COUPLING, SHARED, SITES, Attacker, RefusedByASite, off, plan_of, respond_of, site_of
+from federation import COUPLING, SITES, member_operator, off, plan_of, site_of, truth, watched
+
+from site_agent.machine.differencing import SummedWith
 
 
-def second_sum(*, consent: bool, another_run: bool) -> dict[str, Any]:
-    """The sum with d, the sum without, and their difference at one weight; or what a site says instead."""
-    sites = {name: site_of(name, membership_changes=consent) for name in SITES}
-    target = np.random.default_rng(0).normal(size=SHARED)
-    first = Attacker(plan_of("secure", membership_changes=consent), sites).begin().gather()
-    whole = first.sum(first.ask("linear", target))
-    try:
-        if another_run:
-            for site in sites.values():  # the first run is over
-                site.runs.clear()
-            # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
-            study = plan_of("secure", SITES[:3], run="run-2", coupling=COUPLING * 4 / 3, membership_changes=consent)
-            second = Attacker(study, sites).begin().gather()
-        else:
-            second = first
-            second.attempt += 1
-            second.gather(*SITES[:3])
-    except RefusedByASite as refused:
-        return {"refused": str(refused)}
-    less = second.sum(second.ask("linear", target))
-    return {"off": off(whole - less, respond_of("d", target, 4))}
+def second_sum(*, consent: bool) -> dict[str, Any]:
+    """ΣR with d and without, at one weight, and their difference; or what a site says instead."""
+    summed: dict[str, set[Any]] = {name: set() for name in SITES}
+    found = []
+    # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
+    for run, sites, coupling in (("run-1", SITES, COUPLING), ("run-2", SITES[:3], COUPLING * 4 / 3)):
+        plan = plan_of("secure", sites, run=run, coupling=(coupling,), membership_changes=consent)
+
+        def ledger(name: str) -> Any:
+            return lambda _ids: frozenset(summed[name])
+
+        held = {name: site_of(name, summed_with=ledger(name), membership_changes=consent) for name in sites}
+        seen = watched(plan, held)
+        if not seen.rounds:
+            return {"refused": seen.reason}
+        for name in held:
+            summed[name].add(SummedWith(frozenset(sites), consent))
+        found.append(member_operator(seen))
+    return {"off": off(found[0] - found[1], truth("d", plan_of("secure")))}
 
 
 def attack() -> dict[str, Any]:
-    """Refusals; and where every policy and the first plan consented, how near the difference comes to d's answer."""
-    return {
-        "in the run": second_sum(consent=False, another_run=False),
-        "in another run": second_sum(consent=False, another_run=True),
-        "consented, near weight": second_sum(consent=True, another_run=False),
-        "consented, equal weight": second_sum(consent=True, another_run=True),
-    }
+    """A refusal; and where every policy and both plans consented, how near the difference comes to d's operator."""
+    return {"no consent": second_sum(consent=False), "consented": second_sum(consent=True)}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What the attacks share: four sites of the agent's own code, and whoever holds the coordinator, who may ask what it likes.
+"""What the attacks share: four sites of the agent's own code, an honest run among them, and what each party has seen of it.
 
-Sites are `site_agent.machine.site.Site` with the policy's checks in place; the coordinator here is the attacker. It keeps every
-answer that reaches it, and departs from its program where an attack wants it to. Run any of these scripts with `python
-docs/attacks/NAME.py`.
+The coordinator sees messages. A member sees the sums too, and the questions that they answer. Sites are
+`site_agent.machine.site.Site`. Run any of these scripts with `python docs/attacks/NAME.py`.
 """
 
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,131 +15,141 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 
-from coreg_core.agreement.columns import Column  # noqa: E402
-from coreg_core.agreement.question_rules import weight_of  # noqa: E402
-from coreg_core.masking.fixed_point import decode, exponent_for  # noqa: E402
-from coreg_core.masking.sums import Layout, opened, total  # noqa: E402
-from coreg_core.protocol.messages import Ask, Fault, Masked, Participant, PlanAccepted, PlanRefused, Prediction, Roster  # noqa: E402
+from coordinator.driver import NullSink, drive  # noqa: E402
+from coordinator.machine.federation import begin  # noqa: E402
+from coordinator.machine.phases import Timeouts  # noqa: E402
+from coordinator.machine.state import RunState  # noqa: E402
+from coordinator.transports.in_process import InProcess  # noqa: E402
+from coreg_core.computation.rounds import Round  # noqa: E402
+from coreg_core.masking.words import opened  # noqa: E402
+from coreg_core.protocol.messages import Answer, FromSite, PlanRefused, Step, ToSite  # noqa: E402
 from coreg_core.protocol.plan import Aggregation, Agreement, Form, Iteration, Membership, Plan, Privacy  # noqa: E402
-from coreg_core.protocol.vectors import Vector  # noqa: E402
 from coreg_sim.federation.masks import simulated_keys  # noqa: E402
-from site_agent.machine.site import Site, Terms  # noqa: E402
+from coreg_sim.federation.simulate import Steps  # noqa: E402
+from site_agent.machine.run_log import Sum  # noqa: E402
+from site_agent.machine.site import Rules, Site  # noqa: E402
 from site_agent.machine.site_data import PrivateData  # noqa: E402
 
 SITES = ("a", "b", "c", "d")
-LABELLED, SHARED, FEATURES, COUPLING = 5, 24, 6, 0.5
-
-
-class RefusedByASite(Exception):
-    """What a site said instead of an answer."""
+LABELLED, SHARED, FEATURES, COUPLING = 5, 24, 2, 0.5
+VICTIM = "b"
 
 
 def plan_of(
-    answers: Aggregation,
+    aggregation: Aggregation,
     sites: tuple[str, ...] = SITES,
     form: Form = "linear",
     run: str = "run-1",
-    coupling: float = COUPLING,
+    coupling: tuple[float, ...] = (COUPLING,),
     **changes: Any,
 ) -> Plan:
-    """A plan of the paper's objective, with the default schedule."""
-    objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=(coupling,), label_units="raw")
-    privacy = Privacy(answers, **changes)
-    return Plan(run, "attacked", Membership(sites, 3), objective, Iteration(max_rounds=200), privacy)
+    """A plan of the paper's objective that goes on for as long as arithmetic has anything to give."""
+    objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=coupling, label_units="raw")
+    iteration = Iteration(tolerance=0.0, prediction_tolerance=0.0, max_rounds=200)
+    return Plan(run, "attacked", Membership(sites, 3), objective, iteration, Privacy(aggregation, **changes))
 
 
 def data_of(name: str) -> PrivateData:
     """What a site has: five labelled rows, and its own columns of the shared ones."""
     rng = np.random.default_rng([3, *name.encode()])
     X, Z = rng.normal(size=(LABELLED, FEATURES)), rng.normal(size=(SHARED, FEATURES))
-    return PrivateData(X, 3.0 * rng.normal(size=LABELLED), Z, "ids", salt=name.encode())
+    ids = tuple(f"p{i:02}" for i in range(SHARED))
+    return PrivateData(X, 3.0 * rng.normal(size=LABELLED), Z, "ids", salt=name.encode(), ids=ids)
 
 
-def site_of(name: str, **terms: Any) -> Site:
+def site_of(name: str, data: PrivateData | None = None, **rules: Any) -> Site:
     """A site as its operator starts it."""
-    return Site(name, data_of(name), Terms(**({"keys": simulated_keys(name)} | terms)))
+    return Site(name, data_of(name) if data is None else data, Rules(**({"keys": simulated_keys(name)} | rules)))
 
 
 @dataclass
-class Attacker:
-    """Whoever holds the coordinator."""
+class Seen:
+    """A run, and what was seen of it: by the coordinator every answer, by each member every question and its sum."""
 
-    plan: Plan
-    sites: dict[str, Site] = field(default_factory=lambda: {name: site_of(name) for name in SITES})
-    attempt: int = 0
-    question: int = 0
-    accepted: dict[str, PlanAccepted] = field(default_factory=dict)
+    reason: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    rounds: list[tuple[Round, Sum]] = field(default_factory=list)
 
-    def begin(self) -> "Attacker":
-        """The plan, accepted by everybody."""
-        for name in self.plan.sites:
-            [answer] = self.sites[name].handle(self.plan)
-            if isinstance(answer, PlanRefused):
-                raise RefusedByASite(answer.reason)
-            assert isinstance(answer, PlanAccepted)
-            self.accepted[name] = answer
-        return self
-
-    def gather(self, *names: str, forge: Callable[[Participant], Participant] = lambda p: p) -> "Attacker":
-        """A roster for these sites under the next attempt's number; ``forge`` changes what it says of a site."""
-        self.names = names or self.plan.sites
-        told = [(name, self.accepted[name]) for name in self.names]
-        participants = tuple(forge(Participant(name, a.key, a.signature, a.identity)) for name, a in told)
-        if self.plan.masked:
-            for name in self.names:
-                for answer in self.sites[name].handle(Roster(self.plan.run, self.attempt, participants)):
-                    assert isinstance(answer, PlanRefused)
-                    raise RefusedByASite(answer.reason)
-        return self
-
-    def ask(self, part: Any, target: Any) -> dict[str, Any]:
-        """One question to everybody on the roster: each site's answer, as it arrives."""
-        M = len(self.names)
-        own = 2.0 ** max(a.reach for a in self.accepted.values()) if part == "affine" else 0.0
-        self.exponents = (exponent_for(own + float(np.linalg.norm(target)), M),)
-        [coupling] = self.plan.couplings
-        column = (Column(coupling, weight_of("conjugate-gradients", coupling, M)),)
-        targets = Vector(np.ascontiguousarray(target, dtype=np.float64).reshape(-1, 1))
-        asked = Ask(self.plan.run, self.question, self.attempt, part, column, False, targets, self.exponents)
-        self.question += 1
-        answers: dict[str, Any] = {}
-        for name in self.names:
-            [answers[name]] = self.sites[name].handle(asked)
-            if isinstance(answers[name], Fault):
-                raise RefusedByASite(answers[name].reason)
-        return answers
-
-    def read(self, answer: Prediction | Masked) -> Any:
-        """What can be read of one site's answer: all of it in the clear, words that look like nothing under masks."""
-        if isinstance(answer, Prediction):
-            return answer.values.values[:, 0]
-        return decode(answer.words.values[:SHARED], (SHARED, 1), self.exponents)[:, 0]
-
-    def sum(self, answers: dict[str, Any]) -> Any:
-        """The sum, as the coordinator's own program takes it."""
-        if not self.plan.masked:
-            return np.sum([self.read(a) for a in answers.values()], axis=0)
-        layout = Layout(SHARED, 1, 4)
-        return opened(layout, total(layout, [a.words.values for a in answers.values()]), self.exponents)[0][:, 0]
+    def words(self, number: int) -> dict[str, Any]:
+        """What the coordinator has of each site's answer to that question, read as numbers."""
+        asked, found = self.rounds[number][0], {}
+        for name, answers in self.answers.items():
+            words = [answer.words.values for answer in answers if answer.words is not None][number]
+            found[name] = opened(asked.layout, words[: asked.layout.size], asked.exponents)[0]
+        return found
 
 
-def m0_of(name: str, form: Form = "linear") -> Any:
-    """The site's own predictions on the shared instances: what the attacks are after."""
-    view = _view(name, form)
-    return view.respond(np.zeros((SHARED, 1)), np.zeros(1))[:, 0]
+def watched(
+    plan: Plan,
+    sites: Mapping[str, Site] | None = None,
+    forge: Callable[[str, ToSite], ToSite] = lambda _site, message: message,
+) -> Seen:
+    """The plan carried out; ``forge`` is what a dishonest coordinator sends instead of a message."""
+    held, seen = dict(sites or {name: site_of(name) for name in plan.sites}), Seen()
+    first = next(iter(held))
+
+    def listening(name: str, site: Site) -> Callable[[ToSite], list[FromSite]]:
+        handle = site.handle
+
+        def handled(message: ToSite) -> list[FromSite]:
+            asked, before = site.asked, 0 if site.kept is None else len(site.kept.sums)
+            answers = handle(forge(name, message))
+            seen.answers.setdefault(name, []).extend(a for a in answers if isinstance(a, Answer))
+            for answer in answers:
+                if isinstance(answer, PlanRefused):
+                    seen.refused[name] = answer.reason
+            if name == first and isinstance(message, Step) and site.kept is not None and len(site.kept.sums) > before:
+                assert asked is not None
+                seen.rounds.append((asked, site.kept.sums[-1]))
+            return answers
+
+        return handled
+
+    for name, site in held.items():
+        site.handle = listening(name, site)  # type: ignore[method-assign]
+    ends = asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(held), NullSink(), Steps()))
+    seen.reason = ends[plan.run].reason
+    return seen
 
 
-def respond_of(name: str, target: Any, n_sites: int, form: Form = "linear") -> Any:
-    """The site's linear answer, as it is."""
-    weight = np.array([weight_of("conjugate-gradients", COUPLING, n_sites)])
-    return _view(name, form).respond(np.asarray(target).reshape(-1, 1), weight, "linear")[:, 0]
+def operator(directions: Any, answers: Any) -> Any:
+    """R from R P, where P spans its range: (RP)(PᵀRP)⁺(RP)ᵀ."""
+    inner = directions.T @ answers
+    return answers @ np.linalg.pinv((inner + inner.T) / 2, rcond=1e-11) @ answers.T
 
 
-def _view(name: str, form: Form) -> Any:
-    site = Site(name, data_of(name), Terms(keys=simulated_keys(name)))
-    site.handle(plan_of("secure", form=form))
+def linear(seen: Seen, column: int = 0) -> tuple[list[int], Any]:
+    """Which rounds asked for a linear answer, and their targets (m, r)."""
+    numbers = [i for i, (asked, _) in enumerate(seen.rounds) if _is_linear(asked)]
+    return numbers, np.stack([seen.rounds[i][0].question.targets[:, column] for i in numbers], axis=1)
+
+
+def _is_linear(asked: Round) -> bool:
+    return asked.question.part == "linear" and bool(asked.question.targets.size)
+
+
+def member_operator(seen: Seen, column: int = 0) -> Any:
+    """ΣR, as a member has it."""
+    numbers, P = linear(seen, column)
+    sums = [seen.rounds[i][1].values for i in numbers]
+    return operator(P, np.stack([np.asarray(values)[:, column] for values in sums], axis=1))
+
+
+def view_of(name: str, plan: Plan, data: PrivateData | None = None) -> Any:
+    """The site's own view of its data under the plan: the truth that attacks are compared with."""
+    from coreg_core.protocol.messages import Proposal
+
+    site = site_of(name, data)
+    site.handle(Proposal(plan.run, 0, plan))
     assert site.view is not None
     return site.view
+
+
+def truth(name: str, plan: Plan, coupling: float = COUPLING) -> Any:
+    """R of one site."""
+    weight = np.full(SHARED, 2.0 * coupling * len(plan.sites))
+    return view_of(name, plan).respond(np.eye(SHARED), weight, "linear")
 
 
 def off(found: Any, truth: Any) -> float:

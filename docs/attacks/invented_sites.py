@@ -6,13 +6,12 @@ keys refuses the roster.
 
 from typing import Any
 
-import numpy as np
-from federation import SHARED, SITES, Attacker, RefusedByASite, off, plan_of, respond_of, site_of
+from federation import SITES, VICTIM, member_operator, off, plan_of, site_of, truth, watched
 
 from coreg_sim.federation.masks import fingerprint_of, identity_of
-from site_agent.identity.mask_keys import RunKeys
+from site_agent.identity.run_keys import RunKeys
 
-OWN = {name: f"the coordinator's own {name}" for name in SITES if name != "b"}
+OWN = {name: f"the coordinator's own {name}" for name in SITES if name != VICTIM}
 
 
 def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
@@ -21,17 +20,13 @@ def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
     def pinned(name: str) -> str:
         return fingerprint_of(OWN.get(name, name)) if deceived else fingerprint_of(name)
 
-    sites = {name: site_of(name, keys=RunKeys(name, identity_of(OWN[name]), fingerprint_by_owner)) for name in OWN}
-    sites["b"] = site_of("b", keys=RunKeys("b", identity_of("b"), pinned))
-    attacker = Attacker(plan_of("secure"), sites).begin()
-    target = np.random.default_rng(1).normal(size=SHARED)
-    try:
-        attacker.gather()
-    except RefusedByASite as refused:
-        return {"refused": str(refused)}
-    answers = attacker.ask("linear", target)
-    puppets = np.sum([respond_of(name, target, 4) for name in OWN], axis=0)  # its own answers, which it knows
-    return {"off": off(attacker.sum(answers) - puppets, respond_of("b", target, 4))}
+    sites = {name: site_of(name, keys=RunKeys(identity_of(OWN[name]), fingerprint_by_owner)) for name in OWN}
+    sites[VICTIM] = site_of(VICTIM, keys=RunKeys(identity_of(VICTIM), pinned))
+    seen = watched(plan_of("secure"), {name: sites[name] for name in SITES})
+    if not seen.rounds:
+        return {"refused": seen.reason}
+    puppets = sum(truth(name, plan_of("secure")) for name in OWN)  # its own answers, which it knows
+    return {"off": off(member_operator(seen) - puppets, truth(VICTIM, plan_of("secure")))}
 
 
 def fingerprint_by_owner(name: str) -> str:
@@ -40,7 +35,7 @@ def fingerprint_by_owner(name: str) -> str:
 
 
 def attack() -> dict[str, Any]:
-    """How near the attacker comes to b's answer, or b's refusal."""
+    """How near the attacker comes to b's operator, or b's refusal."""
     return {"peers not pinned": alone_among_puppets(deceived=True), "pinned": alone_among_puppets(deceived=False)}
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import CoregError
-from coreg_core.protocol.messages import Fetched, Head, Hello, Prediction
-from coreg_core.protocol.vectors import Vector
+from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, LedgerHead, Report
+from coreg_core.protocol.words import Words
 from coreg_wire.identity.checkpoints import said_by_site
 from coreg_wire.identity.names import load_certificates
 from coreg_wire.identity.signatures import private_key, sign, to_hex
@@ -41,10 +41,11 @@ def enrolled(folder: Path, authority: str) -> Identity:
 def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]:
     """An honest site's ledger of two runs, and the coordinator's record of it."""
     ledger, record = Ledger(path, HeadSigner(identity)), list[SignedHead]()
-    ledger.record(Hello("north", 2, ""))
+    ledger.record(Hello("north", 3, ""))
     for run in ("one", "two"):
         for question in range(5):
-            ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), float(question)))))
+            words = Words(np.full(3, question, dtype="<u8"))
+            ledger.record(Answer(run, 0, question, Head("north", "", "", "", ""), Report(), (), words))
         fetched = ledger.record(Fetched(run))
         assert isinstance(fetched, Fetched)
         signed = notary.countersign("north", identity.certificate_pem, fetched)
@@ -54,32 +55,32 @@ def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]
     return record
 
 
-def rewrite(path: Path, made: Callable[[Entry, Head], Entry | None]) -> None:
+def rewrite(path: Path, made: Callable[[Entry, LedgerHead], Entry | None]) -> None:
     """The file anew, entry by entry, each told the head of what stands before it; the chain is whole."""
     previous, lines = GENESIS, list[bytes]()
     for entry in map(json.loads, path.read_bytes().splitlines()):
-        if (kept := made(entry, Head(len(lines), previous, entry["at"]))) is not None:
+        if (kept := made(entry, LedgerHead(len(lines), previous, entry["at"]))) is not None:
             lines.append(json.dumps({**kept, "previous": previous}, sort_keys=True).encode())
             previous = hashlib.sha256(lines[-1]).hexdigest()
     path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def without_answers(entry: Entry, _head: Head) -> Entry | None:
+def without_answers(entry: Entry, _head: LedgerHead) -> Entry | None:
     """Every answer goes."""
-    return None if entry["kind"] == "Prediction" else entry
+    return None if entry["kind"] == "Answer" else entry
 
 
-def without_signatures(entry: Entry, head: Head) -> Entry | None:
+def without_signatures(entry: Entry, head: LedgerHead) -> Entry | None:
     """Every head goes with them."""
     return None if entry["kind"] in ("Fetched", "Countersigned") else without_answers(entry, head)
 
 
-def signed_by(identity: Identity) -> Callable[[Entry, Head], Entry | None]:
+def signed_by(identity: Identity) -> Callable[[Entry, LedgerHead], Entry | None]:
     """Heads are made anew with that key, and nobody countersigned these."""
     private = private_key(identity.key_pem)
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
 
-    def made(entry: Entry, head: Head) -> Entry | None:
+    def made(entry: Entry, head: LedgerHead) -> Entry | None:
         if entry["kind"] == "Fetched":
             signature = sign(private, said_by_site("north", entry["run"], head))
             return {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
@@ -115,7 +116,7 @@ def attack() -> dict[str, Any]:
         }.items():
             path.write_bytes(whole)
             rewrite(path, made)
-            chain = sum(entry["kind"] == "Prediction" for entry in read_ledger(path))
+            chain = sum(entry["kind"] == "Answer" for entry in read_ledger(path))
             found[how] = {"answers in the chain": chain, "verified": told([]), "with the record": told(record)}
     return found
 

@@ -1,0 +1,45 @@
+"""Linear features: every member sees the span of all sites' columns, and a guess of one column can be tested in it.
+
+A column of two values is a guess that can be made: of 24 instances, who is a woman. It lies in the span or does not. With a
+linear form that has such a column, members_may_learn = "sums" is refused.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from federation import FEATURES, SHARED, SITES, VICTIM, data_of, member_operator, plan_of, site_of, watched
+
+from site_agent.machine.site_data import PrivateData
+from site_agent.policy.policy import Policy
+
+
+def with_a_binary_column(data: PrivateData) -> PrivateData:
+    """Its second column has two values."""
+    X, Z, rng = data.X.copy(), data.Z.copy(), np.random.default_rng(1)
+    X[:, 1], Z[:, 1] = (rng.choice([-1.0, 1.0], size=len(part)) for part in (X, Z))
+    return replace(data, X=X, Z=Z)
+
+
+def attack() -> dict[str, Any]:
+    """How far guesses are from the span (1: at a right angle to it); and what a strict policy says."""
+    data = with_a_binary_column(data_of(VICTIM))
+    plan = plan_of("secure")
+    seen = watched(plan, {name: site_of(name, data if name == VICTIM else None) for name in SITES})
+    span = np.linalg.eigh(member_operator(seen))[1][:, -FEATURES * len(SITES) :]
+
+    def missed(column: Any) -> float:
+        return float(np.linalg.norm(column - span @ (span.T @ column)) / np.linalg.norm(column))
+
+    wrong = np.random.default_rng(2).choice([-1.0, 1.0], size=(200, SHARED))
+    strict = Policy(peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
+    whole = replace(plan, membership=replace(plan.membership, min_sites=len(SITES)))
+    return {
+        "right guess": missed(data.Z[:, 1]),
+        "best of 200 wrong guesses": min(map(missed, wrong)),
+        "strict": strict.objection(whole, data) or "",
+    }
+
+
+if __name__ == "__main__":
+    print(attack())  # noqa: T201
