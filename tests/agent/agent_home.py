@@ -15,6 +15,7 @@ from site_agent.machine import agent as machine
 from site_agent.models.store import ModelStore
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial, NoAnswer
@@ -31,8 +32,8 @@ class Agent:
         table = write(folder, TABLE, "local.csv")
         self.data_sets = DataSets({"patients": inputs(table), **data}, b"salt")
         store = ModelStore("north", folder / "models")
-        policy = policy or Policy(aggregation="plaintext")
-        self.workers = RunWorkers("north", policy, None, store, self.data_sets, self.ledger, self.notices.append)
+        parts = store, self.data_sets, self.ledger, RunLogs(folder / "runs"), self.notices.append
+        self.workers = RunWorkers("north", policy or Policy(aggregation="plaintext"), None, *parts)
         agent = machine.Agent(once=once, ask_first=ask_first)
         self.daemon = AgentDaemon(agent, self.workers, self.ledger, self.state, self._notified)
 

@@ -9,14 +9,34 @@ import numpy as np
 from coordinator.authority.notary import Notary
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Ask, Fetched, Hello, Leaving, PlanAccepted, Prediction
-from coreg_core.protocol.vectors import Vector
+from coreg_core.computation.rounds import Ask, Round
+from coreg_core.masking.words import Layout
+from coreg_core.protocol.messages import Answer, Fetched, Head, Hello, Leaving, Offer, Report, Resume
+from coreg_core.protocol.words import Words
 from coreg_wire.identity.names import load_certificates
 from site_agent.identity.identity import check_identity, enrol, install
 from site_agent.ledger import GENESIS, HeadSigner, Ledger
 from site_agent.ledger.audit import audit, read_record
+from site_agent.machine.memory import Told
 
-ASK = Ask("r", 0, 0, "affine", (Column(0.1, 0.6),), True, Vector(np.ones((3, 1))))
+
+def told(sites=("a", "b"), *, part="affine", rows=3, sealed=True, may_change=False):
+    """What an answer with words tells: a site's predictions for the shared instances."""
+    question = Ask("respond", (Column(0.1, 0.6),), np.zeros((rows, 1)), part)
+    asked = Round(question, Layout(rows, 1, 0), (0,), tuple(range(len(sites))))
+    return Told(asked, tuple(sites), may_change, sealed)
+
+
+def offer(run="r", plan="plan", ids="ids", resume=()):
+    plain = {f.name: "" for f in dataclasses.fields(Offer)}
+    about = {"run": run, "attempt": 0, "plan_digest": plan, "site": "north", "n_unlabelled": 3, "ids_digest": ids}
+    return Offer(**plain | about | {"data_digest": "data", "resume": tuple(Resume(*r) for r in resume)})
+
+
+def answer(run="r", step=0, words=(1, 2, 3)):
+    """With these words; None: with keys or proofs, or at the end."""
+    carried = None if words is None else Words(np.array(words, dtype="<u8"))
+    return Answer(run, 0, step, Head("north", "chain", "state", "content", ""), Report(), (), carried)
 
 
 def chained(entries, previous=GENESIS):
@@ -50,7 +70,7 @@ class Home:
         identity, kept = self.identity(), []
         ledger = Ledger(self.path, HeadSigner(identity), **options)
         try:
-            ledger.record(Hello("north", 2, "0.2.0"))
+            ledger.record(Hello("north", 3, "0.2.0"))
             kept.extend(self.one(ledger, identity, run, countersign=countersign) for run in runs)
             ledger.record(Leaving("over"))
         finally:
@@ -58,10 +78,9 @@ class Home:
         return kept
 
     def one(self, ledger, identity, run, *, countersign=True, answers=3):
-        ledger.record(PlanAccepted(run, "plan", 3, "ids", "data", 1.0, 1.0, 1))
-        for question in range(answers):
-            asked = dataclasses.replace(ASK, run=run, question=question)
-            ledger.record(Prediction(run, question, 0, Vector(np.full((3, 1), 1.0 + question))), asked)
+        ledger.record(offer(run))
+        for step in range(answers):
+            ledger.record(answer(run, step), told())
         fetched = ledger.record(Fetched(run))
         signed = self.notary.countersign("north", identity.certificate_pem, fetched)
         if countersign:

@@ -1,8 +1,5 @@
 """The agent as a function: a table of cases, and a state machine of whatever a coordinator and an operator can do."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,12 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from machine.additive_tiny import additive_plan
 from machine.tiny import make_plan
 
-from coreg_core.agreement.columns import Column
 from coreg_core.errors import BadData, LeftBehind, Refused
-from coreg_core.protocol.messages import Ask, Countersigned, Dismissed, Finished, Head, Rejected, Roster
+from coreg_core.protocol.messages import Countersigned, Dismissed, Finished, Head, LedgerHead, Proposal, Rejected, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.vectors import Vector
 from site_agent.machine.agent import MAX_BEGUN, Agent, Stage, handle
 from site_agent.machine.agent_events import (
     AskOperator,
@@ -34,16 +28,22 @@ from site_agent.machine.agent_events import (
     Worked,
 )
 
-PLAN = make_plan(run="r")
-TARGETS = Vector(np.zeros((1, 1)))
+HEADS = (Head("a", "", "", "", ""),)
 
 
-def question(run="r", number=0):
-    return Ask(run, number, 0, "affine", (Column(0.1, 0.6),), True, TARGETS)
+def proposal(run="r", attempt=0, **changes):
+    return Proposal(run, attempt, make_plan(run=run, **changes))
 
 
-def finished(outcome=Outcome.STALLED, run="r", targets=None):
-    return Finished(run, outcome, "why", targets=targets)
+PLAN = proposal()
+
+
+def step(run="r", number=0):
+    return Step(run, 0, number)
+
+
+def finished(outcome=Outcome.STALLED, run="r", heads=()):
+    return Finished(run, outcome, "why", heads)
 
 
 def dismissed(outcome=Outcome.STALLED, run="r"):
@@ -84,7 +84,7 @@ def after(*events, **agent):
 
 PLANNED = [PLAN, Worked(PLAN, accepted=True)]  # accepted and idle
 ASKED = [PLAN, Judged("r", None)]  # put to the operator
-GROUPED = [additive_plan(run=run, residuals="grouped", rows="common") for run in ("r", "s")]
+GROUPED = [Proposal(run, 0, additive_plan(run=run, residuals="grouped", rows="common")) for run in ("r", "s")]
 ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "exit Refused: the coordinator broke the protocol: it "
@@ -92,14 +92,16 @@ NOTHING = " Nothing was answered."
 
 # fmt: off
 CASES = {
-    "a plan is worked on": ([PLAN], {}, "notify plan; work on Plan"),
+    "a plan is worked on": ([PLAN], {}, "notify plan; work on Proposal"),
     "a plan that comes again in a new session is worked on again": (
-        [*PLANNED, SessionEnded(), SessionOpened(), PLAN], {}, "notify plan; work on Plan"),
-    "a question of an accepted run is worked on": ([*PLANNED, question()], {}, "notify asked; work on Ask"),
-    "a question waits while another is worked on": ([*PLANNED, question(), question("r", 1)], {}, ""),
+        [*PLANNED, SessionEnded(), SessionOpened(), PLAN], {}, "notify plan; work on Proposal"),
+    "a step of an accepted run is worked on": ([*PLANNED, step()], {}, "work on Step"),
+    "a step waits while another is worked on": ([*PLANNED, step(), step("r", 1)], {}, ""),
     "and is worked on when that is done": (
-        [*PLANNED, question(), question("r", 1), Worked(question())], {}, "notify asked; work on Ask"),
-    "a roster and an end are worked on": ([*PLANNED, Roster("r", 0, ())], {}, "work on Roster"),
+        [*PLANNED, step(), step("r", 1), Worked(step())], {}, "work on Step"),
+    "another attempt of a run is worked on": ([*PLANNED, proposal(attempt=1)], {}, "notify plan; work on Proposal"),
+    "a run is forgotten where a step shows that this site does not go on": (
+        [*PLANNED, step(), Worked(step(), accepted=False, reason="another machine")], {}, "notify refused; forget"),
     "a run that has ended is forgotten": (
         [*PLANNED, finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], {}, "notify run_over; forget"),
     "the consent to a run that stalled stays": (
@@ -109,12 +111,12 @@ CASES = {
     "a refused plan is forgotten": ([PLAN, Worked(PLAN, accepted=False, reason="no")], {}, "notify refused; forget"),
     "a run whose result is here already is forgotten": ([PLAN, Worked(PLAN, accepted=False, fetched=True)], {}, "forget"),
     "another plan under the same name is refused": (
-        [*PLANNED, replace(PLAN, study="another")], {}, "notify refused; say PlanRefused; forget"),
+        [*PLANNED, proposal(federation="another")], {}, "notify refused; say PlanRefused; forget"),
     "a plan with another number of threads is refused": (
-        [*PLANNED, make_plan(run="s", threads=2)], {}, "notify plan; notify refused; say PlanRefused; forget"),
+        [*PLANNED, proposal("s", threads=2)], {}, "notify plan; notify refused; say PlanRefused; forget"),
     "an agent of one run refuses another": (
-        [*PLANNED, make_plan(run="s")], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
-    "two runs at once are worked on": ([*PLANNED, make_plan(run="s")], {}, "notify plan; work on Plan"),
+        [*PLANNED, proposal("s")], ONCE, "notify plan; notify refused; say PlanRefused; forget"),
+    "two runs at once are worked on": ([*PLANNED, proposal("s")], {}, "notify plan; work on Proposal"),
     "of runs that tell groups of labels one is under way": (
         GROUPED, {}, "notify plan; notify refused; say PlanRefused; forget"),
     "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
@@ -123,7 +125,7 @@ CASES = {
     "the operator is asked about a plan that the policy allows": (ASKED, ASKS, "ask the operator; notify waiting_for_approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
     "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
-    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS, "notify approved; work on Plan"),
+    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS, "notify approved; work on Proposal"),
     "a plan approved between two sessions waits for the next": (
         [*ASKED, SessionEnded(), Decided("r", True, "")], ASKS, "notify approved"),
     "and is worked on once there": (
@@ -152,24 +154,24 @@ CASES = {
         [PLAN, finished(), Worked(PLAN, accepted=True)], {}, "forget, but for the consent"),
     "a plan that comes again meanwhile waits for that": ([PLAN, dismissed(), PLAN], {}, ""),
     "and is worked on then": (
-        [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Plan"),
+        [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Proposal"),
     # --- breaches
-    "a question of an unknown run": ([question()], {}, f"{BROKE}asked for run r, of which no plan came.{NOTHING}"),
-    "a question before the consent": (
-        [*ASKED, question()], ASKS, f"{BROKE}asked for run r, whose plan was not accepted.{NOTHING}"),
+    "a step of an unknown run": ([step()], {}, f"{BROKE}asked for run r, of which no plan came.{NOTHING}"),
+    "a step before the consent": (
+        [*ASKED, step()], ASKS, f"{BROKE}asked for run r, whose plan was not accepted.{NOTHING}"),
     "an unknown run that converged": (
         [finished(Outcome.CONVERGED)], {}, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
     "a model before the consent": (
-        [*ASKED, finished(targets=TARGETS)], ASKS, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
-    "what a site finds wrong": ([*PLANNED, question(), Worked(question(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
+        [*ASKED, finished(heads=HEADS)], ASKS, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
+    "what a site finds wrong": ([*PLANNED, step(), Worked(step(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
     # --- sessions
     "a session that is refused ends, and is dialled again": ([Rejected("not listed")], {}, "end the session"),
     "unless it is refused for good": (
         [Rejected("renamed", final=True)], {}, "exit Refused: the coordinator refused this session: renamed"),
     "or the agent has one run": (
         [Rejected("not listed")], ONCE, "exit Refused: the coordinator refused this session: not listed"),
-    "a countersignature is written": ([Countersigned("r", Head(0, "", ""), "", "", "")], {}, "Countersign"),
-    "messages that were not worked on come again": ([*PLANNED, question(), question("r", 1), SessionEnded()], {}, ""),
+    "a countersignature is written": ([Countersigned("r", LedgerHead(), "", "", "")], {}, "Countersign"),
+    "messages that were not worked on come again": ([*PLANNED, step(), step("r", 1), SessionEnded()], {}, ""),
 }
 # fmt: on
 
@@ -189,13 +191,13 @@ def test_the_error_of_a_dismissal_follows_its_outcome(outcome, error):
 
 
 def test_begun_runs_are_counted_until_one_is_finished():
-    begun, _ = after(*PLANNED, question(), Worked(question()), question("r", 1), Worked(question("r", 1)))
+    begun, _ = after(*PLANNED, step(), Worked(step()), step("r", 1), Worked(step("r", 1)))
     assert begun.begun == 1
     ended, _ = handle(handle(begun, Heard(finished()))[0], Worked(finished()))
     assert (ended.begun, ended.runs) == (0, {})
 
 
-RUNS = {name: make_plan(run=name) for name in ("p", "q")}
+RUNS = {name: proposal(name) for name in ("p", "q")}
 
 
 class AnyCoordinator(RuleBasedStateMachine):
@@ -223,7 +225,7 @@ class AnyCoordinator(RuleBasedStateMachine):
                     self.at_work[plan.run].append(message)
                     if self.agent.ask_first:
                         assert plan.run in self.approved, "consent comes before work"
-                    if isinstance(message, Plan):
+                    if isinstance(message, Proposal):
                         self.plans[plan.run] -= 1
                         assert self.plans[plan.run] >= 0, "a plan is worked on once each time it comes"
                 case Judge(plan):
@@ -268,7 +270,7 @@ class AnyCoordinator(RuleBasedStateMachine):
     def ask(self, run, number):
         known = run in self.agent.runs and self.agent.runs[run].stage is not Stage.OVER
         before = self.agent
-        self.apply(Heard(question(run, number)))
+        self.apply(Heard(step(run, number)))
         if not known:
             assert self.agent is not before
             assert not self.connected, "a breach ends the session"
@@ -296,7 +298,7 @@ class AnyCoordinator(RuleBasedStateMachine):
     def work(self, which, good):
         message = self.working[which % len(self.working)]
         self.at_work[message.run].remove(message)
-        self.apply(Worked(message, accepted=good if isinstance(message, Plan) else None))
+        self.apply(Worked(message, accepted=good if isinstance(message, Proposal) else None))
 
     @invariant()
     def no_run_is_worked_on_by_two_messages(self):

@@ -6,14 +6,18 @@ import time
 
 import pytest
 from agent_home import Agent, until
-from test_model_store import plan
+from test_model_store import plan as plan_of
 
 from coreg_core.errors import Refused, Unreachable
-from coreg_core.protocol.messages import Fetched, Finished, Leaving, PlanAccepted, PlanRefused, Rejected
+from coreg_core.protocol.messages import Fetched, Finished, Leaving, Offer, PlanRefused, Proposal, Rejected
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.ledger import read_ledger
 from site_agent.service import daemon as daemons
-from site_agent.service.state_dir import Decision
+from site_agent.service.state_dir import Decision, StateDir
+
+
+def plan(run):
+    return Proposal(run, 0, plan_of(run))
 
 
 def test_an_approval_is_acted_on_at_once(tmp_path):
@@ -22,7 +26,7 @@ def test_an_approval_is_acted_on_at_once(tmp_path):
 
     async def conversation(coordinator):
         line = await coordinator.session()
-        for run, approved, answer in (("r1", True, PlanAccepted), ("r2", False, PlanRefused)):
+        for run, approved, answer in (("r1", True, Offer), ("r2", False, PlanRefused)):
             line.says(plan(run))
             await until(lambda run=run: [e["plan"]["run"] for e in agent.state.pending()] == [run])
             since = time.monotonic()
@@ -45,7 +49,7 @@ def test_a_lost_ring_is_made_up_for(tmp_path, monkeypatch):
         await until(agent.state.pending)
         agent.state.bell.unlink()
         agent.state.record_decision("r1", Decision(True, ""))
-        assert isinstance(await line.hears(), PlanAccepted)
+        assert isinstance(await line.hears(), Offer)
 
     agent.against(conversation)
 
@@ -60,7 +64,7 @@ def test_a_run_that_waited_is_accepted_without_asking_again_after_a_restart(tmp_
     async def again(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), PlanAccepted)
+        assert isinstance(await line.hears(), Offer)
         line.says(Finished("r1", Outcome.REFUSED, "south refused"))
         assert isinstance(await line.hears(), Fetched)
         await until(lambda: agent.state.decision("r1") is None)
@@ -79,7 +83,7 @@ def test_a_broken_session_is_dialled_again_and_runs_go_on(tmp_path):
         for _ in range(2):
             line = await coordinator.session()
             line.says(plan("r1"))
-            assert isinstance(await line.hears(), PlanAccepted)
+            assert isinstance(await line.hears(), Offer)
             line.breaks()
         (await coordinator.session()).says(Rejected("not listed yet"))
         (await coordinator.session()).says(Rejected("renamed", final=True))
@@ -116,7 +120,7 @@ def test_an_agent_of_one_run_ends_with_it_and_gives_up_when_no_coordinator_answe
     async def conversation(coordinator):
         line = await coordinator.session()
         line.says(plan("r1"))
-        assert isinstance(await line.hears(), PlanAccepted)
+        assert isinstance(await line.hears(), Offer)
         line.says(Finished("r1", Outcome.STALLED, "south is gone"))
         await asyncio.sleep(60)
 
@@ -149,3 +153,17 @@ def test_long_work_and_long_silence_are_reported(tmp_path, monkeypatch):
     working = [notice.text for notice in agent.notices if notice.name == "working"]
     assert 2 <= len(working) <= 5, "after 20, 60, 140 ms: twice as long each time"
     assert set(working) == {"checking the plan and factoring the data: 0 s so far"}
+
+
+def test_the_last_status_is_that_it_stopped_however_slow_the_disk_was_before(tmp_path, monkeypatch):
+    agent, write = Agent(tmp_path), StateDir.write_status
+    slow = lambda state, status: (status["waiting"] == "stopped" or time.sleep(0.2), write(state, status))  # noqa: E731
+    monkeypatch.setattr(StateDir, "write_status", slow)
+    agent.on_notice = lambda notice: agent.daemon.stop() if notice.name == "connected" else None
+
+    async def conversation(coordinator):
+        await coordinator.session()
+        await asyncio.sleep(60)
+
+    agent.against(conversation)
+    assert json.loads((tmp_path / "service" / "status.json").read_text())["waiting"] == "stopped"

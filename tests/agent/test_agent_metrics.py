@@ -5,13 +5,14 @@ import socket
 import urllib.request
 from pathlib import Path
 
+import ledger_home
 import pytest
 from agent_home import Agent
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coreg_core.errors import UsageError
-from coreg_core.protocol.messages import Hello, PlanAccepted
+from coreg_core.protocol.messages import Hello
 from coreg_wire.terminal.metrics_server import listen
 from site_agent.service.metrics import AgentMetrics
 
@@ -31,8 +32,8 @@ def test_every_number_is_what_happened(tmp_path):
     assert before["seconds_count", "question"] == 0, "it is there before anything happened: rates begin at nothing"
     assert ("certificate_not_after_seconds",) not in before, "there is none"
 
-    agent.ledger.record(Hello("north", 1))
-    agent.ledger.record(PlanAccepted("run-1", "d", 6, "ids", "data", 2.0, 5.0, 1))
+    agent.ledger.record(Hello("north", 3))
+    agent.ledger.record(ledger_home.answer(), ledger_home.told())
     (tmp_path / "ledger-0001.jsonl").write_bytes(bytes(1000))  # as one that was put aside
     (tmp_path / "ledger-notes.jsonl").write_bytes(bytes(1000))
     agent.state.request_approval("run-1", {"run": "run-1"})
@@ -51,7 +52,7 @@ def test_every_number_is_what_happened(tmp_path):
         ("ledger_bytes",): (tmp_path / "ledger.jsonl").stat().st_size + 1000, ("sessions_total",): 2, ("refusals_total",): 1,
         ("seconds_count", "question"): 1, ("seconds_count", "end"): 1, ("bytes_total", "sent"): 77,
         ("bytes_total", "received"): 0, ("runs_over_total", "CONVERGED"): 1, ("messages_total", "Hello"): 1,
-        ("messages_total", "PlanAccepted"): 1, ("numbers_total", "Hello"): 0, ("numbers_total", "PlanAccepted"): 3,
+        ("messages_total", "Answer"): 1, ("numbers_total", "Hello"): 0, ("numbers_total", "Answer"): 3,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
 

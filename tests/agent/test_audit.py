@@ -16,7 +16,7 @@ from coordinator.cli.app import app as coordinator_app
 from coordinator.driver import Timing
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import BadData, StorageError
-from coreg_core.protocol.messages import Countersigned, Fetched, Head
+from coreg_core.protocol.messages import Countersigned, Fetched, LedgerHead
 from coreg_core.protocol.plan import Membership, Plan
 from coreg_wire.identity.checkpoints import said_by_coordinator, said_by_site
 from coreg_wire.identity.names import fingerprint, load_certificates
@@ -32,7 +32,7 @@ def test_signed_heads_are_found_with_where_and_when(home):
     assert [(s.run, s.head, s.receipt) for s in found.heads] == [
         (k.receipt.run, k.receipt.head, k.receipt) for k in (first, second)
     ]
-    # Hello; then of each run an acceptance, three answers, what was fetched and its countersignature; Leaving.
+    # Hello; then of each run an offer, three answers, what was fetched and its countersignature; Leaving.
     assert (first.receipt.head.lines, second.receipt.head.lines, found.lines) == (5, 11, 14)
     assert found.both == found.own == found.heads[1]
     assert found.after == {"Fetched": 1, "Countersigned": 1, "Leaving": 1}
@@ -44,7 +44,7 @@ def test_signed_heads_are_found_with_where_and_when(home):
 
 def test_removing_every_answer_and_making_the_chain_anew_is_found(home):
     kept = home.serve("one", "two")
-    home.rewrite([e for e in home.lines if e["kind"] != "Prediction"])
+    home.rewrite([e for e in home.lines if e["kind"] != "Answer"])
     with pytest.raises(
         StorageError, match=r"line 3: the head of run one was signed .* over 5 lines .* there are 2"
     ) as told:
@@ -88,7 +88,7 @@ def resigned(home, entries, site, name="north"):
     previous, made = GENESIS, []
     for entry in entries:
         if entry["kind"] == "Fetched":
-            head = Head(len(made), previous, entry["head"]["at"])
+            head = LedgerHead(len(made), previous, entry["head"]["at"])
             signature = sign(private, said_by_site(name, entry["run"], head))
             entry = {**entry, "head": dataclasses.asdict(head), "signature": signature, "certificate": certificate}
         made.append(entry)
@@ -98,7 +98,7 @@ def resigned(home, entries, site, name="north"):
 
 def test_heads_of_another_key_are_not_this_sites(home):
     kept = home.serve("one")
-    entries = [e for e in home.lines if e["kind"] not in ("Prediction", "Countersigned")]
+    entries = [e for e in home.lines if e["kind"] not in ("Answer", "Countersigned")]
     resigned(home, entries, "stranger")
     with pytest.raises(StorageError, match=r"not signed by north: .* not of this federation's authority"):
         home.audit()
@@ -110,7 +110,7 @@ def test_heads_of_another_key_are_not_this_sites(home):
     assert home.audit().both is None
     with pytest.raises(StorageError, match="the end was cut off"):
         home.audit(home.record(kept))
-    longer = [*entries[:-1], *(e for e in entries if e["kind"] == "PlanAccepted" for _ in range(5)), *entries[-1:]]
+    longer = [*entries[:-1], *(e for e in entries if e["kind"] == "Offer" for _ in range(5)), *entries[-1:]]
     resigned(home, longer, "north")
     with pytest.raises(StorageError, match="is not line 5 here: the ledger was replaced"):
         home.audit(home.record(kept))
@@ -140,7 +140,7 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     signed = home.one(ledger, identity, "one", countersign=False).receipt
     for wrong, why in (
         (dataclasses.replace(signed, run="two"), "for which none was awaited"),
-        (dataclasses.replace(signed, head=Head(1, signed.head.last, signed.head.at)), "it is of another head"),
+        (dataclasses.replace(signed, head=LedgerHead(1, signed.head.last, signed.head.at)), "it is of another head"),
     ):
         assert why in ledger.countersigned(wrong)
     home.one(ledger, identity, "two", countersign=False)
@@ -213,7 +213,7 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
     assert (found["both"]["run"], found["both"]["head"]["lines"], found["compared"]) == ("two", 11, 2)
     (home.folder / "earlier.json").write_text(json.dumps(found))
     assert len(read_record(home.folder / "earlier.json", "north")) == 2, "an earlier report is a record too"
-    home.rewrite([e for e in home.lines if e["kind"] != "Prediction"])
+    home.rewrite([e for e in home.lines if e["kind"] != "Answer"])
     with pytest.raises(StorageError):
         agent(*command)
     plain = agent("ledger", home.path)
@@ -250,7 +250,7 @@ def test_the_coordinator_keeps_checkpoints_with_a_checksum_and_names_a_ledger_th
     def write(signed):
         run = signed.receipt.run
         store.begin(Plan(run, "clinics", Membership(("north", "south"), 2)), "2026-01-01")
-        store.write(run, signed, None, Timing(), "2026-01-01")
+        store.write(run, signed, Timing(), "2026-01-01")
 
     def command(*words):
         return CliRunner().invoke(coordinator_app, [*words, "--store", str(path)], catch_exceptions=False)

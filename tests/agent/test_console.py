@@ -4,13 +4,14 @@ import io
 import json
 import time
 
+import numpy as np
 import pytest
 from machine.additive_tiny import additive_plan
 from machine.tiny import make_plan
 from rich.console import Console
 
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.protocol.messages import Finished, Inquiry
+from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.protocol.messages import Finished, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Scoring
 from coreg_wire.terminal.logs import make_log
@@ -18,7 +19,7 @@ from site_agent.machine import notices
 from site_agent.machine.notices import Notice, describe_plan, describe_work
 from site_agent.service.console import OperatorConsole, ServiceLog
 
-QUESTION = Inquiry("r", 3, 0, Kind.FIXED_POINT, "affine", 0, (), (), None)
+PROGRESS = Progress(3, True, np.array([0.5]), np.array([0.25]), np.array([0.125]), (None,))
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -28,26 +29,22 @@ def test_a_plan_is_seen_to_be_worked_on(terminal):
     console = OperatorConsole(as_json=False, console=Console(file=out, force_terminal=terminal, width=200))
     console(notices.plan_received(make_plan()))
     time.sleep(0.3)  # a frame is drawn every tenth of a second
-    console(notices.asked(QUESTION))
+    console(notices.progressed("run-1", PROGRESS))
     console.close()
     assert "plan of run run-1" in out.getvalue()
+    assert "round 3: residual 5.0e-01, gap 2.5e-01, predictions within 1.2e-01 (certified)" in out.getvalue()
     assert ("factoring the data" in out.getvalue()) is terminal
 
 
-def test_json_has_sentences_and_questions_as_events(capsys):
-    console = OperatorConsole(as_json=True)
-    console(notices.finding("your model is good"))
-    console(notices.asked(QUESTION))
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"event": "note", "text": "your model is good"},
-        {"event": "asked", "question": 3, "part": "affine", "kind": "FIXED_POINT"},
-    ]
+def test_json_has_sentences_as_events(capsys):
+    OperatorConsole(as_json=True)(notices.finding("your model is good"))
+    assert json.loads(capsys.readouterr().out) == {"event": "note", "text": "your model is good"}
 
 
 def test_the_words_of_plans_and_work():
     clear, secure = make_plan(), make_plan(aggregation="secure", min_sites=3)
     assert "IN THE CLEAR" in describe_plan(clear)
-    assert "sums alone" in describe_plan(secure)
+    assert "sums that it cannot read" in describe_plan(secure)
     assert "additive objective" in describe_plan(additive_plan())
     scores = make_plan()
     scores = type(scores)(**{**vars(scores), "objective": Scoring("t1", "additive", receivers=("a",))})
@@ -56,14 +53,15 @@ def test_the_words_of_plans_and_work():
     )
     assert describe_work(clear) == "checking the plan and factoring the data"
     assert describe_work(scores) == "checking the plan"
-    assert describe_work(QUESTION) == "answering question 3 (affine, fixed point)"
+    assert describe_work(Proposal("r", 0, scores)) == "checking the plan"
+    assert describe_work(Step("r", 0, 3)) == "answering step 3"
     assert describe_work(Finished("r", Outcome.CONVERGED, "")) == "writing the result"
 
 
 def test_a_service_logs_events_with_fields_and_nothing_private(capsys, monkeypatch):
     log = ServiceLog(make_log(as_json=True))
     log(notices.finding("a label is 7.25"))
-    log(notices.asked(QUESTION))
+    log(notices.progressed("r", PROGRESS))
     log(notices.refused("r", "monthly", "max_rounds"))
     log(notices.run_over(make_plan(), "r", Outcome.CONVERGED, "", 1))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

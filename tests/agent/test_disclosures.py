@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
-from machine.additive_tiny import EVERYTHING, additive_plan, additive_sites, private_data
-from machine.tiny import Pump
+from machine.additive_tiny import EVERYTHING, additive_plan, additive_sites, job, private_data
+from machine.tiny import Pump, site_with
 
-from coreg_core.additive.question_types import Ask
-from coreg_core.protocol.messages import Inquiry
-from site_agent.ledger import Ledger, read_ledger, recall
-from site_agent.ledger.disclosures import labels_in, words
+from coreg_core.additive.question_types import NOTHING, Question
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.computation.rounds import Ask, Round
+from coreg_core.masking.words import Layout
+from coreg_core.protocol.messages import Proposal
+from site_agent.ledger import Ledger, read_ledger, remember
+from site_agent.ledger.disclosures import kind_of, labels_in, words
 from site_agent.machine.memory import Remembered
-from site_agent.machine.site import Site, Terms
 from site_agent.machine.site_data import row_keys
 
 
@@ -20,26 +22,23 @@ def ledgered(path, plan, max_bytes=1 << 26, **options):
     handle, site = sites["a"].handle, sites["a"]
 
     def writing(message):
-        answers = handle(message)
-        for answer in answers:
-            asked = message if isinstance(message, Inquiry) else None
-            ledger.record(answer, asked, None if asked is None else site.kept(asked.run))
-        return answers
+        return [ledger.record(answer, site.told) for answer in handle(message)]
 
     site.handle = writing
     Pump(plan, sites).join().run()
     ledger.close()
     assert site.result is not None
-    return ledger, site, [entry for entry in read_ledger(path) if entry["kind"] == "Share"]
+    return ledger, site, [entry for entry in read_ledger(path) if entry.get("numbers")]
 
 
 def test_labels_are_in_one_vector_per_solve_and_in_the_score(tmp_path):
     """7 at the default, and the site's own score, once; scalars are told apart."""
     ledger, _, lines = ledgered(tmp_path / "l", additive_plan(tuning_steps=6))
     assert ledger.label_bearing.messages == 8
-    affine = [e for e in lines if e["question_kind"] == "FIXED_POINT" and e["labels"] == "in the vectors"]
-    assert [e["step"] for e in affine] == list(range(7))
-    assert {e["question_kind"] for e in lines if e["labels"] == "in the scalars"} == {"LABELS", "SPREAD", "TRACES"}
+    affine = [e for e in lines if e["question"] == "FIXED_POINT affine" and e["labels"] == "in the vectors"]
+    assert len(affine) == 7
+    in_scalars = {e["question"].split()[0] for e in lines if e["labels"] == "in the scalars"}
+    assert in_scalars == {"LABELS", "SPREAD", "TRACES"}
     assert all(e["what"] for e in lines)
 
 
@@ -47,19 +46,21 @@ def test_labels_are_in_one_vector_per_solve_and_in_the_score(tmp_path):
 @pytest.mark.parametrize("residuals", ["smoothed", "grouped"])
 def test_the_ledger_remembers_what_the_site_remembers(tmp_path, residuals, max_bytes):
     plan = additive_plan(rows="common", residuals=residuals, landmarks=10, folds=2)
-    _, site, _ = ledgered(tmp_path / "l", plan, max_bytes, common=True)
+    _, site, lines = ledgered(tmp_path / "l", plan, max_bytes, common=True)
     assert (tmp_path / "l-0001").exists() == (max_bytes == 3000)
-    assert recall(tmp_path / "l", plan, "ids") == site.runs[plan.run].remembered
+    groups = frozenset(job(site).groups)
+    assert bool(groups) == (residuals == "grouped")
+    assert remember(tmp_path / "l").recall(plan, ("ids",)) == Remembered(len(lines), groups)
 
 
 @pytest.mark.parametrize("residuals", ["grouped", "open"])
 def test_the_lines_say_what_grouped_and_open_residuals_disclose(tmp_path, residuals):
     _, _, lines = ledgered(tmp_path / "l", additive_plan(rows="common", residuals=residuals), common=True)
-    affine = [e for e in lines if e["question_kind"] == "FIXED_POINT" and e["part"] == "affine"]
+    affine = [e for e in lines if e["question"] == "FIXED_POINT affine"]
     assert len(affine) == 3
     word = "group means" if residuals == "grouped" else "every label can be computed"
     assert all(word in e["what"] and e["labels"] == "in the vectors" for e in affine)
-    assert all("labelled" in e["what"] for e in lines if e["question_kind"] == "SMOOTHER")
+    assert all("labelled" in e["what"] for e in lines if e["question"].startswith("SMOOTHER"))
     assert not any("smoothed" in e["what"] for e in lines)
 
 
@@ -69,9 +70,10 @@ def test_groups_that_went_out_are_remembered_by_every_plan_and_name_no_row(tmp_p
     data = private_data("a", common=True)
     assert sorted(key for group in groups for key in group) == sorted(data.row_keys)
     other = additive_plan(run="run-2", group_size=4, rows="common", residuals="grouped")
-    known = recall(tmp_path / "l", other, "other ids")
-    assert known == Remembered(groups=frozenset(map(tuple, groups)), residuals="grouped")
-    [refusal] = Site("a", data, Terms(recall=lambda *_: known, residuals=EVERYTHING)).handle(other)
+    known = remember(tmp_path / "l").recall(other, ("other ids",))
+    assert known == Remembered(groups=frozenset(map(tuple, groups)))
+    site = site_with("a", data, recall=lambda *_: known, residuals=EVERYTHING)
+    [refusal] = site.handle(Proposal(other.run, 0, other))
     assert "went out in other groups before" in refusal.reason
 
 
@@ -82,9 +84,16 @@ def test_a_labels_name_is_of_its_id_its_value_and_the_sites_salt():
 
 
 def test_every_kind_of_question_has_its_words():
-    for kind in Ask:
-        for part in ("affine", "linear"):
-            inquiry = Inquiry("r", 0, 0, kind, part, 0, (), (), None)
-            assert len(words(inquiry)) > 20
-            assert labels_in(inquiry) in ("none", "in the scalars", "in the vectors")
-    assert labels_in(Inquiry("r", 0, 0, Ask.FIXED_POINT, "linear", 0, (), (), None)) == "none"
+    def asked(question):
+        return Round(question, Layout(0, 0, 0), (), ())
+
+    questions = [Question(kind, NOTHING, part=part) for kind in Kind for part in ("affine", "linear")]
+    questions += [
+        Ask(stage, part=part) for stage in ("labels", "sizes", "respond", "score") for part in ("affine", "linear")
+    ]
+    found = {kind_of(asked(question)): labels_in(asked(question)) for question in questions}
+    assert set(found.values()) == {"none", "in the scalars", "in the vectors"}
+    assert all(len(words(asked(question))) > 20 for question in questions)
+    assert (found["FIXED_POINT linear"], found["respond linear"]) == ("none", "none")
+    assert {found[name] for name in ("FIXED_POINT affine", "respond affine", "score linear")} == {"in the vectors"}
+    assert {found["labels linear"], found["sizes linear"]} == {"in the scalars"}

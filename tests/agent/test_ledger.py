@@ -2,54 +2,36 @@
 
 import contextlib
 import dataclasses
+import datetime as dt
 import errno
 import json
 import os
 from typing import get_args
 
-import numpy as np
 import pytest
 from agent_files import agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_home import chained
+from ledger_home import answer, chained, offer, told
 
-from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import (
-    Ask,
-    Fault,
-    Fetched,
-    FromSite,
-    Hello,
-    Leaving,
-    Masked,
-    PlanAccepted,
-    PlanRefused,
-    Prediction,
-    Share,
-)
+from coreg_core.protocol.messages import Answer, Fault, Fetched, FromSite, Hello, Leaving, PlanRefused, Report
 from coreg_core.protocol.plan import Membership, Plan
-from coreg_core.protocol.vectors import Vector, Words
 from coreg_wire.files.disk import Disk
 from coreg_wire.files.locks import is_held
-from site_agent.ledger import GENESIS, Ledger, read_ledger, recall, summed_with
-from site_agent.machine.memory import Remembered
+from site_agent.ledger import GENESIS, Ledger, read_ledger, remember
 
 PLAN = Plan("r", "clinics", Membership(("a", "b", "c"), 3))
+PROOF = dataclasses.replace(answer(step=1, words=None), report=Report(3, verified=True, level=(5,)))
 EVERYTHING = (
-    Hello("north", 2, "0.2.0"),
+    Hello("north", 3, "0.2.0"),
     PlanRefused("r", "too many rounds"),
-    PlanAccepted("r", PLAN.digest, 3, "digest of the ids", "digest of the data", 1.5, 12.25, 1, 1e-9),
-    Prediction("r", 0, 0, Vector(np.arange(6.0).reshape(3, 2))),
-    Share("r", 2, 0, (3.0, 4.5), Vector(np.arange(4.0).reshape(4, 1))),
-    Masked("r", 3, 0, Words(np.arange(7, dtype="<u8"))),
-    Fault("r", 1, 0, "another target under an old number"),
+    offer("r", PLAN.digest, "digest of the ids", [(4, "a state")]),
+    PROOF,
+    answer(step=2, words=range(6)),
+    Fault("r", 0, 3, "another target under an old number"),
     Fetched("r"),
     Leaving("over"),
-)
-QUESTION = Ask(
-    "r", 0, 0, "affine", (Column(0.1, 0.6), Column(1.0, 6.0)), True, Vector(np.arange(6.0).reshape(3, 2) / 7.0)
 )
 
 
@@ -57,8 +39,8 @@ def write(path, messages=EVERYTHING, **options):
     ledger = Ledger(path, **options)
     try:
         for message in messages:
-            told = Remembered(participants=("a", "b")) if isinstance(message, Masked) else None
-            ledger.record(message, QUESTION if isinstance(message, Prediction | Fault | Masked) else None, told)
+            has_words = isinstance(message, Answer) and message.words is not None
+            ledger.record(message, told(rows=6) if has_words else None)
     finally:
         ledger.close()
     return ledger
@@ -82,42 +64,42 @@ def test_every_kind_of_message_has_a_line_with_what_it_disclosed(tmp_path):
     sent = write(tmp_path / "l").sent
     lines = list(read_ledger(tmp_path / "l"))
     assert [e["kind"] for e in lines] == [type(m).__name__ for m in EVERYTHING]
-    assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 2, "0.2.0")
+    assert (lines[0]["previous"], lines[0]["protocol"], lines[0]["release"]) == (GENESIS, 3, "0.2.0")
     assert (lines[2]["n_unlabelled"], lines[2]["ids_digest"]) == (3, "digest of the ids")
-    # b_v, the labels' squared norm and the rounding
-    assert [lines[2][name] for name in ("bound", "squared_norm", "rounding", "numbers")] == [1.5, 12.25, 1e-9, 3]
-    assert (lines[3]["numbers"], lines[3]["sent"]) == (6, "in clear")
-    assert lines[3]["sha256"] == EVERYTHING[3].values.digest
+    assert (lines[2]["data_digest"], lines[2]["resume"]) == ("data", [[4, "a state"]])
+    assert lines[3]["report"] == {"round": 3, "verified": True, "level": [5]}
     for entry, message in zip(lines, EVERYTHING, strict=True):
         if isinstance(message, PlanRefused | Fault | Leaving):
             assert entry["text"] == message.reason  # a refusal's words left the machine as well
-    assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING}
-    assert sum(s.numbers for s in sent.values()) == 9 + 6 + 7
+    assert {kind: s.messages for kind, s in sent.items()} == {type(m).__name__: 1 for m in EVERYTHING} | {"Answer": 2}
+    assert sum(s.numbers for s in sent.values()) == 6
     assert (tmp_path / "l").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_answer_has_the_question_that_it_answers_and_no_number_that_left(tmp_path):
-    """It can be shown to an auditor: it has the digests of answers and targets, and neither answers nor targets."""
-    values = Vector(np.array([[0.123456789], [987.654321]]))
-    write(tmp_path / "l", [dataclasses.replace(EVERYTHING[3], values=values)])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_an_answer_has_what_it_tells_and_no_number_that_left(tmp_path, sealed):
+    """It can be shown to an auditor: it has the digest of what left, and not that."""
+    ledger, message = Ledger(tmp_path / "l"), answer(step=3, words=(123456789, 987654321, 5))
+    ledger.record(message, told(sealed=sealed, may_change=True))
+    ledger.close()
     [line], text = read_ledger(tmp_path / "l"), (tmp_path / "l").read_text()
     expected = {
-        "run": "r", "question": 0, "attempt": 0, "part": "affine", "target": QUESTION.targets.digest,
-        "columns": [[0.1, 0.6], [1.0, 6.0]], "is_candidate": True, "sha256": values.digest,
+        "run": "r", "attempt": 0, "step": 3, "chain": "chain", "numbers": 3, "sha256": message.words.digest,
+        "sent": "sealed" if sealed else "in clear", "question": "respond affine", "labels": "in the vectors",
+        "what": "this site's own predictions for the shared instances", "participants": ["a", "b"] * sealed, "may_change": True,
     }  # fmt: skip
     assert {name: line[name] for name in expected} == expected
-    for number in ("0.123456789", "987.654321", *(repr(x) for x in QUESTION.targets.values.ravel().tolist()[1:])):
-        assert number not in text
+    assert not any(number in text for number in ("123456789", "987654321"))
 
 
 def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
     write(tmp_path / "l")
     shown = agent("ledger", tmp_path / "l")
     last = shown.output.splitlines()[-1]
-    assert (shown.exit_code, last.startswith("9 entries; the chain is whole up to the last line")) == (0, True)
+    assert (shown.exit_code, last.startswith("8 entries; the chain is whole up to the last line")) == (0, True)
     for words, texts in (
         (("ledger", "--help"), ["last line", "cut off"]),
-        (("--help",), ["how many", "digest of their ids", "b_v", "squares"]),
+        (("--help",), ["how many", "digest of their ids"]),
     ):
         page = " ".join(agent(*words).output.split())
         assert [text for text in texts if text not in page] == []
@@ -128,26 +110,46 @@ def test_the_answers_to_a_plan_are_counted_over_its_runs(tmp_path, run):
     """No text of another line passes for one of them."""
     plan = dataclasses.replace(PLAN, run=run)
     ledger = Ledger(tmp_path / "l")
-
-    def accepted(run, digest):
-        ledger.record(PlanAccepted(run, digest, 2, "ids", "data", 1.0, 1.0, 1))
-
-    def answer(run, question):
-        asked = dataclasses.replace(QUESTION, run=run, question=question)
-        ledger.record(Prediction(run, question, 0, Vector(np.ones((2, 1)))), asked)
-
-    accepted("other", "another plan")
-    accepted(run, plan.digest)
-    for question in range(3):
-        answer(run, question)
-        answer("other", question)
-        ledger.record(Fault("other", 9, 0, f'{{"run": {json.dumps(run)}, "kind": "Prediction"}}'))
-    accepted("earlier", plan.digest)
-    answer("earlier", 0)
+    ledger.record(offer("other", "another plan"))
+    ledger.record(offer(run, plan.digest))
+    for step in range(3):
+        for name in (run, "other"):
+            ledger.record(answer(name, step), told())
+            ledger.record(answer(name, 9, words=None))  # a proof is no answer
+        ledger.record(Fault("other", 0, 9, f'{{"run": {json.dumps(run)}, "kind": "Answer", "numbers": 3}}'))
+    ledger.record(offer("earlier", plan.digest))
+    ledger.record(answer("earlier"), told())
     ledger.close()
-    found = recall(tmp_path / "l", plan, "ids")
-    assert (found.answered, sorted(found.asked)) == (4, [(0, 0), (1, 0), (2, 0)]), "of the plan, and of the run"
-    assert recall(tmp_path / "l", plan, "other ids").answered == 0
+    memory = remember(tmp_path / "l")
+    assert [memory.recall(plan, (ids,)).answered for ids in ("ids", "other ids")] == [4, 0]
+
+
+OLD = (  # as protocol 2 wrote them
+    {"kind": "PlanAccepted", "run": "r", "plan": PLAN.digest, "ids_digest": "ids", "n_unlabelled": 3, "numbers": 3},
+    {"kind": "Prediction", "run": "r", "question": 0, "attempt": 0, "part": "affine", "numbers": 3},
+    {"kind": "Masked", "run": "r", "question": 1, "participants": ["a", "b", "c"], "may_change": False, "numbers": 3},
+    {
+        "kind": "Share",
+        "run": "r",
+        "question": 2,
+        "question_kind": "FIXED_POINT",
+        "groups": [["k1", "k2"]],
+        "numbers": 5,
+    },
+)
+
+
+def test_what_a_site_told_under_the_protocol_before_counts_as_before(tmp_path):
+    path = tmp_path / "l"
+    path.write_bytes(chained({"at": "2026-01-01T00:00:00.000+00:00", **entry} for entry in OLD))
+    ledger = Ledger(path, now=lambda: dt.datetime(2026, 1, 1, 1, tzinfo=dt.UTC))
+    ledger.record(answer(), told(("a", "b", "d")))  # the run goes on in this release
+    found, sets = ledger.recall(PLAN, "ids"), ledger.summed_with("ids")
+    assert (found.answered, found.groups) == (4, {("k1", "k2")})
+    assert {s.sites for s in sets} == {frozenset("abc"), frozenset("abd")}
+    assert "gave 4 answers" in ledger.objection(None, 4)
+    assert ledger.objection("another", 1) is not None
+    ledger.close()
 
 
 # --- changes ------------------------------------------------------------------------------------------------------
@@ -172,9 +174,9 @@ def test_one_byte_changed_anywhere_before_the_last_line_is_found_when_the_agent_
         pytest.param(lambda lines: lines[1:], 1, id="the first line removed"),
         pytest.param(lambda lines: [*lines[:2], lines[1], *lines[2:]], 3, id="a line repeated"),
         pytest.param(lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], 2, id="two lines swapped"),
-        pytest.param(lambda lines: [e for e in lines if b'"Prediction"' not in e], 4, id="every answer removed"),
+        pytest.param(lambda lines: [e for e in lines if b'"Answer"' not in e], 4, id="every answer removed"),
         pytest.param(
-            lambda lines: [e.replace(b'"numbers": 3', b'"numbers": 4') for e in lines], 4, id="a changed value"
+            lambda lines: [e.replace(b'"numbers": 6', b'"numbers": 4') for e in lines], 6, id="a changed value"
         ),
         pytest.param(lambda lines: [e.replace(b'"run"', b'"ruN"') for e in lines], 3, id="a changed letter of a key"),
         pytest.param(lambda lines: [*lines[:3], b"a tear\n", *lines[4:]], 5, id="a line that is no JSON"),
@@ -216,7 +218,7 @@ def test_a_ledger_with_other_values_in_a_whole_chain_is_used_or_refused_with_a_s
     entries = list(read_ledger(path))
     for _ in range(data.draw(st.integers(1, 3))):
         entry = data.draw(st.sampled_from(entries))
-        key = data.draw(st.sampled_from([*entry, "kept", "groups", "question_kind", "instances"]))
+        key = data.draw(st.sampled_from([*entry, "groups", "numbers", "participants", "instances"]))
         if data.draw(st.booleans()):
             entry.pop(key, None)
         else:
@@ -229,13 +231,13 @@ def test_a_ledger_with_other_values_in_a_whole_chain_is_used_or_refused_with_a_s
 def test_entries_of_the_wrong_type_are_refused_when_the_agent_starts(tmp_path):
     write(tmp_path / "l")
     for kind, key, value in (
-        ("Prediction", "columns", 7),
-        ("Masked", "question", []),
-        ("PlanAccepted", "at", "2026-01-01T00:00:00"),  # a time without a zone
-        ("Masked", "at", "9999-12-31T23:59:59+00:00"),  # a day later there is no date
+        ("Answer", "groups", 7),
+        ("Answer", "participants", [[]]),
+        ("Offer", "at", "2026-01-01T00:00:00"),  # a time without a zone
+        ("Answer", "at", "9999-12-31T23:59:59+00:00"),  # a day later there is no date
     ):
         entries = list(read_ledger(tmp_path / "l"))
-        next(e for e in entries if e["kind"] == kind)[key] = value
+        [e for e in entries if e["kind"] == kind][-1][key] = value
         (tmp_path / "changed").write_bytes(chained(entries))
         with pytest.raises(StorageError, match=r"not an entry that an agent of this release writes.*backup"):
             opened(tmp_path / "changed")
@@ -322,7 +324,7 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
     ledger = Ledger(path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_bytes().count(b"\n")))
     for count, message in enumerate(EVERYTHING, start=1):
-        ledger.record(message)
+        ledger.record(message, told() if count == 5 else None)
         assert synced == list(range(1, count + 1))
 
     def fails(descriptor):
@@ -334,4 +336,4 @@ def test_an_entry_is_on_the_disk_when_it_is_recorded(tmp_path, monkeypatch):
         ledger.record(Leaving("over"))
     assert ledger.sent == sent
     ledger.close()
-    assert len(summed_with(path, "digest of the ids")) == 1
+    assert len(remember(path).summed_with(("digest of the ids",))) == 1

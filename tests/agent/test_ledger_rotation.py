@@ -1,39 +1,29 @@
 """One ledger in many files: the chain, its memory, its quota and its writer are what they would be in one file."""
 
-import dataclasses
 import datetime as dt
 import errno
 import json
 import os
 import threading
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_home import chained
+from ledger_home import answer, chained, offer, told
 
-from coreg_core.agreement.columns import Column
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Ask, Hello, Leaving, Masked, PlanAccepted, Prediction
+from coreg_core.protocol.messages import Hello, Leaving
 from coreg_core.protocol.plan import Membership, Plan
-from coreg_core.protocol.vectors import Vector, Words
 from coreg_wire.files.disk import Disk
 from coreg_wire.files.locks import is_held
-from site_agent.ledger import GENESIS, Ledger, quota_of, read_ledger, recall, summed_with
+from site_agent.ledger import GENESIS, Ledger, quota_of, read_ledger, remember
 from site_agent.ledger import files as ledger_files
 from site_agent.ledger.files import CONTINUED, archives
-from site_agent.ledger.replay import KNOWN_WHOLE
-from site_agent.machine.memory import Remembered
 
 SITES = ("a", "b", "c", "d")
 PLANS = tuple(Plan("r", "clinics", Membership(SITES, 3), study=study) for study in ("one", "two"))
 IDS = ("ids", "other ids")
 NOON = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
-
-
-def plan_of(run, which=0):
-    return dataclasses.replace(PLANS[which], run=f"run-{run}")
 
 
 def written(ledger, steps):
@@ -43,14 +33,8 @@ def written(ledger, steps):
         name = f"run-{run}"
         if accepted.get(name) != (which, ids):
             accepted[name] = (which, ids)
-            ledger.record(PlanAccepted(name, PLANS[which].digest, 2, IDS[ids], "data", 1.0, 1.0, 1))
-        target = Vector(np.full((2, 1), float(question)))
-        ask = Ask(name, question, 0, "affine", (Column(0.1, 0.6),), question % 2 == 0, target)
-        if sites:
-            told = Remembered(participants=sites, may_change=question == 3)
-            ledger.record(Masked(name, question, 0, Words(np.arange(3, dtype="<u8"))), ask, told)
-        else:
-            ledger.record(Prediction(name, question, 0, Vector(np.ones((2, 1)))), ask)
+            ledger.record(offer(name, PLANS[which].digest, IDS[ids]))
+        ledger.record(answer(name, question), told(sites, sealed=bool(sites), may_change=question == 3))
 
 
 def questions(count, run=0, sites=SITES):
@@ -66,22 +50,11 @@ def of(path, *steps, **options):
 
 
 def everything(of):
-    """What is remembered of every plan, run and set of instances; ``of`` is a ledger, or two functions of a path."""
-    asked = [(plan_of(run, which), ids) for run in range(4) for which in (0, 1) for ids in IDS]
-    return [of.recall(plan, ids) for plan, ids in asked] + [of.summed_with(ids) for ids in IDS]
-
-
-@dataclasses.dataclass
-class Read:
-    """A ledger as another process finds it."""
-
-    path: os.PathLike
-
-    def recall(self, plan, ids):
-        return recall(self.path, plan, ids)
-
-    def summed_with(self, ids):
-        return summed_with(self.path, ids)
+    """What is remembered of every plan and set of instances; ``of`` is a ledger, or a path as another process finds it."""
+    if isinstance(of, Ledger):
+        return [of.recall(p, i) for p in PLANS for i in IDS] + [of.summed_with(i) for i in IDS]
+    found = remember(of)
+    return [found.recall(p, (i,)) for p in PLANS for i in IDS] + [found.summed_with((i,)) for i in IDS]
 
 
 SETS = st.sampled_from([(), SITES[:3], SITES[1:], SITES])
@@ -97,7 +70,7 @@ def test_the_memory_does_not_depend_on_how_often_a_file_was_put_aside(tmp_path_f
     for ledger in (one, many):
         written(ledger, steps)
     expected = everything(one)
-    assert everything(many) == everything(Read(folder / "many")) == expected
+    assert everything(many) == everything(folder / "many") == expected
     one.close()
     many.close()
 
@@ -106,29 +79,11 @@ def test_the_memory_does_not_depend_on_how_often_a_file_was_put_aside(tmp_path_f
         return [{k: v for k, v in e.items() if k not in ("at", "previous")} for e in entries]
 
     assert plain(folder / "many") == plain(folder / "one")
-    # Without the older files: everything but the questions of runs that are long over.
     for archive in archives(folder / "many").values():
         archive.unlink()
     again = Ledger(folder / "many")
-    assert everything(again) == everything(Read(folder / "many")) == expected
+    assert everything(again) == everything(folder / "many") == expected
     again.close()
-
-
-def test_the_questions_of_a_run_that_is_long_over_are_read_from_the_files(tmp_path):
-    path, many = tmp_path / "l.jsonl", KNOWN_WHOLE + 4
-    ledger = Ledger(path, max_bytes=2000)
-    written(ledger, [(run, 0, 0, question, SITES[:3]) for run in range(many) for question in range(3)])
-    assert len(archives(path)) > 5
-    for run in (0, 3, many - 1):
-        for found in (ledger.recall(plan_of(run), "ids"), recall(path, plan_of(run), "ids")):
-            assert sorted(found.asked) == [(0, 0), (1, 0), (2, 0)]
-            assert (len(found.verified), found.answered, found.participants) == (2, 3 * many, SITES[:3])
-    assert ledger.recall(plan_of("new"), "ids").asked == {}
-    for archive in list(archives(path).values())[:3]:
-        archive.unlink()
-    found = ledger.recall(plan_of(0), "ids")
-    assert (found.asked, found.answered) == ({}, 3 * many)
-    ledger.close()
 
 
 def test_the_quota_of_a_day_is_counted_over_files_and_restarts(tmp_path):
@@ -149,22 +104,12 @@ def test_the_quota_of_a_day_is_counted_over_files_and_restarts(tmp_path):
 def test_a_carried_memory_does_not_count_as_size(tmp_path):
     """A carried line longer than the limit would otherwise make a file a line, each with all of it."""
     path = tmp_path / "l.jsonl"
-    for run in range(6):
-        of(path, *[(run, 0, 0, question, SITES) for question in range(20)], max_bytes=4000)
+    of(path, *[(run, 0, 0, 0, SITES) for run in range(90)], max_bytes=1500)
     sizes = [archive.stat().st_size for archive in archives(path).values()]
     carried = [len(archive.read_bytes().splitlines()[0]) for archive in list(archives(path).values())[1:]]
-    assert max(carried) > 3 * 4000
+    assert max(carried) > 3 * 1500
     own = [size - of for size, of in zip(sizes[1:], carried, strict=True)]
-    assert (min(own) >= 4000, max(own) < 2 * 4000) == (True, True)
-
-
-def test_a_process_reads_its_ledger_once(tmp_path, monkeypatch):
-    ledger = Ledger(of(tmp_path / "l.jsonl", *questions(1)))
-    monkeypatch.setattr("site_agent.ledger.replay.opened", None)
-    written(ledger, questions(1, run=1))
-    assert [ledger.recall(plan_of(run), "ids").answered for run in range(3)] == [2, 2, 2]
-    assert len(ledger.summed_with("ids")) == 1
-    ledger.close()
+    assert (min(own) >= 1500, max(own) < 2 * 1500) == (True, True)
 
 
 # --- signatures, and changes --------------------------------------------------------------------------------------
@@ -220,14 +165,14 @@ def test_the_carried_memory_is_held_to_the_files_before_it(home):
 
 def test_a_carried_memory_of_another_release_is_read_from_the_older_files_and_a_damaged_one_is_refused(tmp_path):
     path = of(tmp_path / "l.jsonl", *questions(8, sites=SITES[:3]), max_bytes=1500)
-    expected, [first, *rest] = everything(Read(path)), map(json.loads, path.read_bytes().splitlines())
+    expected, [first, *rest] = everything(path), map(json.loads, path.read_bytes().splitlines())
 
     def carrying(**changes):
         path.write_bytes(chained([first | {"carried": first["carried"] | changes}, *rest], first["previous"]))
 
     carrying(version=0)
     ledger = Ledger(path)
-    assert everything(ledger) == everything(Read(path)) == expected
+    assert everything(ledger) == everything(path) == expected
     ledger.close()
     carrying(runs=[3])
     with pytest.raises(StorageError, match="line 1: what it carries of earlier files cannot be read"):
@@ -251,7 +196,7 @@ def test_killed_while_a_file_is_put_aside_the_ledger_is_what_it_was(tmp_path, na
     assert path.read_bytes() == before
     ledger.record(Leaving("over"))
     ledger.close()
-    assert [e["kind"] for e in read_ledger(path)] == ["PlanAccepted", "Masked", CONTINUED, "Leaving"]
+    assert [e["kind"] for e in read_ledger(path)] == ["Offer", "Answer", CONTINUED, "Leaving"]
     assert (tmp_path / "l-0001.jsonl").read_bytes() == before
 
 
@@ -275,7 +220,7 @@ def test_a_torn_last_line_is_closed_before_the_file_is_put_aside(tmp_path):
     ledger = Ledger(path, max_bytes=1)
     ledger.record(Leaving("over"))
     ledger.close()
-    assert [e["kind"] for e in read_ledger(path)] == ["PlanAccepted", "Masked", "torn", CONTINUED, "Leaving"]
+    assert [e["kind"] for e in read_ledger(path)] == ["Offer", "Answer", "torn", CONTINUED, "Leaving"]
 
 
 # --- other processes meanwhile ------------------------------------------------------------------------------------
@@ -327,9 +272,9 @@ def test_reading_beside_an_agent_that_puts_files_aside_is_reading_one_chain(tmp_
     for _ in range(5):
         reading = read_ledger(path)
         next(reading)
-        ledger.record(Hello("north", 2, "0.2.0"))
+        ledger.record(Hello("north", 3, "0.2.0"))
         list(reading)
     monkeypatch.undo()
     ledger.close()
     assert next(read_ledger(path))["previous"] == GENESIS
-    assert summed_with(path, "ids")
+    assert remember(path).summed_with(("ids",))

@@ -9,6 +9,7 @@ from agent_files import agent, inputs, write
 from test_data_sets import TABLE
 
 from coreg_core.errors import BadData, StorageError, UsageError
+from coreg_core.protocol.messages import Proposal
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
 from site_agent.data.data_sets import DataSets
@@ -33,7 +34,7 @@ class Stored(ModelStore):
         table = write(self.folder.parent, TABLE, "local.csv")
         prepared, _ = DataSets({"patients": inputs(table)}, b"salt").get("patients")
         site = Site("north", prepared.data)
-        assert site.handle(plan(run))
+        assert site.handle(Proposal(run, 0, plan(run)))
         alone = site.view.solve(np.zeros(2), 0.0)
         result = SiteResult(outcome, "", plan(run), (alone,), None, 0.0, 1.0)
         return self.put_models(plan(run), result, prepared, "y", lambda text: None)

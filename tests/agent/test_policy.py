@@ -12,7 +12,8 @@ from machine.tiny import make_plan
 from coreg_core.agreement.question_rules import max_questions
 from coreg_core.errors import UsageError
 from coreg_core.kernels.leave_one_out import RIDGES
-from coreg_core.protocol.plan import Additive, Agreement
+from coreg_core.protocol.plan import Additive, Agreement, Scoring
+from coreg_wire.files.toml_file import REMOVED
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, as_written, read_policy
 from site_agent.policy.units import scaled
@@ -30,11 +31,9 @@ BORDERS = {
     "coupling_min": (0.5, {"coupling": (0.5, 2.0)}, {"coupling": (2.0, 0.49)}),
     "coupling_max": (2.0, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 2.000001)}),
     "relative_coupling_max": (2.0, {"relative": True, "coupling": (0.0, 2.0)}, {"relative": True, "coupling": (2.1,)}),
-    "disclose_label_count": (False, {"relative": False}, {"relative": True}),
     "max_couplings": (2, {"coupling": (0.5, 2.0)}, {"coupling": (0.5, 1.0, 2.0)}),
     "max_threads": (2, {"threads": 2}, {"threads": 3}),
-    "disclose_target_norm": (False, {"label_units": "standardised"}, {"label_units": "raw"}),
-    "disclose_bound": ("a-priori", {"bound": "a-priori"}, {"bound": "tight"}),
+    "convergence_report": ("coarse", {"convergence_report": "coarse"}, {"convergence_report": "exact"}),
     "forms": (("exact",), {"form": "exact"}, {"form": "landmarks"}),
     "kernels": (("gaussian", "linear"), {"form": "linear", "kernel": "laplacian"}, {"kernel": "laplacian"}),
     "degree_max": (3, {"kernel": "laplacian", "degree": 400}, {"kernel": "polynomial", "degree": 4}),
@@ -50,6 +49,7 @@ ELSEWHERE = {
     *("aggregation", "peers", "membership_changes", "max_questions"),  # below
     *("scoring", "disclose_forecast", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
     *("max_runs_per_day", "max_questions_per_day"),  # test_quota.py
+    "members_may_learn",  # below
     "label_share_max",  # test_leverage.py, tests/attacks
 }
 
@@ -67,7 +67,6 @@ DATA = PrivateData(ROWS, np.array([1.0, 2.0, 4.0]), ROWS[:2], "ids")
 def test_the_border_is_allowed_and_one_step_beyond_is_refused_by_name(key):
     value, fits, beyond = BORDERS[key]
     terms = {"min_sites": 3, "coupling": (1.0,), "max_rounds": 10, "threads": 1, "label_units": "standardised"}
-    terms["bound"] = "a-priori"
     policy = plain(**{key: value})
     assert policy.objection(make_plan(**(terms | fits)), DATA) is None
     objection = policy.objection(make_plan(**(terms | beyond)), DATA)
@@ -84,13 +83,13 @@ def test_every_broken_key_is_named_at_once_by_the_defaults_too():
 
 def test_the_number_of_questions_is_no_objection_but_a_quota():
     plan = make_plan(max_rounds=7)
-    assert plain().questions(plan) == max_questions(7) == 16
+    assert plain().questions(plan) == max_questions(7) == 18
     few = plain(max_questions=3)
     assert (few.questions(plan), few.objection(plan)) == (3, None)
 
 
 PINNED = {name: letter * 64 for name, letter in zip("abc", "123", strict=True)}
-SECURE = {"aggregation": "secure", "min_sites": 3}
+SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,9 @@ SECURE = {"aggregation": "secure", "min_sites": 3}
         ({"aggregation": "plaintext", "peers": PINNED}, SECURE, ""),
         ({"peers": {"a": "1" * 64}}, SECURE, "ask the operators of b, c"),
         ({"peers": PINNED}, SECURE | {"membership_changes": True}, "(membership_changes=false)"),
-        ({"peers": PINNED, "membership_changes": True}, SECURE | {"membership_changes": True}, ""),
-        # Under sums neither norm nor bound of a site leaves, so neither is objected to.
         (
-            {"peers": PINNED, "disclose_target_norm": False, "disclose_bound": "a-priori"},
-            SECURE | {"label_units": "centred", "bound": "tight"},
+            {"peers": PINNED, "membership_changes": True, "members_may_learn": "operators"},
+            SECURE | {"membership_changes": True},
             "",
         ),
     ],
@@ -114,6 +111,62 @@ SECURE = {"aggregation": "secure", "min_sites": 3}
 def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, words):
     objection = Policy(**policy).objection(make_plan(**plan))
     assert (objection is None) if not words else (words in objection)
+
+
+# Each would be a second operator, or one that shows the sites' parts by itself: docs/mathematics.md, "What sums tell".
+ADDITIVE = {"min_sites": 3, "aggregation": "secure", "tuning_steps": 0, "probes": 1, "max_rounds": 10}
+OPERATORS = {
+    "two sites": (make_plan, {"sites": ("a", "b"), "min_sites": 2}, "2 sites are fewer than 3"),
+    "fewer sites": (make_plan, {"min_sites": 2}, "min_sites=2 of 3"),
+    "sites that are gone": (make_plan, {"on_dropout": "continue"}, "another set of sites"),
+    "membership": (make_plan, {"membership_changes": True}, "membership_changes=true"),
+    "couplings": (make_plan, {"coupling": (0.5, 1.0)}, "coupling=[0.5, 1.0] is not one number above 0"),
+    "no coupling": (make_plan, {"coupling": (0.0,)}, "coupling=[0.0] is not one number above 0"),
+    "Algorithm 1": (make_plan, {"schedule": "block-coordinate-descent"}, "each site's predictions"),
+    "two values": (make_plan, {"form": "linear", "max_rounds": 2}, "columns of two values"),
+    "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds=3 answers of a linear form"),
+    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "tuning_steps=1"),
+    "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes=2"),
+    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "folds"),
+    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "folds"),
+    "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, "residuals='open'"),
+    "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, "a linear kernel"),
+}
+
+
+@pytest.mark.parametrize("case", OPERATORS)
+def test_where_members_may_learn_sums_alone_no_plan_shows_them_a_second_operator(case):
+    make, terms, words = OPERATORS[case]
+    plan = make(**(SECURE if make is make_plan else {}) | terms)
+    everything = {"objectives": ("agreement", "additive"), "common_rows": True, "open_residuals": True}
+    consents = everything | {"peers": PINNED, "membership_changes": True}
+    objection = Policy(**consents).objection(plan, DATA)
+    assert objection is not None
+    assert words in objection
+    assert "(members_may_learn='sums')" in objection
+    assert Policy(**consents, members_may_learn="operators").objection(plan, DATA) is None
+    clear = make(
+        **(SECURE if make is make_plan else {}) | terms | {"aggregation": "plaintext", "membership_changes": False}
+    )
+    assert Policy(**consents, aggregation="plaintext").objection(clear, DATA) is None, (
+        "members are sent nothing else there"
+    )
+
+
+def test_where_members_may_learn_sums_alone_plans_of_one_operator_are_accepted():
+    real = replace(DATA, Z=np.arange(12.0).reshape(4, 3))
+    scoring = replace(make_plan(**SECURE), objective=Scoring("t1", batches=("monday",)))
+    policy = Policy(peers=PINNED, objectives=("agreement", "additive"), scoring=True)
+    assert policy.members_may_learn == "sums"
+    for plan in (
+        make_plan(**SECURE),
+        make_plan(**SECURE, form="linear", max_rounds=2),
+        additive_plan(**ADDITIVE),
+        scoring,
+    ):
+        assert policy.objection(plan, real) is None
+    two_days = replace(scoring, objective=Scoring("t1", batches=("monday", "tuesday")))
+    assert "2 batches in one score" in policy.objection(two_days, None)
 
 
 # --- the additive objective ---------------------------------------------------------------------------------------
@@ -142,7 +195,6 @@ COMMON, GROUPED = {"rows": "common"}, {"rows": "common", "residuals": "grouped"}
             {"common_rows": True, "grouped_at_least": 4},
         ),
         ({"max_rounds": 11}, "max_rounds", {}, {"max_rounds": 11}),
-        ({"targets": "federation"}, "disclose_target_norm", {"disclose_target_norm": False}, {}),
         ({}, "targets=['raw']", {"targets": ["raw"]}, {"targets": ["federation"]}),
     ],
 )
@@ -164,8 +216,8 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("max_questions = 0", "max_questions"),
         ("coupling_max = nan", "coupling_max"),
         ("coupling_max = -1", "coupling_max"),
-        ('disclose_bound = "loose"', "disclose_bound"),
-        ('disclose_target_norm = "perhaps"', "disclose_target_norm"),
+        *((f"{key} = true", f"{key}: unknown key; leave it out: only the sum of all sites'") for key in REMOVED),
+        ('members_may_learn = "everything"', "members_may_learn"),
         ("[policy]\nmax_rounds = 5", "policy"),
         ("max_rounds 5", "line 1"),
         ("max_rounds = 5\nmax_rounds = 6", "line 2"),

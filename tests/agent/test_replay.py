@@ -5,18 +5,15 @@ import json
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_home import answer, offer, told
 
-from coreg_core.agreement.columns import Column
-from coreg_core.protocol.messages import Ask, Masked, PlanAccepted
 from coreg_core.protocol.plan import Membership, Plan
-from coreg_core.protocol.vectors import Vector, Words
 from site_agent.data.shared_set import ids_digest, keyed, names_of
 from site_agent.ledger import Ledger, read_ledger
 from site_agent.ledger.replay import Memory
 from site_agent.machine.differencing import objection
-from site_agent.machine.memory import Remembered
 from site_agent.machine.site_data import PrivateData
-from site_agent.policy.guards import terms_of
+from site_agent.policy.guards import rules_of
 from site_agent.policy.policy import Policy
 
 ALL = ("a", "b", "c", "d")
@@ -32,11 +29,10 @@ def session(path, secret, sites=ALL, *, run="r", salt=SALT, plain=PLAIN, named=T
     names = names_of(plain, salt) if named else ()
     mine = PrivateData(np.ones((1, 1)), np.ones(1), np.ones((3, 1)), digest, salt, instances=names)
     ledger = Ledger(path, max_bytes=max_bytes)
-    terms = terms_of(Policy(aggregation="plaintext"), ledger, None, mine)
-    known = terms.recall(PLAN, digest).answered, terms.summed_with(digest)
-    ask = Ask(run, 0, 0, "affine", (Column(0.01, 0.08),), True, Vector(np.zeros((3, 1))))
-    ledger.record(PlanAccepted(run, PLAN.digest, 3, digest, "data", 0.0, 0.0, 1))
-    ledger.record(Masked(run, 0, 0, Words(np.arange(5, dtype="<u8"))), ask, Remembered(participants=sites))
+    rules = rules_of(Policy(aggregation="plaintext"), ledger, None, mine)
+    known = rules.recall(PLAN, digest).answered, rules.summed_with(digest)
+    ledger.record(offer(run, PLAN.digest, digest))
+    ledger.record(answer(run), told(sites))
     ledger.close()
     return known
 
@@ -51,7 +47,7 @@ def test_another_secret_or_none_is_no_other_data_set(tmp_path):
             assert answered == number + 1, "questions of the plan, over all secrets"
             reason = objection(frozenset("abc"), before, consents=False)
             assert "the difference of such sums is the answer of d alone" in (reason or "")
-    accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "PlanAccepted"]
+    accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Offer"]
     assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (1, 3)
 
 
@@ -82,10 +78,10 @@ def test_a_carried_memory_is_the_memory_of_its_lines(steps):
     whole, carried = Memory(), Memory()
     for number, (digest, name, cut) in enumerate(steps):
         run = f"run-{number}"
-        accepted = {"kind": "PlanAccepted", "run": run, "plan": "p", "ids_digest": digest}
+        accepted = {"kind": "Offer", "run": run, "plan": "p", "ids_digest": digest}
         accepted |= {} if name is None else {"instances": name}
-        masked = {"kind": "Masked", "run": run, "question": 0, "attempt": 0, "participants": ["a", run]}
-        for entry in (accepted, masked | {"may_change": False}):
+        answered = {"kind": "Answer", "run": run, "numbers": 3, "participants": ["a", run], "may_change": False}
+        for entry in (accepted, answered):
             whole.add(entry)
             carried.add(entry)
         if cut == 0:

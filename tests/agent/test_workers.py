@@ -9,12 +9,10 @@ from agent_home import Agent
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.additive.question_types import Question
-from coreg_core.protocol.messages import Fetched, Finished, Inquiry, PlanAccepted, PlanRefused, Share
+from coreg_core.protocol.messages import Fetched, Finished, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Scoring
-from coreg_core.protocol.vectors import Vector
+from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
@@ -30,9 +28,11 @@ def agent(tmp_path):
 
 
 def answers(agent, message, *, listening=True):
+    """To a message of the coordinator, or to a plan as it proposes it first."""
+    message = Proposal(message.run, 0, message) if isinstance(message, Plan) else message
     frames, _ = agent.workers.work(message, listening=listening)
     assembler = Assembler()
-    assembler.expect(message.run, 100, 2)
+    assembler.expect(message.run, 1000)
     return [found for frame in frames if (found := assembler.feed_site(frame)) is not None]
 
 
@@ -40,6 +40,20 @@ def refusal(agent, message):
     [answer] = answers(agent, message)
     assert isinstance(answer, PlanRefused)
     return answer.reason
+
+
+def first_step(offer):
+    """Where another site lists the same instances."""
+    return Step(offer.run, 0, 0, roster=(offer, dataclasses.replace(offer, site="south")))
+
+
+def twice(answer):
+    """The sum, where the other site answered alike."""
+    return Step(answer.run, 0, answer.step + 1, words=Words(2 * answer.words.values))
+
+
+def the_end(answer):
+    return Finished(answer.run, Outcome.CONVERGED, "", (answer.head, dataclasses.replace(answer.head, site="south")))
 
 
 def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
@@ -51,7 +65,7 @@ def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that
     assert not any("half" in notice.text for notice in agent.notices)
     write(tmp_path, TABLE, "local.csv")
     assert agent.workers.judge(plan("r1")).reason is None
-    assert isinstance(answers(agent, plan("r1"))[0], PlanAccepted)
+    assert isinstance(answers(agent, plan("r1"))[0], Offer)
     assert agent.workers.troubles == {}
 
 
@@ -92,6 +106,32 @@ def test_nothing_is_recorded_of_an_answer_that_nobody_listens_to(agent):
     assert agent.workers.room("r1") is not None, "the run goes on when its plan comes again"
 
 
+def test_an_answer_that_nobody_listened_to_is_recorded_with_what_it_tells_once_it_is_sent(agent):
+    [offer] = answers(agent, plan("r1"))
+    assert answers(agent, first_step(offer), listening=False) == []
+    assert answers(agent, plan("r1")) == [offer], "in a new session of the same process the attempt goes on"
+    [answer] = answers(agent, first_step(offer))
+    line = list(read_ledger(agent.ledger.path))[-1]
+    assert (line["kind"], line["question"], line["sha256"]) == ("Answer", "sizes linear", answer.words.digest)
+    assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1
+    assert answers(agent, first_step(offer)) == [answer], "it is sent once more, as after a session that broke"
+    assert agent.ledger.recall(plan("r1"), offer.ids_digest).answered == 1, "and tells nothing new"
+
+
+def test_a_run_tells_the_operator_how_far_it_is_and_leaves_no_log_of_itself(agent, tmp_path):
+    [answer] = answers(agent, first_step(answers(agent, plan("r1"))[0]))
+    while answer.words is not None:
+        [answer] = answers(agent, twice(answer))
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["r1.end", "r1.sums"]
+    rounds = [notice.fields["round"] for notice in agent.notices if notice.name == "progress"]
+    assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+    assert all(notice.private for notice in agent.notices if notice.name == "progress")
+    assert answer.report.residual == (), "the coordinator hears a coarse level alone"
+    assert isinstance(answers(agent, the_end(answer))[0], Fetched)
+    assert list((tmp_path / "runs").iterdir()) == []
+    assert [p.name for p in agent.workers.written]
+
+
 def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     for name, rows in (("monday", "n2,1,2\nn1,0,1\n"), ("tuesday", "n1,2,2\nn3,,\n")):
@@ -103,16 +143,14 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(ag
 
     scoring = plan("s1", objective=dataclasses.replace(terms, missing_instances="mean"))
     [accepted] = answers(agent, scoring)
-    assert (type(accepted), accepted.n_unlabelled) == (PlanAccepted, 4)
-    question = Inquiry.of("s1", 0, 0, Question(Kind.TOGETHER, np.zeros((0, 0))), ())
-    [share] = answers(agent, question)
-    assert isinstance(share, Share)
+    assert accepted.n_unlabelled == 4
+    [sizes] = answers(agent, first_step(accepted))
+    [parts] = answers(agent, twice(sizes))
     model = load_model(path)
-    parts = [model.part(read_table(tmp_path / f"{day}.csv")) for day in days]
-    told = [parts[0][1], parts[0][0], parts[1][0], model.mean_on_shared]
-    np.testing.assert_allclose(share.values.values[:, 0], told, rtol=1e-12)
-    total = Vector(2.0 * share.values.values)  # as if the other site's part was the same
-    [fetched] = answers(agent, Finished("s1", Outcome.CONVERGED, "", targets=total))
+    monday, tuesday = (model.part(read_table(tmp_path / f"{day}.csv")) for day in days)
+    told = [monday[1], monday[0], tuesday[0], model.mean_on_shared]
+    [last] = answers(agent, twice(parts))
+    [fetched] = answers(agent, the_end(last))
     assert isinstance(fetched, Fetched)
     files = agent.workers.written
     assert [p.relative_to(tmp_path).as_posix() for p in files] == [f"models/waits/s1/{day}.csv" for day in days]

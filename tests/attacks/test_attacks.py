@@ -2,31 +2,28 @@
 given there.
 """
 
-import importlib.util
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # of many small matrices
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "attacks"
 
 
-@pytest.fixture(autouse=True)
-def _their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    monkeypatch.delitem(sys.modules, "federation", raising=False)  # tests/e2e has one of its own
-
-
 def attack(name: str) -> dict[str, Any]:
-    """What the script's own function returns."""
-    spec = importlib.util.spec_from_file_location(f"attack_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: dict[str, Any] = module.attack()
-    sys.modules.pop("federation", None)
+    """What the script's own function returns; in a process without the suite's checks of shapes, which take minutes here."""
+    code = f"import json, {name}; print(json.dumps({name}.attack(), default=float))"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(
+        command, cwd=FOLDER, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -36,52 +33,74 @@ def test_every_script_of_the_folder_is_run_here() -> None:
     assert [name for name in sorted(told) if f'attack("{name}")' not in here] == []
 
 
-def test_whoever_keeps_answers_in_the_clear_has_labels_and_of_masked_ones_nothing() -> None:
-    found = attack("passive_reconstruction")
-    assert found["plaintext"]["m0"] < 1e-10
-    assert found["plaintext"]["labels"] < 1e-10
-    assert min(found["secure"].values()) > 0.5
+def test_a_coordinator_reads_answers_in_plaintext_and_of_sealed_sums_nothing() -> None:
+    found = attack("separation")
+    assert found["coordinator, plaintext"] < 1e-10
+    assert min(found["coordinator, sealed"], found["coordinator, sealed sum"]) > 0.9
 
 
-def test_chosen_directions_give_the_mean_of_the_operators_and_no_site_s_own() -> None:
-    found = attack("chosen_directions")
-    assert max(found["plaintext"]["R"], found["plaintext"]["m0"], found["secure"]["mean of R"]) < 1e-12
-    assert found["secure"]["R"] > 1.0
-    assert found["secure"]["m0"] > 0.5
-    assert found["secure"]["R by the mean"] == pytest.approx(found["plaintext"]["R by the mean"], rel=1e-9)
+def test_a_member_takes_two_operators_apart_and_of_one_there_are_others_with_the_same_transcript() -> None:
+    found = attack("separation")
+    assert found["member, two operators"] < 1e-8
+    assert found["member, one operator"] > 0.5
+    other = found["alternative"]
+    assert other["transcript"] < 1e-12
+    assert other["largest eigenvalue"] < 1.0, "it is the response of some site"
+    assert other["distance of R_b"] > 0.5
 
 
-def test_a_sum_without_one_site_is_refused_in_the_run_and_in_another() -> None:
+def test_a_second_operator_on_the_same_instances_is_refused_before_it_is_summed() -> None:
+    found = attack("second_operator")
+    assert found["range missed"] < 1e-10
+    for allowed in ("first", "again", "elsewhere"):
+        assert found[allowed]["sums"] > 2
+    for refused, instances in (("labels", 24), ("ridge", 24), ("instance", 23)):
+        assert found[refused]["sums"] == 0
+        assert f"{instances} of these instances were summed before" in found[refused]["reason"]
+
+
+@pytest.mark.timeout(200)
+def test_a_fit_from_a_good_guess_ends_at_the_truth_and_from_random_starts_elsewhere() -> None:
+    found = attack("fit")
+    assert found["0.99"]["share"] > 0.0
+    assert found["0"]["share"] == 0.0
+
+
+def test_probe_signs_that_others_know_tell_each_sites_directions() -> None:
+    found = attack("public_probes")
+    assert found["signs by name"] < 1e-12
+    assert found["signs by secret"] > 0.9
+
+
+def test_a_column_of_two_values_is_recognised_in_the_span_so_strict_sites_refuse_it() -> None:
+    found = attack("binary_columns")
+    assert found["right guess"] < 1e-10 < 0.1 < found["best of 200 wrong guesses"]
+    assert "columns of two values" in found["strict"]
+
+
+def test_a_sum_without_one_site_is_refused() -> None:
     found = attack("differencing")
-    for where in ("in the run", "in another run"):
-        assert "the difference of such sums is the answer of d alone" in found[where]["refused"]
-    assert found["consented, near weight"]["off"] < 0.1
-    assert found["consented, equal weight"]["off"] < 1e-12
+    assert "the difference of such sums is the answer of d alone" in found["no consent"]["refused"]
+    assert found["consented"]["off"] < 1e-10
 
 
 def test_invented_sites_are_not_those_that_are_pinned() -> None:
     found = attack("invented_sites")
     assert found["peers not pinned"]["off"] < 1e-12
-    assert "puts itself in that site's place" in found["pinned"]["refused"]
+    assert "poses as that site" in found["pinned"]["refused"]
 
 
 def test_colluding_sites_leave_the_sum_of_the_others() -> None:
     found = attack("colluding_sites")
-    assert min(found[str(k)] for k in range(3)) > 0.3
-    assert found["3"] < 1e-12
-
-
-def test_the_sum_tells_a_site_s_labels_no_better_than_their_mean_does() -> None:
-    found = attack("label_inference")
-    assert found["plaintext"]["error over deviation"] < 1e-9
-    assert found["secure"]["error over deviation"] > 0.9
+    assert min(found[str(k)] for k in (1, 2)) > 0.3
+    assert found["3"] < 1e-10
 
 
 def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
     found = attack("chosen_plan")
     for answers in ("plaintext", "secure"):  # masks hide nothing where nobody else has anything to say
         assert found[answers]["narrow"]["off"] < 1e-9
-        assert found[answers]["strong"]["off"] < 0.01
+        assert found[answers]["strong"]["off"] < 0.1
         refused = found[answers]["narrow, policy"]["refused"]
         assert all(key in refused for key in ("bandwidth_min=0.5", "ridge_min=0.01", "label_units"))
         assert found[answers]["flat"]["off"] < 1e-3
@@ -89,7 +108,7 @@ def test_a_plan_chosen_against_a_site_is_refused_by_the_numbers_key() -> None:
         assert found[answers]["flat, border"]["off"] > 0.5
     assert "label_share_max=0.95" in found["secure"]["strong, policy"]["refused"]
     assert found["secure"]["border"]["off"] > 0.2
-    assert found["secure"]["honest"]["off"] > 0.5 > 0.2 > found["plaintext"]["honest"]["off"]
+    assert found["secure"]["honest"]["off"] > 0.9 > found["plaintext"]["honest"]["off"]
     assert (
         found["plaintext"]["border"]["off"] < 0.01
     )  # in the clear a label among the shared rows is told, whatever a policy says
@@ -103,6 +122,7 @@ def test_of_two_sites_each_has_the_other_s_predictions_and_of_three_none() -> No
     found = attack("two_sites")
     assert found["two"] < 1e-8
     assert found["three"] > 0.3
+    assert "fewer than 3" in found["strict"]
 
 
 def test_residuals_tell_another_site_what_the_plan_names_and_no_more() -> None:

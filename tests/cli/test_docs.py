@@ -132,12 +132,13 @@ def test_every_command_line_parses(words, monkeypatch):
         group.make_context(words[0], words[1:])
 
 
-def test_the_readme_has_the_nine_commands_of_a_real_run():
+def test_the_readme_has_the_ten_commands_of_a_real_run():
     lines = [shlex.split(line, comments=True) for block in blocks(README, "sh") for line in block.splitlines()]
     real = [" ".join(w[:2]) for w in lines if w and w[0] in ("coreg-coordinator", "coreg-agent")]
     assert real == [
         "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
-        "coreg-agent peers", "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
+        "coreg-agent init", "coreg-agent peers",
+        "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
     ]  # fmt: skip
 
 

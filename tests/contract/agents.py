@@ -20,6 +20,7 @@ from site_agent.machine.memory import SiteResult
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy
 from site_agent.service.daemon import AgentDaemon
+from site_agent.service.run_logs import RunLogs
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, Dialler, NoAnswer
 
@@ -43,7 +44,8 @@ class Workers(RunWorkers):
 
     def __init__(self, name: str, data: PrivateData, ledger: Ledger, deliver: Callable[[SiteResult], None]):
         policy = Policy(aggregation="plaintext")
-        super().__init__(name, policy, None, Delivered(deliver), None, ledger, lambda notice: None)  # type: ignore[arg-type]
+        logs = RunLogs(ledger.path.parent / name)
+        super().__init__(name, policy, None, Delivered(deliver), None, ledger, logs, lambda notice: None)  # type: ignore[arg-type]
         self.data = data
 
     def _read(self, plan: Plan) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
 from coordinator.authority.authorised import Authorised
 from coordinator.authority.pki import load_server
@@ -24,6 +25,7 @@ from coordinator.transports.grpc_mtls import GrpcServer
 from coordinator.transports.in_process import InProcess, SiteFunction
 from coordinator.transports.sessions import Sessions
 from coreg_core.protocol import messages as m
+from coreg_core.protocol.words import Words
 from coreg_wire.identity.credentials import client_credentials, server_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
@@ -52,9 +54,20 @@ def hello(site: str = "a", release: str = "test") -> m.Hello:
     return m.Hello(site, m.PROTOCOL_VERSION, release)
 
 
+def step(count: int = 3, number: int = 0, run: str = RUN) -> m.Step:
+    """So many words, no two alike, and every bit of them used."""
+    words = Words(np.random.default_rng(count).integers(0, 2**64, size=count, dtype="<u8"))
+    return m.Step(run, 0, number, words=words)
+
+
+def echo(step: m.Step, site: str = "a") -> m.Answer:
+    head = m.Head(site, "", "", "", "")
+    return m.Answer(step.run, step.attempt, step.step, head, m.Report(), step.parts, step.words)
+
+
 @dataclass
 class EchoSite:
-    """Answers every question with its own targets, remembers what it heard, and leaves once it has an end."""
+    """Answers every step with its own words, remembers what it heard, and leaves once it has an end."""
 
     name: str
     heard: list[m.ToSite] = field(default_factory=list)
@@ -65,10 +78,8 @@ class EchoSite:
     def handle(self, message: m.ToSite) -> list[m.FromSite]:
         self.heard.append(message)
         match message:
-            case m.Ask(run=run, question=number, attempt=attempt, targets=targets):
-                return [m.Prediction(run, number, attempt, targets)]
-            case m.Inquiry(run=run, question=number, attempt=attempt, scalars=scalars, targets=targets):
-                return [m.Share(run, number, attempt, scalars, targets)]
+            case m.Step():
+                return [echo(message, self.name)]
             case m.Finished(run=run):
                 return [m.Fetched(run), m.Leaving("the run is over")]
             case _:
@@ -117,7 +128,7 @@ class Client:
     def __init__(self, connection: Connection, *runs: str):
         self.connection, self.assembler = connection, Assembler()
         for run in runs or (RUN, "run-2"):
-            self.assembler.expect(run, 1 << 24, 64)
+            self.assembler.expect(run, 1 << 24)
 
     async def write(self, *frames: pb.SiteFrame | bytes) -> None:
         for frame in frames:
@@ -306,8 +317,9 @@ class Dialled:
             await joined.get()  # in the order given, as in process
 
     async def _take_part(self, name: str, site: SiteFunction) -> None:
-        async with self._home.dial(self.server.port, name) as client:
-            await client.serve(site)
+        with contextlib.suppress(ConnectionError):  # a coordinator that fails does not say goodbye
+            async with self._home.dial(self.server.port, name) as client:
+                await client.serve(site)
 
     async def close(self) -> None:
         await self.server.close()

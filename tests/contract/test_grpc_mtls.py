@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from contract.agents import RunningAgent
-from contract.harness import RUN, SITES, Client, EchoSite, Events, Home, Watching, hello, within
+from contract.harness import RUN, SITES, Client, EchoSite, Events, Home, Watching, echo, hello, step, within
 from e2e.proxy import slow_link
 from machine.tiny import TIMEOUTS, make_plan
 
@@ -23,9 +23,7 @@ from coordinator.machine.federation import begin
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.state import RunState
 from coordinator.transports.grpc_mtls import GrpcServer
-from coreg_core.agreement.columns import Column
 from coreg_core.errors import UsageError
-from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.machine.site_data import PrivateData
 from site_agent.session.dial import NoAnswer
@@ -141,9 +139,9 @@ async def test_an_address_that_is_taken_is_a_usage_error_and_grpc_says_nothing(
 
 
 async def frames_of(home: Home, site: str, port: int, server: GrpcServer, events: Events) -> list[int]:
-    """How many frames each of two questions was; their echoes came back whole, and the site was not lost meanwhile."""
-    targets, counts = m.Vector(np.arange(40_000.0)[:, None]), list[int]()
-    server.expect(RUN, 40_000, 1)
+    """How many frames each of two steps was; their echoes came back whole, and the site was not lost meanwhile."""
+    counts = list[int]()
+    server.expect(RUN, 40_000)
     async with home.dial(port, site) as client:
         feed = client.assembler.feed_coordinator
 
@@ -152,19 +150,19 @@ async def frames_of(home: Home, site: str, port: int, server: GrpcServer, events
             return feed(data)
 
         client.assembler.feed_coordinator = counted
-        echo = asyncio.create_task(client.serve(EchoSite(site)))
+        serving_it = asyncio.create_task(client.serve(EchoSite(site)))
         assert isinstance(await events.next(), SiteJoined)
         for number in range(2):
             counts.append(0)
-            await server.send(site, m.Ask(RUN, number, 0, "linear", (Column(0.1, 1.0),), True, targets))
-            assert await events.next() == Received(site, m.Prediction(RUN, number, 0, targets))
-        echo.cancel()
+            await server.send(site, sent := step(40_000, number))
+            assert await events.next() == Received(site, echo(sent, site))
+        serving_it.cancel()
     assert isinstance(await events.next(), SiteLost)
     return counts
 
 
 @within(60)
-async def test_vectors_outlast_the_keepalive_on_a_slow_link_and_their_pieces_grow_on_a_fast_one_alone(
+async def test_words_outlast_the_keepalive_on_a_slow_link_and_their_pieces_grow_on_a_fast_one_alone(
     home: Home,
 ) -> None:
     """2.4 s of bytes each way, where pings go out every second: one stands behind them, and its answer comes late."""

@@ -2,19 +2,16 @@
 
 import asyncio
 import contextlib
-import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 import pytest
-from contract.harness import RUN, Client, EchoSite, Events, Frames, hello, within
-from machine.tiny import acceptance, make_plan
+from contract.harness import RUN, Client, EchoSite, Events, Frames, echo, hello, step, within
+from machine.tiny import make_plan, offer_of
 
 from coordinator.machine.events import AccessRefused, Breached, Received, Revoked, SiteJoined, SiteLost
 from coordinator.transports import sessions as rules
 from coordinator.transports.sessions import MAX_UNHANDLED, MAX_UNLABELLED, _Session
-from coreg_core.agreement.columns import Column
 from coreg_core.errors import Refused
 from coreg_core.protocol import messages as m
 from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, site_message_to_frames
@@ -31,10 +28,10 @@ def _peers_have_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(rows: int = 3, **options: Any) -> AsyncIterator[tuple[Frames, Events]]:
+async def serving(room: int = 3, **options: Any) -> AsyncIterator[tuple[Frames, Events]]:
     sessions, events = Frames(**options), Events()
     await sessions.start(events.emit)
-    sessions.expect(RUN, rows, 1)  # as the machine says once a site has accepted the plan
+    sessions.expect(RUN, room)  # as the machine says once a site has offered
     yield sessions, events
     await sessions.close()
 
@@ -46,18 +43,11 @@ async def joined(sessions: Frames, events: Events, release: str = "test") -> Cli
     return client
 
 
-def ask(rows: int = 3, number: int = 0) -> m.Ask:
-    return m.Ask(RUN, number, 0, "affine", (Column(0.25, 0.5),), True, m.Vector(np.ones((rows, 1))))
-
-
-def head(rows: int, data: bytes, columns: int = 1, run: str = RUN) -> pb.SiteFrame:
-    """A prediction whose vector announces so many rows, with these bytes."""
-    vector = pb.Vector(rows=rows, columns=columns, data=data)
-    return pb.SiteFrame(message=pb.FromSite(prediction=pb.Prediction(run=run, values=vector)))
-
-
-def numbers(*values: float, rows: int | None = None, **more: Any) -> pb.SiteFrame:
-    return head(len(values) if rows is None else rows, struct.pack(f"<{len(values)}d", *values), **more)
+def head(count: int, data: bytes, run: str = RUN) -> pb.SiteFrame:
+    """An answer that announces so many words, with these bytes."""
+    words = pb.Words(count=count, data=data)
+    body = pb.Answer(run=run, head=pb.Head(site="a"), report=pb.Report(), words=words)
+    return pb.SiteFrame(message=pb.FromSite(answer=body))
 
 
 def chunk(data: bytes) -> pb.SiteFrame:
@@ -71,8 +61,8 @@ def chunk(data: bytes) -> pb.SiteFrame:
     ("frames", "words"),
     [
         (list(site_message_to_frames(LEAVING)), "open with Hello"),
-        ([numbers(1, 2, 3)], "whose plan nobody has accepted here"),
-        ([chunk(b"12345678")], "a chunk that belongs to no vector"),
+        ([head(3, bytes(24))], "whose plan nobody has accepted here"),
+        ([chunk(b"12345678")], "a chunk that belongs to no message"),
         ([pb.SiteFrame()], "an empty frame"),
         ([pb.SiteFrame(message=pb.FromSite())], "of a kind that this version does not know"),
         ([b"\xff\xff\xff garbage"], "no protobuf message"),
@@ -143,36 +133,33 @@ async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("rows", "frames", "words"),
+    ("room", "frames", "words"),
     [
-        (3, [numbers(1, 2, 3, 4)], "at most 3 x 1 fit"),
-        (3, [head(1 << 60, b"")], "at most 3 x 1 fit"),
-        (3, [numbers(*range(6), rows=3, columns=2)], "at most 3 x 1 fit"),
-        (3, [numbers(1, 2, rows=3)], "a piece of 16 bytes at 0 of a vector of 24"),
-        (3, [numbers(1, 2, 3, 4, rows=3)], "a piece of 32 bytes at 0"),
-        (3, [numbers(1, float("nan"), 3)], "NaN or infinity"),
-        (3, [numbers(1, float("-inf"), 3)], "NaN or infinity"),
-        (3, [chunk(b"12345678")], "belongs to no vector"),
-        (3, [numbers(1, 2, 3), chunk(b"12345678")], "belongs to no vector"),
+        (3, [head(4, bytes(32))], "at most 3 fit"),
+        (3, [head(1 << 60, b"")], "at most 3 fit"),
+        (3, [head(3, bytes(16))], "a piece of 16 bytes at 0 of words of 24"),
+        (3, [head(3, bytes(32))], "a piece of 32 bytes at 0"),
+        (3, [chunk(b"12345678")], "belongs to no message"),
+        (3, [head(3, bytes(24)), chunk(b"12345678")], "belongs to no message"),
         (3, [b"\x0a\xff"], "no protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
-        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last one's vector was complete"),
+        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last one's words were complete"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
         (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
-        (3, [numbers(1, 2, 3, run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
+        (3, [head(3, bytes(24), "run-9")], "run 'run-9', whose plan nobody has accepted here"),
         (
             3,
-            list(site_message_to_frames(acceptance("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
+            list(site_message_to_frames(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
             f"at most {MAX_UNLABELLED} fit",
         ),
     ],
 )
 @within(30)
 async def test_a_site_that_breaks_the_protocol_receives_the_reason_and_may_come_back(
-    rows: int, frames: list[Any], words: str
+    room: int, frames: list[Any], words: str
 ) -> None:
-    async with serving(rows) as (sessions, events):
+    async with serving(room) as (sessions, events):
         client = await joined(sessions, events)
         await client.write(*frames)
         assert words in await client.rejection()
@@ -188,9 +175,10 @@ async def test_a_site_that_breaks_the_protocol_receives_the_reason_and_may_come_
 async def test_what_was_whole_before_the_fault_still_counts() -> None:
     async with serving() as (sessions, events):
         client = await joined(sessions, events)
-        await client.write(numbers(1, 2, 3), b"garbage")
+        await client.send(echo(step()))
+        await client.write(b"garbage")
         received, breached = await events.take(2)
-        assert received == Received("a", m.Prediction(RUN, 0, 0, m.Vector(np.array([[1.0], [2.0], [3.0]]))))
+        assert received == Received("a", echo(step()))
         assert isinstance(breached, Breached)
 
 
@@ -207,12 +195,12 @@ async def test_a_stream_that_ends_without_a_word_is_a_lost_site(how: str) -> Non
         await events.next()
         pipe.cut() if how == "the link is cut" else await client.connection.finish()
         assert await events.next() == SiteLost("a", "its stream ended")
-        await sessions.send("a", ask())  # nobody is there, and nothing happens
+        await sessions.send("a", step())  # nobody is there, and nothing happens
         assert len(events.seen) == 2
 
 
 @within(30)
-async def test_a_vector_that_was_under_way_when_the_stream_broke_is_named() -> None:
+async def test_words_that_were_under_way_when_the_stream_broke_are_named() -> None:
     """The link may be the reason, if that had lasted for longer than the keepalive."""
     async with serving(2 * PIECE, keepalive=0.02) as (sessions, events):
         pipe = sessions.pipe()
@@ -263,9 +251,8 @@ async def test_a_site_that_rejoins_replaces_its_old_session_without_an_event() -
         assert told.final, "dialling again would only end the other"
         assert "another agent has joined under this name, from 127.0.0.1" in told.reason
         assert await old.receive() is None
-        await sessions.send("a", ask(3))  # before the driver knew of the new session: its site has no plan yet
-        plan = make_plan(run=RUN)
-        for message in (plan, ask(4)):
+        await sessions.send("a", step(3))  # before the driver knew of the new session: its site has no plan yet
+        for message in (m.Proposal(RUN, 0, make_plan()), step(4)):
             await sessions.send("a", message)
             assert await new.receive() == message
         await new.send(LEAVING)
@@ -283,7 +270,7 @@ async def test_a_replaced_session_that_still_speaks_is_not_heard(last_words: byt
         await old.send(hello())
         await events.next()
         pipe.open.clear()
-        await sessions.send("a", ask(2_000_000))
+        await sessions.send("a", step(2_000_000))
         new = await joined(sessions, events)
         pipe.incoming.put_nowait(last_words)
         await new.send(m.Leaving("new"))
@@ -298,7 +285,7 @@ async def test_messages_of_a_replaced_session_that_were_held_back_are_no_events(
         old = await joined(sessions, events)
         events.held = []
         for number in range(MAX_UNHANDLED + 2):
-            await old.send(m.Fault(RUN, number, 0, ""))
+            await old.send(m.Fault(RUN, 0, number, ""))
         await events.take(MAX_UNHANDLED)
         await joined(sessions, events, "newer")
         for handled in events.held:
@@ -330,7 +317,7 @@ async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> No
         events.held = []
         b = sessions.dial()
         for number in range(3 * MAX_UNHANDLED):
-            await a.send(m.Fault(RUN, number, 0, ""))
+            await a.send(m.Fault(RUN, 0, number, ""))
         await asyncio.sleep(0.05)
         assert len(events.seen) == 1 + MAX_UNHANDLED
         await b.send(hello("b"))  # another session is not held back by it
@@ -341,7 +328,7 @@ async def test_no_more_of_a_session_is_read_than_the_coordinator_handles() -> No
             assert len(events.held) <= MAX_UNHANDLED + 1
             events.held.pop(0)()
             await asyncio.sleep(0)
-        told = [e.message.question for e in events.seen if isinstance(e, Received) and e.site == "a"]
+        told = [e.message.step for e in events.seen if isinstance(e, Received) and e.site == "a"]
         assert told == list(range(3 * MAX_UNHANDLED)), "none was dropped"
 
 
@@ -356,7 +343,7 @@ async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows
         await events.next()
         pipe.open.clear()  # its window is full
         for number in range(20):
-            await sessions.send("a", ask(number=number))
+            await sessions.send("a", step(number=number))
             await asyncio.sleep(0)
         lost = await events.next()
         assert isinstance(lost, SiteLost)
@@ -370,11 +357,11 @@ async def test_a_site_that_does_not_read_is_disconnected_before_its_outbox_grows
 @within(30)
 async def test_traffic_counts_what_crossed() -> None:
     async with serving() as (sessions, events):
-        client, rows = sessions.dial(), 10_000
+        client, count = sessions.dial(), 10_000
         frames = list(site_message_to_frames(EchoSite("a").hello()))
         await client.write(*frames)
         await events.next()
         assert sessions.traffic.received == sum(map(len, frames))
-        await sessions.send("a", ask(rows))
-        assert await client.receive() == ask(rows)
-        assert 8 * rows < sessions.traffic.sent < 8 * rows + 200
+        await sessions.send("a", step(count))
+        assert await client.receive() == step(count)
+        assert 8 * count < sessions.traffic.sent < 8 * count + 200

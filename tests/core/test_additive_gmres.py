@@ -1,17 +1,17 @@
-"""Block GMRES over sums: to the dense solution, resumed on the same bits, in the memory that it was granted."""
+"""Block GMRES over sums: to the dense solution, in the memory that it was granted."""
 
 import numpy as np
 import pytest
 from additive_problems import Algebra, algebras, random_view
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import Answer, Column, Operator, probe_signs
 from coreg_core.additive.reference.closed_form import solve_dense
 from coreg_core.additive.solver.basis_memory import LEAST_RESTART, basis_bytes, memory_for
-from coreg_core.additive.solver.block_gmres import BlockGmres, GmresState, Space
+from coreg_core.additive.solver.block_gmres import BlockGmres, Space
 from coreg_core.additive.solver.lockstep import Lockstep
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import UsageError
@@ -60,28 +60,6 @@ def test_a_block_takes_fewer_rounds_than_a_column():
     check(problem, one, atol=1e-3)
     check(problem, block, atol=1e-3)
     assert block.round < 0.7 * one.round
-
-
-@given(algebras(rows=(1, 5)), st.integers(0, 2**32 - 1))
-def test_resumed_on_the_same_bits(problem, seed):
-    """Written down and read back before every question; and from any one of them."""
-    labels = right_sides(problem, 2)
-    solver = BlockGmres(columns(3), (1e-10,) * 3, problem.intercept_prior)
-    straight = problem.solve(solver, labels)
-    state = solver.start(problem.n_unlabelled)
-    stored = []
-    while not solver.finished(state):
-        stored.append({name: np.array(a) for name, a in state.to_arrays().items()})
-        state = GmresState.from_arrays(stored[-1])
-        state = solver.step_with(state, problem.answer(solver.query(state), labels))
-    assert_array_equal(state.x, straight.x)
-    assert state.round == straight.round
-    again = GmresState.from_arrays(stored[int(np.random.default_rng(seed).integers(len(stored)))])
-    while not solver.finished(again):
-        again = solver.step_with(again, problem.answer(solver.query(again), labels))
-    assert_array_equal(again.x, straight.x)
-    with pytest.raises(UsageError, match="another version"):
-        GmresState.from_arrays({"x": straight.x})
 
 
 def test_a_restarted_basis_still_ends_and_says_when_it_does_not():
@@ -137,11 +115,6 @@ def test_a_recycled_space_saves_rounds_and_changes_no_solution():
     check(tuned, plain, atol=1e-3)
     check(tuned, recycled, atol=1e-3)
     assert recycled.round < 0.8 * plain.round
-    state = solver.start(60, **warm, space=first.space(before))
-    while not solver.finished(state):
-        state = GmresState.from_arrays(state.to_arrays())
-        state = solver.step_with(state, tuned.answer(solver.query(state), labels))
-    assert_array_equal(state.x, recycled.x)
 
 
 def test_parts_that_go_apart_save_rounds_and_change_no_solution():
@@ -204,17 +177,17 @@ def test_memory_is_stated_and_held():
 
 
 def test_a_state_shares_the_blocks_of_the_one_before():
-    """A store writes down the newest block alone; nothing that was written changes."""
+    """A hundred states of a solve take the memory of one, and none changes what a state before it has."""
     problem = stiff()
     solver = BlockGmres(columns(3), (1e-9,) * 3)
     labels = right_sides(problem, 2)
-    state = solver.start(40)
+    state, before = solver.start(40), list[np.ndarray]()
     for _ in range(4):
         after = solver.step_with(state, problem.answer(solver.query(state), labels))
         assert all(a is b for a, b in zip(state.basis, after.basis, strict=False))
-        state = after
-    names = [name for name in state.to_arrays() if name.startswith("basis.")]
-    assert names == [f"basis.{j:04d}" for j in range(len(names))]
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(before, after.basis, strict=False))
+        state, before = after, [block.copy() for block in after.basis]
+    assert len(state.basis) > 1
 
 
 def test_members_of_a_lockstep_share_rounds_and_no_space():

@@ -1,4 +1,4 @@
-"""A whole training over sums: to the dense oracle, resumed on the same bits, telling no more than its table says."""
+"""A whole training over sums: to the dense oracle, gone on with on the same bits, telling no more than its table says."""
 
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ from coreg_core.additive.question_types import Ask, Column
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
-from coreg_core.additive.training_state import TrainingState
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 
@@ -90,14 +89,14 @@ def test_the_shape_of_a_training():
 
 
 @pytest.mark.parametrize("changes", [{}, {"rows": "common", "folds": 2}], ids=str)
-def test_resumed_from_any_state_on_the_same_bits(changes):
-    """Also by a site that starts afresh and hears the same questions: it is where the other one was."""
+def test_whoever_has_a_state_goes_on_from_it_on_the_same_bits(changes):
+    """A state is a value: whoever has it goes on from it, with sites that start afresh and hear the same questions."""
     terms = replace(QUICK, **changes)
     made, stored, asked = federation(terms), [], []
     training = Training(terms)
     state = training.start(made.n_unlabelled)
     while not training.finished(state):
-        stored.append({name: np.array(a) for name, a in state.to_arrays().items()})
+        stored.append(state)
         question = training.query(state)
         asked.append(question)
         total = made.sites[0].answer(question)
@@ -109,8 +108,7 @@ def test_resumed_from_any_state_on_the_same_bits(changes):
         for question in asked[:position]:
             for site in fresh.sites:
                 site.answer(question)
-        again = TrainingState.from_arrays(stored[position])
-        again = run_in_memory(training, again, fresh.sites)
+        again = run_in_memory(training, stored[position], fresh.sites)
         assert_array_equal(again.x, state.x)
         assert_array_equal(again.certificate, state.certificate)
         assert again.rounds == state.rounds

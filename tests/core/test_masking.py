@@ -1,38 +1,35 @@
-"""Fixed point, exact sums and masks that cancel: the pure half of secure aggregation."""
+"""Fixed point, exact sums, masks that cancel and tags that add: the pure half of sealed sums."""
 
 from fractions import Fraction
 from math import fsum
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
 from coreg_core.masking import fixed_point as fp
-from coreg_core.masking.sums import CHECK_WORDS, SCALAR_WORDS, add_mask, opened, summand, total
+from coreg_core.masking.tag import TAG_WORDS, is_sum, message, tag_words
+from coreg_core.masking.words import SCALAR_WORDS, Layout, opened, summand
 
 SIZES = st.floats(1e-200, 1e200)
 
 
-def streams(seed):
-    """A pair's stream: the same words for both."""
+def random_words(rng, n):
+    return rng.integers(0, 2**64, size=n, dtype="<u8")
+
+
+def masked(rows, seed):
+    """Each site's words under masks that add up to nothing."""
     rng = np.random.default_rng(seed)
-
-    def fill(words):
-        words[:] = rng.integers(0, 2**64, size=len(words), dtype=np.uint64)
-
-    return fill
+    masks = [random_words(rng, len(rows[0])) for _ in rows[1:]]
+    return [row + mask for row, mask in zip(rows, [*masks, -total(masks, len(rows[0]))], strict=True)]
 
 
-def masked(numbers, scalars, exponents, seed=0):
-    """Each site's words, masked in pairs."""
-    sites = [summand(x, s, exponents, len(numbers)) for x, s in zip(numbers, scalars, strict=True)]
-    for v in range(len(sites)):
-        for u in range(len(sites)):
-            if u != v:
-                add_mask(*sites[v], streams([seed, min(u, v), max(u, v)]), negative=u < v)
-    return sites[0][0], [words for _, words in sites]
+def total(rows, n):
+    return sum(rows, np.zeros(n, dtype="<u8"))
 
 
 @given(st.integers(1, 10_000), SIZES)
@@ -40,8 +37,6 @@ def test_the_scale_leaves_room_for_every_sum_and_no_more_than_it_needs(n_sites, 
     e = fp.exponent_for(bound, n_sites)
     assert n_sites * Fraction(bound) * Fraction(2) ** e <= 2**62
     assert 4 * n_sites * Fraction(bound) * Fraction(2) ** (e + 1) > 2**62
-    assert not fp.wraps(bound, e, n_sites)
-    assert fp.wraps(bound, e + 3, n_sites)
     assert fp.step_error(7, bound, n_sites) <= bound * fp.relative_step(7, n_sites)
 
 
@@ -52,41 +47,89 @@ def test_masks_change_no_bit_and_the_sum_is_that_of_the_rounded_numbers(n_sites,
     numbers = [rng.uniform(-bound, bound, size=(m, k)) for _ in range(n_sites)]
     scalars = [tuple((rng.normal(size=2) * 10.0 ** rng.integers(-300, 300, size=2)).tolist()) for _ in range(n_sites)]
     exponents = [fp.exponent_for(bound, n_sites)] * k
-    layout, words = masked(numbers, scalars, exponents, seed)
-    plain = [summand(x, s, exponents, n_sites)[1] for x, s in zip(numbers, scalars, strict=True)]
-    values, sums = opened(layout, total(layout, words), exponents)
-    again, clear = opened(layout, total(layout, plain[::-1]), exponents)
+    layout = Layout(m, k, 2)
+    plain = [summand(layout, x, s, exponents, n_sites) for x, s in zip(numbers, scalars, strict=True)]
+    sealed = masked(plain, seed)
+    values, sums = opened(layout, total(sealed, layout.size), exponents)
+    again, clear = opened(layout, total(plain[::-1], layout.size), exponents)
     assert values.tobytes() == again.tobytes()
     assert sums == clear == tuple(fsum(s[j] for s in scalars) for j in range(2))
     error = np.linalg.norm((values - np.sum(numbers, axis=0)) / n_sites, axis=0)
     assert (error <= fp.step_error(m, bound, n_sites) + 4e-16 * bound * n_sites * np.sqrt(m)).all()
     if n_sites > 1:
-        assert not any(np.array_equal(a, b) for a, b in zip(words, plain, strict=True))
+        assert not any(np.array_equal(a, b) for a, b in zip(sealed, plain, strict=True))
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
-def test_a_scalar_is_carried_whole(x, y):
-    layout, a = summand(np.zeros((0, 0)), (x,), (), 2)
-    _, b = summand(np.zeros((0, 0)), (y,), (), 2)
-    exact = Fraction(x) + Fraction(y)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_scalars_add_up_exactly_in_any_order_however_far_they_are_apart(numbers):
+    layout = Layout(0, 0, 1)
+    rows = [summand(layout, np.zeros((0, 0)), (x,), (), len(numbers)) for x in numbers]
+    exact = sum(map(Fraction, numbers))
     try:
         expected = float(exact)
     except OverflowError:
         expected = float("inf") if exact > 0 else float("-inf")
-    assert opened(layout, total(layout, [a, b]), ())[1] == (expected,)
+    assert opened(layout, total(rows[::-1], layout.size), ())[1] == (expected,)
 
 
-@pytest.mark.parametrize("wrong", [0, 3, -1])
-def test_masks_that_do_not_cancel_are_a_refusal(wrong):
-    """A flipped bit of any pair's stream, and a sum without one of the sites."""
-    numbers, scalars = [np.ones((3, 2))] * 3, [(1.0,)] * 3
-    layout, words = masked(numbers, scalars, [40, 40])
-    assert opened(layout, total(layout, words), [40, 40])[1] == (3.0,)
-    with pytest.raises(BadData, match="do not cancel"):
-        opened(layout, total(layout, words[:2]), [40, 40])
-    add_mask(layout, words[0], streams([9]), negative=wrong < 0)
-    with pytest.raises(BadData, match="do not cancel"):
-        opened(layout, total(layout, words), [40, 40])
+# --- tags ---------------------------------------------------------------------------------------------------------
+
+
+def tag_of(words, r):
+    return Poly1305.generate_tag(r + bytes(16), message(words).tobytes())
+
+
+def tagged(n_sites, n_words, seed):
+    """(words of each site, the sum of their tags, r). The words are numbers whose sum is none of 2⁶³, as encodings are."""
+    rng, most = np.random.default_rng(seed), (2**63 - 1) // n_sites
+    rows = [rng.integers(-most, most, size=n_words, endpoint=True).view("<u8") for _ in range(n_sites)]
+    r = rng.bytes(16)
+    return rows, total([tag_words(tag_of(row, r)) for row in rows], TAG_WORDS), r
+
+
+ROOTS = [bytes(16), (1).to_bytes(16, "little"), b"\xff" * 16]  # none, one, and the largest once it is clamped
+
+
+@given(st.integers(1, 64), st.integers(1, 33), st.integers(0, 2**32), st.sampled_from([None, *ROOTS]))
+def test_the_tag_of_an_honest_sum_is_accepted(n_sites, n_words, seed, root):
+    rows, tags, r = tagged(n_sites, n_words, seed)
+    if root is not None:
+        r, tags = root, total([tag_words(tag_of(row, root)) for row in rows], TAG_WORDS)
+    assert is_sum(tag_of(total(rows, n_words), r), tags, r, n_words, n_sites)
+
+
+FORGERIES = {
+    "one bit": lambda words, rows: np.r_[words[:-1], words[-1] ^ np.uint64(1)],
+    "the highest bit": lambda words, rows: np.r_[words[0] ^ np.uint64(1 << 63), words[1:]],
+    "moved from one word to the next": lambda words, rows: np.r_[words[0] + np.uint64(1), words[1] - np.uint64(1), words[2:]],
+    "two words exchanged": lambda words, rows: words[np.r_[1, 0, 2 : len(words)]],
+    "nothing": lambda words, rows: np.zeros_like(words),
+    "a site's words left out": lambda words, rows: words - rows[0],
+    "a site's words twice": lambda words, rows: words + rows[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@given(st.integers(2, 9), st.integers(3, 33), st.integers(0, 2**32))
+def test_a_forged_sum_is_refused(forgery, n_sites, n_words, seed):
+    rows, tags, r = tagged(n_sites, n_words, seed)
+    words = total(rows, n_words)
+    forged = FORGERIES[forgery](words, rows).astype("<u8")
+    assert not np.array_equal(forged, words)
+    assert not is_sum(tag_of(forged, r), tags, r, n_words, n_sites)
+
+
+@given(st.integers(2, 9), st.integers(1, 33), st.integers(0, 2**32))
+def test_a_sum_is_refused_under_other_tags_another_root_and_of_fewer_sites(n_sites, n_words, seed):
+    rows, tags, r = tagged(n_sites, n_words, seed)
+    tag = tag_of(total(rows, n_words), r)
+    assert not is_sum(tag, tags + np.array([1, 0, 0, 0], dtype="<u8"), r, n_words, n_sites)
+    assert not is_sum(tag, tags, r, n_words, n_sites - 1)
+    other = bytes([r[0] ^ 1]) + r[1:]
+    assert not is_sum(tag_of(total(rows, n_words), other), tags, other, n_words, n_sites)
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 2.0**23])
@@ -95,24 +138,20 @@ def test_what_would_wrap_is_refused_and_its_size_not_told(value):
     with pytest.raises(BadData) as refused:
         fp.encode(values, [fp.exponent_for(2.0**20, 4)], 4)
     assert not any(c.isdigit() for c in str(refused.value))
-    with pytest.raises(BadData):
-        summand(np.zeros((0, 0)), (np.nan,), (), 2)
+    if not np.isfinite(value):
+        with pytest.raises(BadData, match="not finite"):
+            summand(Layout(0, 0, 1), np.zeros((0, 0)), (value,), (), 2)
 
 
-def test_a_masked_word_is_uniform_whatever_it_hides():
-    """One site's words under a uniform mask: counts of every byte, for zeros as for numbers at the bound."""
-    for value in (0.0, 1.0):
-        layout, words = summand(np.full((4096, 4), value), (value,), [50] * 4, 2)
-        add_mask(layout, words, streams([7, int(value)]), negative=False)
-        counts = np.bincount(words.view(np.uint8), minlength=256)
-        expected = layout.size * 8 / 256
-        chi2 = float(np.sum((counts - expected) ** 2) / expected)
-        assert abs(chi2 - 255) < 6 * np.sqrt(2 * 255)
-    assert layout.size == 4096 * 4 + SCALAR_WORDS + CHECK_WORDS
+@pytest.mark.parametrize(("shape", "scalars"), [((3, 2), ()), ((2, 2), (1.0,)), ((2, 2), ())])
+def test_an_answer_of_another_length_is_refused(shape, scalars):
+    with pytest.raises(BadData, match="is summed"):
+        summand(Layout(3, 2, 1), np.zeros(shape), scalars, (0, 0), 2)
 
 
 def test_zero_bounds_and_empty_answers():
     assert fp.exponent_for(0.0, 3) == fp.MOST_EXPONENT
-    layout, words = summand(np.zeros((0, 0)), (), (), 5)
-    assert opened(layout, total(layout, [words] * 5), ())[0].shape == (0, 0)
+    empty = Layout(0, 0, 0)
+    assert opened(empty, total([summand(empty, np.zeros((0, 0)), (), (), 5)] * 5, 0), ())[0].shape == (0, 0)
     assert fp.on_the_grid(np.full((2, 1), 0.3), [4], 3).tolist() == [[0.3125], [0.3125]]
+    assert Layout(4096, 4, 1).size == 4096 * 4 + SCALAR_WORDS

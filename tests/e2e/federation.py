@@ -34,7 +34,7 @@ from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.terminal import command_line
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
-from site_agent.machine.site import Site, Terms
+from site_agent.machine.site import Rules, Site
 from site_agent.models.file import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,10 +73,11 @@ max_rounds = {max_rounds}
 threads = {threads}
 [privacy]
 aggregation = "{aggregation}"
+convergence_report = "{report}"
 """
 CONVERGES = {
     "coupling": 0.1, "schedule": "conjugate-gradients", "tolerance": 1e-12, "prediction_tolerance": 1e-8, "max_rounds": 1000,
-    "threads": 1, "model": "", "study": "", "aggregation": "secure",
+    "threads": 1, "model": "", "study": "", "aggregation": "secure", "report": "exact",
 }  # fmt: skip
 # Many rounds of a few milliseconds: long enough to be killed in the middle.
 LONG = {"schedule": "consensus", "coupling": 3.0, "tolerance": 0.0, "prediction_tolerance": 0.0, "max_rounds": 150}
@@ -201,7 +202,9 @@ class Federation:
         (self.folder / "co" / "federation.toml").write_text(text)
 
     def policy(self, name, text):
-        """A policy with these keys before the sites' pinned peers."""
+        """A policy with these keys before the sites' pinned peers; members may learn operators where they do not say."""
+        for key, value in (("members_may_learn", "operators"), ("convergence_report", "exact")):
+            text = text if key in text else f"{key} = '{value}'\n{text}"
         (self.folder / name).write_text(f"{text}\n{(self.folder / 'peers.toml').read_text()}")
 
     def study(self, name, text=STUDY, **terms):
@@ -322,10 +325,11 @@ class Federation:
         """Every site's model of the same plan and tables, computed in this process, in the clear: no transport, no kills."""
         plan = plan_from_dict((self.runs()[0] if run is None else self.run_of(run))["plan"])
         plan, sites = replace(plan, privacy=replace(plan.privacy, aggregation="plaintext")), {}
-        terms = Terms(pin_threads=pin_threads, residuals=ResidualPolicy(grouped_at_least=3))
+        rules = Rules(pin_threads=pin_threads, residuals=ResidualPolicy(grouped_at_least=3))
         for name in plan.sites:
             table = Inputs(table=self.folder / f"{name}.csv", target="y", id="id", labels=name not in without_labels)
-            sites[name] = Site(name, prepare(table).data, terms)
+            salt = (self.folder / name / "salt").read_bytes()  # of which the probes' signs follow
+            sites[name] = Site(name, prepare(table, salt).data, rules)
         asyncio.run(drive(begin(RunState(plan), Timeouts()), InProcess(sites), NullSink(), _Silent()))
         return {name: bits(_function(site.result)) for name, site in sites.items()}
 

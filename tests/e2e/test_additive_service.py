@@ -74,5 +74,5 @@ def test_both_sides_are_killed_and_the_bits_are_the_same_then_models_predict_alo
             assert_allclose([found[name] for name in expected], [*expected.values()], rtol=1e-12)
         assert {(tmp_path / f"{site}-scores.csv").stat().st_mode & 0o777 for site in SITES} == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
-        [share] = [entry for entry in ledger if entry.get("question_kind") == "TOGETHER"]
-        assert (share["sent"], share["numbers"]) == ("masked", COUNT + 2), "two words of check beside the scores"
+        [share] = [entry for entry in ledger if entry.get("question") == "score linear"]
+        assert (share["sent"], share["words"]) == ("sealed", COUNT + 4), "a tag beside the scores"

@@ -138,7 +138,7 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
             soon_none(lambda: [name for name, expression in PANELS.items() if not watching.query(expression)])
             # What it found is what happened.
             told = fed.run_of(early)
-            assert watching.value('coreg_questions_total{study="monthly"}') == told["questions"]
+            assert watching.value('coreg_steps_total{study="monthly"}') == told["steps"]
             assert watching.value('coreg_rounds_total{study="monthly"}') == told["rounds"]
             assert watching.value('coreg_gap{study="monthly"}') == pytest.approx(told["gap"])
             assert watching.value('coreg_runs_finished_total{study="monthly", stop="CONVERGED"}') == 1
@@ -148,7 +148,7 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
                 me = f'instance="127.0.0.1:{port}"'
                 assert watching.value(f"coreg_agent_connected{{{me}}}") == 1
                 asked = watching.value(f'coreg_agent_seconds_count{{{me}, part="question"}}')
-                assert asked > told["questions"]
+                assert asked > told["steps"]
                 assert watching.value(f'coreg_agent_seconds_count{{{me}, part="end"}}') == 1
                 assert watching.value(f'coreg_agent_numbers_total{{{me}, kind="Masked"}}') > asked
                 assert watching.value(f'coreg_agent_runs_over_total{{{me}, stop="CONVERGED"}}') == 1

@@ -55,7 +55,7 @@ def disclosed(fed):
             if entry["kind"] != "Countersigned":  # it came back
                 key = (site, entry.get("run", ""), entry["kind"])
                 messages[key] += 1
-                numbers[key] += entry.get("numbers", 0)
+                numbers[key] += entry.get("words", 0)
     return {key: (messages[key], numbers[key]) for key in messages}
 
 
@@ -150,7 +150,8 @@ def test_seven_studies_through_a_sigkill_of_every_process_end_on_the_undisturbed
         runs |= both
         until(lambda: fed.over(*runs.values()))
         for name, each in runs.items():
-            assert fed.run_of(each)["stop"] == ("MAX_ROUNDS" if "max_rounds" in studies[name] else "CONVERGED")
+            found = fed.run_of(each)
+            assert found["stop"] == ("MAX_ROUNDS" if "max_rounds" in studies[name] else "CONVERGED"), found["reason"]
             assert fed.kept(each) == fed.undisturbed(each), name
         assert "whole; 7 runs" in well("coreg-coordinator", "verify", cwd=tmp_path)
         assert len(list((tmp_path / "west").glob("ledger-*.jsonl"))) > 5
@@ -265,7 +266,8 @@ def test_an_authority_is_replaced_under_a_standing_federation_and_its_keys_are_e
                 assert "west: a new key, signed by the one that is pinned" in shown
             site("enroll", "--identity", name, "--install", f"co/{name}.pem")
         pinned = site("peers", "--pin", "--identity", "north", *(f"co/{s}.pem" for s in SITES))
-        (tmp_path / "policy.toml").write_text(pinned)
+        (tmp_path / "peers.toml").write_text(pinned)
+        fed.policy("policy.toml", "")
         authority("renew-authority", "co", "--finish")
         for process in (coordinator, *agents.values()):
             process.send_signal(signal.SIGHUP)
@@ -282,3 +284,9 @@ def test_an_authority_is_replaced_under_a_standing_federation_and_its_keys_are_e
         until(lambda: fed.over(month))
         assert fed.run_of(month)["stop"] == "CONVERGED"
         assert [agent.poll() for agent in agents.values()] == [None, None, None]
+        # What is secret stands in no log, no ledger and no store.
+        told = [path for path in tmp_path.rglob("*") if path.suffix in (".out", ".err", ".jsonl", ".sqlite", ".sums")]
+        salts = [(tmp_path / site / "salt").read_bytes() for site in SITES]
+        hidden = [b"correct horse battery", b"PRIVATE KEY", *salts, *(salt.hex().encode() for salt in salts)]
+        assert len(told) > 8
+        assert [path for path in told for secret in hidden if secret in path.read_bytes()] == []

@@ -1,21 +1,18 @@
 """A small federation of the additive objective: thirty shared instances, sites a to d, parts that add up."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from machine.tiny import Pump
+from machine.tiny import Pump, site_with
 
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.reference.closed_form import solve_dense
-from coreg_core.additive.site_state import SiteMemory
 from coreg_core.protocol.plan import Membership, Plan, Privacy
-from site_agent.machine.additive import AdditiveTraining
-from site_agent.machine.memory import Remembered
-from site_agent.machine.site import Site, Terms
+from site_agent.machine.additive import AdditiveJob
+from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData, row_keys
 
 UNLABELLED = 30
@@ -28,7 +25,9 @@ def additive_plan(names: Iterable[str] = NAMES, *, run: str = "run-1", **changes
     """``changes`` are of the membership, of the privacy or of the terms."""
     membership, privacy = Membership(tuple(names), 2), Privacy(aggregation="plaintext")
     members = {key: changes.pop(key) for key in ("min_sites", "on_dropout", "max_rejoins") if key in changes}
-    private = {key: changes.pop(key) for key in ("aggregation", "membership_changes") if key in changes}
+    private = {
+        key: changes.pop(key) for key in ("aggregation", "membership_changes", "convergence_report") if key in changes
+    }
     terms = Additive(**(SMALL | changes))
     return Plan(run, "tiny", replace(membership, **members), terms, privacy=replace(privacy, **private))
 
@@ -49,56 +48,39 @@ def private_data(name: str, labels: int = 9, *, common: bool = False, noise: flo
     return PrivateData(X, labels, Z, "ids", name.encode(), positions, keys)
 
 
-def additive_sites(plan: Plan, labels: Mapping[str, int] | None = None, **options: Any) -> dict[str, Site]:
-    given = labels or {}
-    terms = Terms(residuals=EVERYTHING)
-    return {name: Site(name, private_data(name, given.get(name, 9), **options), terms) for name in plan.sites}
+def additive_sites(
+    plan: Plan, labels: Mapping[str, int] | None = None, rules: Mapping[str, Any] | None = None, **options: Any
+) -> dict[str, Site]:
+    given, told = labels or {}, {"residuals": EVERYTHING, **(rules or {})}
+    return {name: site_with(name, private_data(name, given.get(name, 9), **options), **told) for name in plan.sites}
 
 
-def restarted(site: Site) -> Site:
-    """The agent in another process: what it remembers went through JSON, as through its ledger."""
-    known = {run: job.remembered for run, job in site.runs.items()}
-
-    def recall(plan: Plan, ids_digest: str) -> Remembered:
-        found = known.get(plan.run, Remembered())
-        if found.kept is None:
-            return found
-        return replace(found, kept=SiteMemory.from_json(json.loads(json.dumps(found.kept.to_json()))))
-
-    return Site(site.name, site._data, replace(site._terms, recall=recall))
-
-
-def job(site: Site, run: str = "run-1") -> AdditiveTraining:
-    found = site.runs[run]
-    assert isinstance(found, AdditiveTraining)
-    return found
+def job(site: Site) -> AdditiveJob:
+    assert isinstance(site._job, AdditiveJob)
+    return site._job
 
 
 def undisturbed(plan: Plan, labels: Mapping[str, int] | None = None, **options: Any) -> Pump:
     return Pump(plan, additive_sites(plan, labels, **options)).join().run()
 
 
-def bits(pump: Pump) -> dict[str, Any]:
-    """Everything that the sites end with: outcome, point and coefficients, byte by byte."""
-    found = {}
-    for name, site in pump.sites.items():
-        assert site.result is not None
-        assert site.result.additive is not None
-        own = site.result.additive.own
-        found[name] = (pump.bits[name], own.constant, [f.coef.tobytes() for f in own.functions])
-    return found
-
-
 def off_the_oracle(pump: Pump, intercept_prior: float = 1.0) -> float:
     """The largest difference between what messages alone came to and the dense solution, in deviations of the labels."""
-    plan = pump.machine.plan
-    engines = [job(pump.sites[name], plan.run).engine for name in plan.sites]
-    noise, prior = pump.machine.run.recorded.state.operator.tolist()
-    hypers = [engine.hypers[-1].times(noise, prior) for engine in engines]
-    dense = solve_dense([engine.view for engine in engines], hypers, intercept_prior)
+    sites = [pump.sites[name] for name in pump.machine.plan.sites]
+    engines = [job(site).engine for site in sites]
+    dense = solve_dense(
+        [e.view for e in engines],
+        [e.hypers[-1].times(*operator(site)) for site, e in zip(sites, engines, strict=True)],
+        intercept_prior,
+    )
     s = np.sum([engine.view.shared @ w for engine, w in zip(engines, dense.w, strict=True)], axis=0)
-    targets = pump.models[plan.sites[0]].targets
-    assert targets is not None
-    x = targets.values[:, 0]
-    m = len(s)
+    assert sites[0].result is not None
+    assert sites[0].result.point is not None
+    x, m = sites[0].result.point[:, 0], len(s)
     return max(float(np.abs(x[:m] - s).max(initial=0.0)), abs(float(x[-1]) - dense.intercept))
+
+
+def operator(site: Site) -> tuple[float, float]:
+    """Noise and prior that the training has come to."""
+    last = job(site)._position
+    return last.noise, last.prior

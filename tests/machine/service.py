@@ -4,13 +4,24 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from machine.tiny import TIMEOUTS, hello, make_site, restarted
+from machine.tiny import TIMEOUTS, bits, hello, make_site, restarted
 
 from coordinator.machine import events as e
+from coordinator.machine import notices as n
 from coordinator.machine.federation import Federation, handle
 from coordinator.machine.records import Closed, HeadSigned, Record
 from coordinator.machine.scheduler import Scheduler
-from coreg_core.protocol.messages import Countersigned, Dismissed, Fetched, Finished, FromSite, Hello, Rejected, ToSite
+from coreg_core.protocol.messages import (
+    Countersigned,
+    Dismissed,
+    Fetched,
+    Finished,
+    FromSite,
+    Hello,
+    Proposal,
+    Rejected,
+    ToSite,
+)
 from coreg_core.protocol.plan import Plan
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.site import Site
@@ -19,31 +30,38 @@ SITES = ("a", "b", "c")
 
 
 class AgentOfRuns:
-    """An agent that takes part in several runs, with a `Site` for each; it answers the plan of a run that it has by `Fetched`."""
+    """An agent that takes part in several runs, with a `Site` for each; it answers the plan of a run that it has by `Fetched`.
+
+    ``disk`` are the sites of runs that it may go on with, ``has`` what it ended with.
+    """
 
     def __init__(self, name: str):
-        self.name, self.runs, self.has = name, dict[str, Site](), set[str]()
-        self.ledger = dict[str, Site]()
+        self.name, self.runs, self.disk, self.has = name, dict[str, Site](), dict[str, Site](), dict[str, Any]()
 
     def hello(self) -> Hello:
         return hello(self.name)
+
+    def killed(self) -> None:
+        self.disk |= {run: restarted(site) for run, site in self.runs.items()}
+        self.runs.clear()
 
     def handle(self, message: ToSite) -> list[FromSite]:
         run = getattr(message, "run", None)
         if isinstance(message, Rejected) or run is None:
             return []
-        if isinstance(message, Plan) and run in self.has:
-            return [Fetched(run)]
         if run not in self.runs:
-            if not isinstance(message, Plan):
-                return [Fetched(run)] if isinstance(message, Finished) and message.targets is None else []
-            self.runs[run] = self.ledger.pop(run, None) or make_site(self.name)
-            self.runs[run].hello()
+            if not isinstance(message, Proposal):
+                return [Fetched(run)] if isinstance(message, Finished) and not message.heads else []
+            if run in self.has:
+                return [Fetched(run)]
+            self.runs[run] = self.disk.pop(run, None) or make_site(self.name)
         answers = self.runs[run].handle(message)
+        assert self.runs[run].breach is None, self.runs[run].breach
         if isinstance(message, Finished | Dismissed):
-            self.ledger[run] = restarted(self.runs.pop(run))
-            if isinstance(message, Finished) and message.targets is not None and message.outcome not in RESUMABLE:
-                self.has.add(run)
+            site = self.runs.pop(run)
+            if (found := bits(site.result)) is not None and message.outcome not in RESUMABLE:
+                self.has[run] = found
+            self.disk[run] = restarted(site)
         return answers
 
 
@@ -62,7 +80,7 @@ class Service:
         self.damaged, self.deaf = set[str](), set[str]()
         self.closed: dict[str, e.CloseRun] = {}
         self.finished: dict[str, e.Finish] = {}
-        self.models: dict[tuple[str, str], Finished] = {}
+        self.models: dict[tuple[str, str], Finished] = {}  # the last end that each was sent
         self.deadlines: dict[str, e.SetDeadline] = {}
         self.notices: list[Any] = []
         self.rejected: dict[str, str] = {}
@@ -137,10 +155,37 @@ class Service:
         return again
 
     def bits(self, run: str) -> dict[str, Any]:
-        return {name: (m.outcome, m.columns, m.targets) for (r, name), m in sorted(self.models.items()) if r == run}
+        return {name: agent.has[run] for name, agent in self.agents.items() if run in agent.has}
 
     def is_closed(self, run: str) -> bool:
         return Closed() in self.records[run]
 
     def states(self) -> Mapping[str, Any]:
         return {name: run.phase for name, run in self.federation.runs.items()}
+
+
+def until_answered(service: Service, step: int = 0) -> Service:
+    """Until this step is answered; messages after it are on their way."""
+    while not any(isinstance(x, n.StepAnswered) and x.number == step for x in service.notices):
+        service.one()
+    return service
+
+
+def without(events: Iterable[e.Event], site: str) -> deque[e.Event]:
+    """What is on its way, but for what a lost session would have brought."""
+    return deque(event for event in events if getattr(event, "site", None) != site)
+
+
+def holding_back(agent: AgentOfRuns, kind: type[ToSite]) -> list[FromSite]:
+    """The agent's answers to messages of that kind, which are on their way for a while."""
+    held, handle = list[FromSite](), agent.handle
+
+    def late(message: ToSite) -> list[FromSite]:
+        answered = handle(message)
+        if not isinstance(message, kind):
+            return answered
+        held.extend(answered)
+        return []
+
+    agent.handle = late  # type: ignore[method-assign]
+    return held

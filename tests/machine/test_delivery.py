@@ -1,29 +1,30 @@
 """coordinator/machine/delivery.py: how runs end, and how their models are fetched, whoever was killed or away meanwhile."""
 
+from typing import Any
+
 import pytest
 from machine.stepwise import (
+    CONVERGED,
     RUN,
-    ZEROS,
-    accepts,
     all_of,
+    answer,
     answers,
     begun,
     comes_back,
     dismissed,
     fetches,
     joins,
+    offers,
     sends,
-    small_plan,
     told,
     written,
 )
-from machine.tiny import Machine, Pump, all_restarted, make_plan, make_sites, restarted, undisturbed, watched
+from machine.tiny import Machine, Pump, all_restarted, make_plan, make_sites, undisturbed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
-from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned, Record, SiteExcluded, StepTaken
-from coreg_core.agreement.columns import Column
+from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned, Record, SiteExcluded, StepDone
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
 from coreg_core.protocol.outcomes import told as message_for
@@ -60,34 +61,28 @@ def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
     ]
 
 
-def test_max_rounds_is_an_end_with_models() -> None:
-    pump = undisturbed(make_plan(max_rounds=3))
-    assert pump.end == e.Finish(RUN, Outcome.MAX_ROUNDS, "")
-    assert all(x.targets is not None for x in pump.models.values())
-
-
 # --- delivery -----------------------------------------------------------------------------------------------------
 
 
 def delivering(*sites: str) -> Machine:
-    """A run of one round that has converged; ``sites`` are those that are here."""
-    machine = begun(small_plan(tolerance=1e9, prediction_tolerance=1e9))
-    all_of(machine, [answers("a"), answers("b")])
+    """A run of one step that has converged; ``sites`` are those that are here."""
+    machine = begun()
+    all_of(machine, [answers("a", report=CONVERGED), answers("b", report=CONVERGED)])
     all_of(machine, [e.SiteLost(s, "gone") for s in "ab" if s not in sites])
-    machine.handle(answers("c"))
+    machine.handle(answers("c", report=CONVERGED))
     all_of(machine, [e.SiteLost("c", "gone")] if "c" not in sites else [])
     assert machine.phase is Phase.DELIVERING
     return machine
 
 
-MODEL = m.Finished(RUN, Outcome.CONVERGED, "", (Column(0.25, 1.5),), ZEROS)
+MODEL = m.Finished(RUN, Outcome.CONVERGED, "", tuple(answer(s).head for s in "abc"))
 
 
 def test_a_site_that_missed_the_end_fetches_its_model_later() -> None:
     machine = delivering("a", "b")
     all_of(machine, [fetches(s) for s in "ab"])
-    assert sends(machine.handle(joins("c"))) == [e.Send("c", machine.plan)], "no vector before it has the plan"
-    assert sends(machine.handle(accepts(machine, "c"))) == [e.Send("c", MODEL)]
+    assert sends(machine.handle(joins("c"))) == [e.Send("c", m.Proposal(RUN, 0, machine.plan))], "first it has the plan"
+    assert sends(machine.handle(offers(machine, "c"))) == [e.Send("c", MODEL)]
     assert machine.handle(fetches("c")) == [
         e.Persist(RUN, Delivered("c")),
         e.Persist(RUN, Closed()),
@@ -115,7 +110,7 @@ def test_what_is_fetched_twice_is_delivered_once() -> None:
     assert machine.handle(fetches("a")) == []
 
 
-HEAD = m.Head(7, "ab", "2026-01-01")
+HEAD = m.LedgerHead(7, "ab", "2026-01-01")
 
 
 def head_of(machine: Machine, site: str, signature: str = "05", reason: str = "") -> tuple[HeadSigned, list[e.Action]]:
@@ -155,20 +150,20 @@ def test_a_head_that_is_not_countersigned_is_not_kept_and_both_receive_the_reaso
 @pytest.mark.parametrize("here", [True, False])
 def test_sites_that_have_a_newer_result_than_the_records_end_the_run(here: bool) -> None:
     """They answer the plan with "fetched", as after a restored backup. No model of the older state goes out."""
-    machine = begun() if here else Machine(small_plan(), records=undisturbed(small_plan()).records[:2])
+    machine = begun() if here else Machine(make_plan(), records=undisturbed(make_plan()).records[:2])
     machine.start() if not here else None
     all_of(machine, [joins("a"), joins("b")])
     actions = machine.handle(fetches("a"))
     [ended] = written(actions)
-    assert (ended.outcome, ended.models) == (Outcome.DAMAGED, None)
+    assert (ended.outcome, ended.heads) == (Outcome.DAMAGED, ())
     assert "older than the sites'" in ended.reason
     told_sites = [s.site for s in sends(actions) if isinstance(s.message, m.Finished)]
     assert told_sites == (["a", "b", "c"] if here else ["a", "b"])
     assert machine.phase is Phase.DELIVERING
 
 
-def test_a_run_without_its_first_question_does_not_listen_to_fetched() -> None:
-    machine = Machine(small_plan())
+def test_a_run_without_its_first_step_does_not_listen_to_fetched() -> None:
+    machine = Machine(make_plan())
     machine.start()
     all_of(machine, [joins("a")])
     assert machine.handle(fetches("a")) == []
@@ -201,7 +196,7 @@ def test_a_site_that_turns_out_faulty_while_models_are_fetched_is_not_waited_for
 def test_a_site_that_comes_back_changed_gets_no_model() -> None:
     machine = delivering("a", "b")
     machine.handle(joins("c"))
-    dismissed(machine, accepts(machine, "c", data_digest="other"), Outcome.REFUSED, excluded=False)
+    dismissed(machine, offers(machine, "c", data_digest="other"), Outcome.REFUSED, excluded=False)
     assert machine.awaited == ("a", "b", "c"), "it may come back as it was"
 
 
@@ -228,29 +223,29 @@ def test_an_interruption_while_models_are_fetched_keeps_the_outcome_and_the_run_
     )
 
 
-@pytest.mark.parametrize("last", [StepTaken, Ended])
+@pytest.mark.parametrize("last", [StepDone, Ended])
 def test_killed_while_models_are_fetched_it_goes_on_delivering(last: type[Record]) -> None:
-    plan = make_plan()
-    expected = undisturbed(plan)
+    """Killed between the last step and the end, its sites' last answers are taken once more."""
+    plan, expected = make_plan(), undisturbed(make_plan())
     upto = max(i for i, r in enumerate(expected.records) if isinstance(r, last)) + 1
     first = Pump(plan, make_sites(plan.sites), kill_after=upto).join().run()
     machine = Machine(plan, records=first.records)
-    [*ended, notify, deadline] = machine.start()
-    assert [type(r) for r in written(ended)] == ([Ended] if last is StepTaken else [])
-    assert (notify, deadline) == (e.Notify(n.DeliveryTakenUp(RUN, ("a", "b", "c"))), e.SetDeadline(RUN, 1, 3.0))
-    assert machine.phase is Phase.DELIVERING
-    late = Pump(plan, all_restarted(first.sites), first.records).join("b").run()
-    assert late.bits == {"b": expected.bits["b"]}
-    assert late.machine.awaited == ("a", "c")
-    late.out_of_time()
-    assert late.end == e.Finish(RUN, Outcome.CONVERGED, "")
-    assert late.records[-2:] == [Delivered("b"), Closed()]
+    notices = told(machine.start())
+    if last is Ended:
+        assert notices == [n.DeliveryTakenUp(RUN, ("a", "b", "c"))]
+        late = Pump(plan, all_restarted(first.sites), first.records).join("b").run()
+        assert late.bits == {"b": expected.bits["b"]}
+        assert late.machine.awaited == ("a", "c")
+        assert late.out_of_time().records[-2:] == [Delivered("b"), Closed()]
+    again = Pump(plan, all_restarted(first.sites), first.records).join().run()
+    assert again.end == e.Finish(RUN, Outcome.CONVERGED, "")
+    assert again.bits == expected.bits
 
 
 # --- sites that were killed or away -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", ["conjugate-gradients", "consensus"])
+@pytest.mark.parametrize("schedule", ["conjugate-gradients", "block-coordinate-descent"])
 @pytest.mark.parametrize(
     ("terms", "outcome"),
     [
@@ -259,52 +254,33 @@ def test_killed_while_models_are_fetched_it_goes_on_delivering(last: type[Record
         ({"tolerance": 0.0, "prediction_tolerance": 0.0}, Outcome.STAGNATED),
     ],
 )
-def test_a_site_killed_after_its_last_answer_is_waited_for(
-    schedule: str, terms: dict[str, float], outcome: Outcome
+def test_a_site_killed_after_its_last_answer_is_waited_for_and_has_the_same_model(
+    schedule: str, terms: dict[str, Any], outcome: Outcome
 ) -> None:
     plan = make_plan(schedule=schedule, **terms)
     expected = undisturbed(plan)
     assert expected.outcome is outcome
-    count = sum(isinstance(r, StepTaken) for r in expected.records)
-    pump = Pump(plan, make_sites(plan.sites)).join().steps(count - 1)
+    pump = Pump(plan, make_sites(plan.sites)).join()
+    pump.steps(sum(isinstance(r, StepDone) for r in expected.records) - 1)
     assert [x.site for x in pump.events if isinstance(x, e.Received)] == ["a", "b", "c"]
     a, b, c = pump.events
     pump.events = type(pump.events)([a, c, e.SiteLost("c", "killed"), b])
-    pump.sites["c"] = restarted(pump.sites["c"])
+    pump.sites |= {"c": all_restarted(pump.sites)["c"]}
     pump.run()
-    assert pump.end is None
     assert (pump.machine.phase, pump.machine.awaited) == (Phase.DELIVERING, ("c",))
     pump.join("c").run()
     assert pump.end == expected.end
     assert pump.bits == expected.bits
 
 
-def test_a_site_that_comes_back_to_a_run_that_converged_without_it_blames_nobody() -> None:
-    """It answered questions that could become the result, and was dropped; a and b converged, and have not all fetched."""
-    plan = make_plan(on_dropout="continue", schedule="consensus")
-    pump = Pump(plan, make_sites(plan.sites)).join().steps(3).without("c")
-    pump.events.append(e.SiteLost("c", "gone"))
-    pump.out_of_time()
+def test_a_site_that_comes_back_to_a_run_that_ended_without_it_hears_so_and_has_no_model() -> None:
+    plan = make_plan(on_dropout="continue")
+    pump = Pump(plan, make_sites(plan.sites)).join().steps(3).lose("c").out_of_time()
     while pump.machine.phase is not Phase.DELIVERING:
         pump.step()
-    pump.events.clear()
+    pump.events.clear()  # a and b have not said yet that they have it
     pump.join("c").run()
-    assert pump.sites["c"].breach is None
-
-
-def test_a_site_that_is_connected_when_the_others_converge_without_it_receives_one_end() -> None:
-    plan = make_plan(on_dropout="continue", schedule="consensus")
-    sites = watched(plan)
-    sites["c"].when = lambda ask: ask.question < 3
-    pump = Pump(plan, sites).join().run().out_of_time()
-    ends, carry_out = list[e.Action](), pump.carry_out
-
-    def watch(actions: list[e.Action]) -> None:
-        ends.extend(a for a in sends(actions) if a.site == "c" and not isinstance(a.message, m.Ask))
-        carry_out(actions)
-
-    pump.carry_out = watch  # type: ignore[method-assign]
-    pump.run()
-    assert pump.outcome is Outcome.CONVERGED
-    assert len(ends) == 1
-    assert pump.sites["c"].breach is None
+    ends = [s.message for s in pump.sent if s.site == "c" and isinstance(s.message, m.Dismissed)]
+    assert [end.outcome for end in ends] == [Outcome.STALLED]
+    assert "ended (converged) with a, b, and without this site" in ends[0].reason
+    assert pump.bits.keys() == {"a", "b"}

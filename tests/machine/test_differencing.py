@@ -1,42 +1,39 @@
 """site_agent/machine/differencing.py: no two sums whose difference is the answer of one site, in one run or in several."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
-from machine.masked import accepted_by, data_of, first_question, roster_of, sums
+from machine.tiny import Pump, make_plan, private_data, sealed, site_with, undisturbed
 
-from coreg_core.agreement.columns import Column
-from coreg_core.agreement.question_rules import weight_of
-from coreg_core.protocol.messages import Fault, Masked, PlanAccepted, PlanRefused
-from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
-from coreg_sim.federation.masks import fingerprint_of, simulated_keys
-from site_agent.ledger import Ledger
+from coreg_core.protocol.messages import Offer, PlanRefused, Proposal, Step
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Plan
 from site_agent.machine.differencing import Promises, SummedWith, objection
-from site_agent.machine.scoring import Batch
-from site_agent.machine.site import Site, Terms
+from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
-from site_agent.policy.guards import terms_of
-from site_agent.policy.policy import Policy
+
+
+def roster_of(plan: Plan, sites: dict[str, Site]) -> Step:
+    offers = [site.handle(Proposal(plan.run, 0, plan))[0] for site in sites.values()]
+    assert all(isinstance(offer, Offer) for offer in offers)
+    return Step(plan.run, 0, 0, tuple(offers))  # type: ignore[arg-type]
 
 
 def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     """Both rosters before either question: neither run's answers are on record when the other is judged."""
-    whole, less = sums(sites=("a", "b", "c", "d"), run="one"), sums(sites=("a", "b", "c"), run="two")
-    promises = {name: Promises() for name in "abcd"}
-
-    def of(plan: Plan) -> dict[str, Site]:
-        return {n: Site(n, d, Terms(keys=simulated_keys(n), promises=promises[n])) for n, d in data_of(plan).items()}
-
-    first, second = of(whole), of(less)
-    one, two = accepted_by(first, whole), accepted_by(second, less)
-    assert first["a"].handle(roster_of(whole, one)) == []
-    [refused] = second["a"].handle(roster_of(less, two))
+    whole = sealed(make_plan(sites=tuple("abcd"), min_sites=3, run="one"))
+    less = sealed(make_plan(sites=tuple("abc"), min_sites=3, run="two"))
+    promises = Promises()
+    first, second = (
+        {n: site_with(n, private_data(n), promises=promises if n == "a" else Promises()) for n in plan.sites}
+        for plan in (whole, less)
+    )
+    one, two = roster_of(whole, first), roster_of(less, second)
+    assert not isinstance(first["a"].handle(one)[0], PlanRefused)
+    [refused] = second["a"].handle(two)
     assert isinstance(refused, PlanRefused)
-    assert "d gone" in refused.reason or "d come" in refused.reason
-    promises["a"].release("one")
-    assert second["a"].handle(roster_of(less, two)) == []
+    assert "is the answer of d alone" in refused.reason
+    promises.release("one")
+    assert not isinstance(second["a"].handle(two)[0], PlanRefused)
 
 
 def test_a_promise_is_its_run_s_and_gives_way_to_that_run_s_next_roster() -> None:
@@ -65,38 +62,30 @@ def test_no_site_is_summed_with_two_sets(earlier: list[str], now: str) -> None:
     assert objection(frozenset(now), consented, consents=False) is not None
 
 
-def test_models_are_not_scored_with_fewer_sites_than_trained_them(tmp_path: Path) -> None:
-    """On a list with one instance more the earlier sum would not be known again."""
-    names = tuple("abcd")
-    policy = Policy(scoring=True, objectives=("additive",), peers={n: fingerprint_of(n) for n in names})
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    batch = Batch(np.zeros(21), np.zeros(21, bool), 0.0, 0.0, "m1", "additive", names, "ids", b"a")
-    for sites, said in ((names, None), (names[:3], "d took part in run m1 and would be left out")):
-        plan = Plan(f"run-{len(sites)}", "f", Membership(sites, len(sites)), Scoring("m1"), privacy=Privacy("secure"))
-        [answer] = Site("a", batch, terms_of(policy, ledger, simulated_keys("a"), batch)).handle(plan)
-        if said is None:
-            assert isinstance(answer, PlanAccepted), answer
-        else:
-            assert isinstance(answer, PlanRefused)
-            assert said in answer.reason
-    ledger.close()
+@pytest.mark.parametrize("consents", [False, True])
+@pytest.mark.parametrize("may_change", [False, True])
+def test_a_sealed_run_goes_on_without_a_site_only_where_plan_and_policies_say_so(
+    consents: bool, may_change: bool
+) -> None:
+    plan = sealed(make_plan(on_dropout="continue", membership_changes=may_change))
+    before = frozenset({SummedWith(frozenset("abc"), may_change)})
+    rules = {"membership_changes": consents, "summed_with": lambda ids: before}
+    pump = Pump(plan, {n: site_with(n, private_data(n), **rules) for n in "abc"}).join().steps(5).lose("c")
+    pump.out_of_time().run()
+    assert (pump.outcome is Outcome.CONVERGED) is (consents and may_change)
+    if consents and may_change:
+        assert pump.bits == undisturbed(make_plan(sites=("a", "b"))).bits
+    else:
+        assert "this site was summed with a, b, c on these instances, and now with a, b" in pump.end.reason
 
 
-@pytest.mark.parametrize(("labels", "answers"), [(36, True), (10**9, False)])
-def test_relative_couplings_are_judged_by_what_the_coordinator_says_they_come_to(labels: int, answers: bool) -> None:
-    """The number of labels that it claims makes λ; what a sum then shows of one label is measured when it is said."""
-    plan = sums(coupling=(0.01,), relative=True)
+@pytest.mark.parametrize(("most", "answers"), [(0.99, True), (0.3, False)])
+def test_what_a_sum_would_show_of_one_label_is_measured_before_any_label_is_in_it(most: float, answers: bool) -> None:
+    """Shared instances that are the labelled rows: 0.38 of the sum at one of them is one label of this site."""
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(12, 2)), rng.normal(size=12)
-    Z = np.concatenate(
-        [rows, rng.normal(size=(20, 2))]
-    )  # 0.38 of the sum at one instance is one label, and 0.85 at the end
-    data = {n: PrivateData(rows, y, Z, "ids", n.encode()) for n in "abc"}
-    sites = {n: Site(n, d, Terms(keys=simulated_keys(n), label_share_max=0.5)) for n, d in data.items()}
-    accepted = accepted_by(sites, plan)
-    assert sites["a"].handle(roster_of(plan, accepted)) == []
-    [coupling] = plan.objective.couplings(labels, 3, 32)
-    column = Column(coupling, weight_of("conjugate-gradients", coupling, 3))
-    [answer] = sites["a"].handle(replace(first_question(plan, accepted, 32), columns=(column,)))
-    assert isinstance(answer, Masked if answers else Fault), answer
-    assert isinstance(answer, Masked) or "label_share_max" in answer.reason
+    data = PrivateData(rows, y, np.concatenate([rows, rng.normal(size=(20, 2))]), "ids", b"a")
+    plan = sealed(make_plan(min_sites=3, coupling=(0.1,)))
+    pump = Pump(plan, {n: site_with(n, data, label_share_max=most) for n in "abc"}).join().run()
+    assert (pump.outcome is Outcome.CONVERGED) is answers
+    assert answers or "label_share_max" in pump.end.reason

@@ -9,22 +9,22 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, product
 from typing import Any, get_args
 from unittest.mock import patch
 
-import numpy as np
 import pytest
-from machine.tiny import TIMEOUTS, acceptance, column, hello, make_plan
+from machine.stepwise import CONVERGED, answer
+from machine.tiny import TIMEOUTS, hello, make_plan, offer_of
 
 from coordinator.machine import dispatch
 from coordinator.machine import events as e
 from coordinator.machine.dispatch import TABLE
 from coordinator.machine.federation import Federation, begin, handle
 from coordinator.machine.phases import TRANSITIONS, InvalidTransition, Phase, Transition, next_phase, state_diagram
-from coordinator.machine.records import Ended, HeadSigned, Record, StepTaken
+from coordinator.machine.records import AttemptBegan, Ended, HeadSigned, Record, StepDone
 from coordinator.machine.run import Run
 from coordinator.machine.state import resume
 from coreg_core.protocol import messages as m
@@ -38,10 +38,16 @@ POLICIES = ("wait", "continue")
 BEGINNINGS = ("new", "stalled", "returning", "delivering")  # the last two: resumed after a kill
 
 
+LAST = 2  # the step to which sites answer that they have converged
+
+
 def tiny_plan(on_dropout: str) -> Plan:
-    """One number a message, three rounds: the states are few and all of the kinds there are."""
-    never = {"tolerance": 0.0, "prediction_tolerance": 0.0}
-    return make_plan(on_dropout=on_dropout, schedule="consensus", coupling=(0.1,), max_rounds=3, max_rejoins=1, **never)
+    return make_plan(on_dropout=on_dropout, max_rejoins=1)
+
+
+def said(site: str, step: int, attempt: int) -> m.Answer:
+    """Empty, since no number decides; the last one says so."""
+    return answer(site, step, attempt, report=CONVERGED if step >= LAST else m.Report())
 
 
 def run_of(federation: Federation) -> Run:
@@ -55,21 +61,25 @@ def likeness(federation: Federation) -> tuple[object, ...]:
     return (
         tuple(sorted(federation.sessions)),
         live.phase,
-        *(tuple(sorted(names)) for names in (live.here, live.ready, live.invited, live.proven, live.fetched)),
-        *(tuple(sorted(by_site)) for by_site in (live.accepted, live.answers)),
-        tuple(sorted((site, asked.question, asked.attempt) for site, asked in live.trials.items())),
-        (live.asked, live.receivers, live.ending),
-        (recorded.participants, recorded.attempt, recorded.question, recorded.closed, recorded.ended is not None),
+        *(
+            tuple(sorted(names))
+            for names in (live.here, live.ready, live.invited, live.proven, live.late, live.fetched)
+        ),
+        tuple(sorted((site, offer.key, offer.attempt) for site, offer in live.offers.items())),
+        tuple(sorted(live.answers)),
+        tuple(sorted((site, step.step, step.attempt) for site, step in live.steps.items())),
+        (live.attempt, live.receivers, live.ending),
+        (recorded.participants, recorded.attempt, recorded.closed, recorded.ended is not None),
         tuple(sorted(recorded.excluded)),
         tuple(sorted(recorded.fetched)),
         *(tuple(sorted(counts.items())) for counts in (recorded.returns, recorded.dropped)),
     )
 
 
-def numbers_for(run: Run, site: str) -> set[tuple[int, int]]:
-    """The questions that a message of this site could be about."""
-    asked = (run.live.ask, run.live.trials.get(site))
-    return {(a.question, a.attempt) for a in asked if a is not None} or {(run.recorded.question, run.recorded.attempt)}
+def numbers_for(run: Run, site: str) -> tuple[int, int]:
+    """The step that a message of this site would be about."""
+    step = run.live.steps.get(site)
+    return (0, run.live.attempt) if step is None else (step.step, step.attempt)
 
 
 def events_for(federation: Federation) -> list[e.Event]:
@@ -90,7 +100,7 @@ def events_for(federation: Federation) -> list[e.Event]:
     return events
 
 
-HEAD = m.Head(7, "ab", "2026-01-01")
+HEAD = m.LedgerHead(7, "ab", "2026-01-01")
 
 
 def countersigned(site: str, signature: str = "05") -> e.HeadCountersigned:
@@ -100,14 +110,15 @@ def countersigned(site: str, signature: str = "05") -> e.HeadCountersigned:
 
 def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield hello(site)
-    yield acceptance(site, run.plan, n_unlabelled=1)
-    yield acceptance(site, run.plan, n_unlabelled=2)
+    step, attempt = numbers_for(run, site)
+    yield offer_of(site, run.plan, run.live.attempt)
+    yield offer_of(site, run.plan, run.live.attempt, key="of another process")
+    yield offer_of(site, run.plan, run.live.attempt, n_unlabelled=2)
+    yield offer_of(site, run.plan, run.live.attempt + 1)  # these records are old
     yield m.PlanRefused(RUN, "no")
-    for question, attempt in sorted(numbers_for(run, site)):
-        yield m.Prediction(RUN, question, attempt, column(1.0 + ord(site)))
-        yield m.Fault(RUN, question, attempt, "no")
-    yield m.Share(RUN, 0, 0, (1.0,), None)  # of another objective
-    yield m.Masked(RUN, 0, 0, m.Words(np.zeros(3, dtype="<u8")))  # under a plan in the clear
+    yield said(site, step, attempt)
+    yield replace(said(site, step, attempt), head=m.Head(site, "another", "s", "", ""))
+    yield m.Fault(RUN, attempt, step, "no")
     yield m.Fetched(RUN)
     yield m.Fetched(RUN, HEAD, "03")
     yield m.Leaving("stopped")
@@ -138,16 +149,16 @@ def watched(found: Explored) -> Iterator[None]:
 
 
 def first_state(plan: Plan, beginning: str) -> Federation:
-    """New; with one answer of three; resumed after the first answered question; or after the end, with nothing fetched."""
+    """New; with two answers of three; resumed after the first step; or after the end, with nothing fetched."""
     federation, actions = begin(resume(plan, []), TIMEOUTS)
     if beginning == "new":
         return federation
     if beginning == "stalled":
-        for event in islice(whole_run(plan), 7):
+        for event in islice(whole_run(plan), 8):
             federation, _ = handle(federation, event)
         return handle(federation, e.DeadlinePassed(RUN, run_of(federation).live.token))[0]
     records = [a.record for a in actions if isinstance(a, e.Persist)]
-    wanted: type[Record] = StepTaken if beginning == "returning" else Ended
+    wanted: type[Record] = StepDone if beginning == "returning" else Ended
     for event in whole_run(plan):
         federation, actions = handle(federation, event)
         records += [a.record for a in actions if isinstance(a, e.Persist)]
@@ -158,9 +169,9 @@ def first_state(plan: Plan, beginning: str) -> Federation:
 
 def whole_run(plan: Plan) -> Iterator[e.Event]:
     yield from (e.SiteJoined(hello(s)) for s in plan.sites)
-    yield from (e.Received(s, acceptance(s, plan, n_unlabelled=1)) for s in plan.sites)
-    for question, site in product(range(plan.iteration.max_rounds), plan.sites):
-        yield e.Received(site, m.Prediction(RUN, question, 0, column(1.0 + ord(site))))
+    yield from (e.Received(s, offer_of(s, plan)) for s in plan.sites)
+    for step, site in product(range(LAST + 1), plan.sites):
+        yield e.Received(site, said(site, step, 0))
 
 
 @cache
@@ -207,10 +218,10 @@ def cooperate(federation: Federation) -> e.Finish | None:
         federation, actions = handle(federation, events.popleft())
         for action in actions:
             match action:
-                case e.Send(site, Plan()):
-                    events.append(e.Received(site, acceptance(site, plan, n_unlabelled=agreed(federation))))
-                case e.Send(site, m.Ask(question=question, attempt=attempt)):
-                    events.append(e.Received(site, m.Prediction(RUN, question, attempt, column(1.0 + ord(site)))))
+                case e.Send(site, m.Proposal(attempt=attempt)):
+                    events.append(e.Received(site, offer_of(site, plan, attempt, n_unlabelled=agreed(federation))))
+                case e.Send(site, m.Step(step=step, attempt=attempt)):
+                    events.append(e.Received(site, said(site, step, attempt)))
                 case e.Send(site, m.Finished()):
                     events.append(e.Received(site, m.Fetched(RUN)))
                     events.append(e.Received(site, m.Leaving("it has its model")))
@@ -226,9 +237,9 @@ def cooperate(federation: Federation) -> e.Finish | None:
 
 def agreed(federation: Federation) -> int:
     """How many instances the run's sites say that they share; a site may have said 2."""
-    run = run_of(federation)
-    known = run.recorded.accepted or {s: a for s, a in run.live.accepted.items() if s in run.live.ready}
-    return max((a.n_unlabelled for a in known.values()), default=1)
+    live = run_of(federation).live
+    known = {live.offers[s].n_unlabelled for s in live.offers if s in live.ready}
+    return max(known, default=6)
 
 
 worlds = pytest.mark.parametrize(("on_dropout", "beginning"), list(product(POLICIES, BEGINNINGS)))
@@ -248,23 +259,35 @@ def test_no_state_is_a_trap_when_every_site_behaves_from_now_on(on_dropout: str,
     for state in explored(on_dropout, beginning).states:
         end, ending = cooperate(state), run_of(state).live.ending
         assert end is not None, likeness(state)
-        assert end.outcome is (Outcome.MAX_ROUNDS if ending is None else ending[0]), likeness(state)
+        assert end.outcome is (Outcome.CONVERGED if ending is None else ending[0]), likeness(state)
 
 
 @worlds
-def test_all_that_is_asked_is_asked_of_sites_that_accepted_the_plan_and_counted_only_of_members(
+def test_steps_go_to_members_that_offered_in_this_session_and_are_answered_by_all_of_them(
     on_dropout: str, beginning: str
 ) -> None:
     for state, federation, actions in steps(on_dropout, beginning):
         run = run_of(federation)
         for action in actions:
-            if isinstance(action, e.Send) and isinstance(action.message, m.Ask):
+            if isinstance(action, e.Send) and isinstance(action.message, m.Step):
                 assert action.site in run.live.ready
-                assert action.site in run.recorded.participants or run.live.trials[action.site] == action.message
+                assert action.site in run.recorded.participants
                 assert len(run.recorded.participants) >= run.plan.membership.min_sites
-            if isinstance(action, e.Persist) and isinstance(action.record, StepTaken):
-                assert action.record.answered == len(run_of(state).live.asked)
+                assert action.message.attempt == run.recorded.attempt == run.live.attempt
+                if action.message.step == 0:
+                    assert [o.site for o in action.message.roster] == list(run.recorded.participants)
+            if isinstance(action, e.Persist) and isinstance(action.record, StepDone):
+                assert len(run_of(state).live.answers) == len(run_of(state).recorded.participants) - 1
         assert set(run.live.answers) <= set(run.recorded.participants)
+
+
+@worlds
+def test_no_attempt_is_begun_twice_or_gone_back_to(on_dropout: str, beginning: str) -> None:
+    """Two rosters under one number would be two keys that the sites take for one."""
+    for state, federation, actions in steps(on_dropout, beginning):
+        began = [a.record.attempt for a in actions if isinstance(a, e.Persist) and isinstance(a.record, AttemptBegan)]
+        assert all(number > run_of(state).recorded.attempt for number in began)
+        assert run_of(federation).live.attempt >= run_of(state).live.attempt
 
 
 @worlds

@@ -1,35 +1,37 @@
 """coordinator/machine/federation.py: sessions and the runs that they carry, runs that come and go, delivery on demand."""
 
-from collections import deque
 from typing import Any
 
 import pytest
-from machine.service import SITES, AgentOfRuns, Service
+from machine.service import SITES, Service, holding_back, until_answered, without
 from machine.stepwise import (
     RUN,
-    accepts,
     all_of,
+    answer,
     answers,
     begun,
     joins,
+    offers,
     planned,
     rejected,
-    small_plan,
     started,
     told,
-    without,
     written,
 )
-from machine.tiny import Machine, Pump, acceptance, column, hello, make_plan, make_sites, restarted, undisturbed
+from machine.tiny import Machine, Pump, hello, make_plan, make_sites, offer_of, undisturbed
 
 from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase
-from coordinator.machine.records import Closed, Delivered, Ended, SiteExcluded
-from coordinator.machine.scheduler import REST_SECONDS, Undelivered
-from coreg_core.protocol.messages import PROTOCOL_VERSION, Dismissed, Fetched, Finished, FromSite, Head, Leaving, ToSite
+from coordinator.machine.records import Closed, Ended, SiteExcluded
+from coordinator.machine.scheduler import REST_SECONDS
+from coreg_core.protocol.messages import (
+    PROTOCOL_VERSION,
+    Dismissed,
+    Finished,
+    Leaving,
+)
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
 
 FOUR = ("a", "b", "c", "d")
 
@@ -85,7 +87,7 @@ def test_a_breach_that_the_transport_saw_excludes_the_site_as_well() -> None:
     machine = planned()
     actions = machine.handle(e.Breached("b", "a message of 10 MB"))
     assert written(actions) == [SiteExcluded("b", Outcome.SITE_FAULT, "b broke the protocol: a message of 10 MB")]
-    all_of(machine, [accepts(machine, s) for s in "ac"])
+    all_of(machine, [offers(machine, s) for s in "ac"])
     assert machine.participants == ("a", "c")
     assert machine.handle(e.Breached("b", "again")) == [], "its session has ended"
 
@@ -109,7 +111,7 @@ def test_timers_of_other_runs_and_dropped_timers_do_nothing() -> None:
 @pytest.fixture
 def both() -> Machine:
     """Run 1 of a, b, c has begun; run 2 of b, c, d is put in beside it, and is the machine's own."""
-    first, second = begun(), Machine(small_plan(run="run-2", sites=("b", "c", "d")))
+    first, second = begun(), Machine(make_plan(run="run-2", sites=("b", "c", "d")))
     second.federation = first.federation
     assert told(second.handle(e.Submitted(second.plan))) == [
         n.AnswersInClear("run-2"),
@@ -123,20 +125,20 @@ def both() -> Machine:
 def test_a_run_hears_of_its_own_sites_alone_and_of_the_messages_that_name_it(both: Machine) -> None:
     first = both.federation.runs[RUN]
     assert told(both.handle(joins("d"))) == [n.Joined("run-2", "d", 3, 3), n.PlanSent("run-2", ("b", "c", "d"))]
-    all_of(both, [accepts(both, s) for s in "bcd"])
+    all_of(both, [offers(both, s) for s in "bcd"])
     assert both.run.phase is Phase.ASKING
     assert both.federation.runs[RUN] == first, "nothing of this concerns the other run"
     second = both.run
     both.handle(answers("b"))  # of run 1
     assert both.federation.runs[RUN].awaited == ("a", "c")
     assert both.run == second
-    assert both.handle(e.Received("a", acceptance("a", both.plan))) == [], "a is not in run 2"
+    assert both.handle(e.Received("a", offer_of("a", both.plan))) == [], "a is not in run 2"
 
 
 def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one(both: Machine) -> None:
     lost = [n.Left(run, "c", "gone", lost=True) for run in (RUN, "run-2")]
     assert told(both.handle(e.SiteLost("c", "gone"))) == lost
-    both.handle(answers("b", column(1.0)))
+    both.handle(e.Received("b", answer("a")))
     assert set(both.federation.runs[RUN].recorded.excluded) == {"b"}
     assert "b" in both.federation.sessions
     assert both.run.live.here == {"b"}
@@ -144,7 +146,7 @@ def test_a_lost_session_concerns_every_run_of_the_site_and_an_exclusion_only_one
 
 def test_without_a_scheduler_the_federation_is_done_when_every_run_is(both: Machine) -> None:
     all_of(both, [e.DeadlinePassed("run-2", both.token)])
-    both.handle(accepts(both, "b"))
+    both.handle(offers(both, "b"))
     assert not both.federation.done
     assert both.handle(e.Interrupted()) == [e.Finish(run, Outcome.INTERRUPTED, "") for run in (RUN, "run-2")]
     assert both.federation.done
@@ -195,22 +197,14 @@ def test_an_unfinished_run_is_resumed_on_the_same_bits_while_another_is_under_wa
     assert service.bits("run-2") == undisturbed(other).bits
 
 
-def until_answered(service: Service, question: int = 0) -> Service:
-    """Until this question is answered; messages after it are on their way."""
-    while not any(isinstance(x, n.QuestionAnswered) and x.question == question for x in service.notices):
-        service.one()
-    return service
-
-
 def test_a_run_that_lacks_its_sites_is_parked_and_resumed_once_they_are_back_and_rested() -> None:
     plan = make_plan(run="run-1")
     service = Service(max_concurrent_runs=1).joined()
     service.queue += [plan, make_plan(run="run-2", sites=("a", "b"))]
     service.events.append(e.QueueChanged())
-    runs = until_answered(service, 2).agents["c"].runs
-    runs["run-1"] = restarted(runs["run-1"])
+    until_answered(service, 2).agents["c"].killed()
     service.events.appendleft(e.SiteLost("c", "gone"))
-    service.events = deque(without(service.events, "c"))
+    service.events = without(service.events, "c")
     service.tell().out_of_time("run-1").out_of_time("run-1")
     assert service.finished["run-1"].outcome is Outcome.STALLED
     assert service.finished["run-2"].outcome is Outcome.CONVERGED, "the slot is free"
@@ -240,7 +234,7 @@ def test_a_cancelled_run_is_over_for_good_wherever_it_is_and_the_federation_goes
     assert set(service.federation.runs) <= {"run-2"}
 
 
-def test_a_run_that_is_cancelled_between_two_questions_ends_with_what_it_has() -> None:
+def test_a_run_that_is_cancelled_between_two_steps_ends_with_what_it_has() -> None:
     service = Service().joined()
     service.events.append(e.Submitted(make_plan(run="run-1")))
     until_answered(service, 4).tell(e.Cancelled("run-1", "enough"))
@@ -272,21 +266,6 @@ def test_the_list_of_sites_and_the_limit_are_read_anew() -> None:
 
 
 # --- the end of the process ---------------------------------------------------------------------------------------
-
-
-def holding_back(agent: AgentOfRuns, kind: type[ToSite]) -> list[FromSite]:
-    """The agent's answers to messages of that kind, which are on their way for a while."""
-    held, handle = list[FromSite](), agent.handle
-
-    def late(message: ToSite) -> list[FromSite]:
-        answered = handle(message)
-        if not isinstance(message, kind):
-            return answered
-        held.extend(answered)
-        return []
-
-    agent.handle = late  # type: ignore[method-assign]
-    return held
 
 
 def test_draining_leaves_what_is_under_way_and_delivers_what_is_over() -> None:
@@ -326,150 +305,6 @@ def test_a_service_of_one_study_is_done_when_its_queue_is_empty() -> None:
     service.tell(e.QueueChanged()).out_of_time("one")
     assert service.finished["one"].outcome is Outcome.TOO_FEW_SITES
     assert service.federation.done, "it is not parked: the process does not wait without a limit"
-
-
-# --- delivery stays open for each site (issue 19, section 6, 1) ---------------------------------------------------
-
-
-def missing(agent: AgentOfRuns, kind: type[ToSite]) -> None:
-    """From here on, messages of that kind do not reach this agent."""
-    handle = agent.handle
-    agent.handle = lambda message: [] if isinstance(message, kind) else handle(message)  # type: ignore[method-assign]
-
-
-def ended_without(*away: str) -> Service:
-    """A run of a, b, c is over; these agents were killed before its end, and started again after the round's time."""
-    service = Service().joined()
-    for name in away:
-        missing(service.agents[name], Finished)
-    service.submit(make_plan(run="run-1")).lost(*away)
-    if away:
-        service.out_of_time("run-1")
-    for name in away:
-        before, service.agents[name] = service.agents[name], AgentOfRuns(name)
-        service.agents[name].runs = {run: restarted(site) for run, site in before.runs.items()}
-    assert service.finished["run-1"].outcome is Outcome.CONVERGED
-    assert service.federation.runs == {}
-    return service
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_site_that_was_away_gets_its_model_whenever_it_connects(killed: bool) -> None:
-    service, whole = ended_without("b", "c"), undisturbed(make_plan(run="run-1")).bits
-    assert service.federation.scheduler.undelivered == {"run-1": Undelivered(make_plan(), frozenset("bc"))}
-    if killed:
-        service = service.restarted((), undelivered=service.federation.scheduler.undelivered).joined("a")
-    assert service.federation.runs == {}, "a has its model"
-    for name in ("c", "b"):
-        service.joined(name)
-        assert service.models["run-1", name].targets is not None
-        assert service.bits("run-1")[name] == whole[name]
-        assert service.federation.runs == {}, "and nothing waits for the other"
-    assert [r for r in service.records["run-1"] if isinstance(r, Delivered)] == [Delivered(s) for s in "acb"]
-    assert service.federation.scheduler.undelivered == {}
-    service.lost("b").models.clear()
-    assert service.joined("b").models == {}, "it is not asked again"
-
-
-def test_a_site_that_comes_while_another_fetches_gets_its_model_too() -> None:
-    service = ended_without("b", "c")
-    held = {name: holding_back(service.agents[name], Plan) for name in "bc"}
-    service.joined("b").joined("c")
-    for name, accepting in held.items():
-        service.tell(*(e.Received(name, answer) for answer in accepting))
-    assert service.federation.scheduler.undelivered == {}
-    assert {name for _, name in service.models} == set(SITES)
-
-
-def test_a_site_that_goes_again_without_its_model_gets_it_the_next_time() -> None:
-    service = ended_without("c")
-    held = holding_back(service.agents["c"], Plan)
-    service.joined("c").lost("c")
-    assert held
-    service.out_of_time("run-1")
-    assert service.federation.runs == {}
-    del service.agents["c"].handle
-    service.joined("c")
-    assert service.federation.scheduler.undelivered == {}
-
-
-def test_a_delivery_takes_no_slot_of_a_run() -> None:
-    service = ended_without("c")
-    service.tell(e.Reconfigured(SITES, 1))
-    holding_back(service.agents["c"], Plan)
-    service.joined("c").submit(make_plan(run="run-2", sites=("a", "b")))
-    assert service.finished["run-2"].outcome is Outcome.CONVERGED
-    assert "run-1" in service.federation.runs
-
-
-# --- a store that is older than the sites (2) ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kept", [1, 4])
-def test_a_run_that_every_site_has_is_ended_when_an_older_store_resumes_it(kept: int) -> None:
-    whole = ended_without()
-    again = whole.restarted([make_plan(run="run-1")])
-    again.records = {"run-1": whole.records["run-1"][:kept]}
-    again.submit().joined()
-    end = again.finished["run-1"]
-    assert end.outcome is Outcome.DAMAGED
-    assert "older than the sites'" in end.reason
-    assert again.federation.runs == {}
-    assert again.federation.scheduler.parked == {}, "it holds no slot"
-    assert again.is_closed("run-1")
-    assert all(m.targets is None for m in again.models.values()), "no model of an older state goes out"
-    again.submit(make_plan(run="run-2"))
-    assert again.finished["run-2"].outcome is Outcome.CONVERGED
-
-
-def test_a_late_word_about_an_earlier_end_does_not_damage_a_run_that_was_resumed() -> None:
-    """c is slow: it says "fetched" to the end of the run's first life in its second."""
-    service, plan = Service().joined(), make_plan(run="run-1")
-    fetching = holding_back(service.agents["c"], Finished)
-    service.queue.append(plan)
-    service.events.append(e.QueueChanged())
-    until_answered(service)
-    service.events = deque(without(service.events, "c"))
-    service.tell().out_of_time("run-1").out_of_time("run-1")
-    assert list(service.federation.scheduler.parked) == ["run-1"]
-    accepting = holding_back(service.agents["c"], Plan)
-    service.out_of_time("run-1")
-    assert fetching == [Fetched("run-1")]
-    for words in (fetching, accepting):
-        assert service.states() == {"run-1": Phase.RETURNING}
-        service.tell(*(e.Received("c", word) for word in words))
-    del service.agents["c"].handle
-    service.joined("c")
-    assert service.finished["run-1"].outcome is Outcome.CONVERGED
-
-
-# --- one damaged run (4) ------------------------------------------------------------------------------------------
-
-
-def test_a_run_whose_records_cannot_be_read_is_closed_and_the_others_go_on() -> None:
-    plans = [make_plan(run="broken"), make_plan(run="whole")]
-    service = Service(unfinished=tuple(plans), max_concurrent_runs=1)
-    service.damaged.add("broken")
-    service.submit().joined()
-    assert service.closed == {"broken": e.CloseRun(plans[0], Outcome.DAMAGED, "the state is missing")}
-    assert n.RunDamaged("broken", "the state is missing") in service.notices
-    assert service.finished["whole"].outcome is Outcome.CONVERGED
-    assert service.federation.scheduler.idle
-
-
-# --- countersigning (7) -------------------------------------------------------------------------------------------
-
-
-def test_only_the_head_of_a_run_that_ends_is_countersigned() -> None:
-    signed = Head(7, "ab", "2026-01-01")
-    service = Service().joined()
-    service.events.append(e.Submitted(make_plan(run="run-1")))
-    until_answered(service).events.append(e.Received("a", Fetched("invented", signed, "03")))
-    asked = list[e.Action]()
-    while service.events:
-        asked += [a for a in service.one() if isinstance(a, e.Countersign)]
-    assert asked == []
-    assert service.finished["run-1"].outcome is Outcome.CONVERGED
 
 
 def test_a_federation_of_one_run_notifies_nobody_of_sessions() -> None:

@@ -5,13 +5,12 @@ import math
 from dataclasses import fields
 from typing import get_args
 
-import numpy as np
 import pytest
 from machine.stepwise import RUN
 
 from coordinator.machine import notices as n
 from coordinator.machine.wording import is_warning, message_for
-from coreg_core.agreement.schedules.schedule import Progress
+from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 
 # Of each notice, the words that its line has; those of a warning come second.
@@ -25,7 +24,7 @@ LINES: dict[n.Notice, list[str]] = {
     n.Stopped(): [],
     n.RunBegan(RUN, ("a", "b"), 600.0): ["run run-1", "a, b", "timeout 600 s"],
     n.AnswersInClear(RUN): ["in the clear", 'aggregation = "secure"'],
-    n.RunTakenUp(RUN, 7, ("a",)): ["resuming run run-1 at question 7", "waiting for a", "no timeout"],
+    n.RunTakenUp(RUN, 7, ("a",)): ["resuming run run-1 after 7 steps", "waiting for a", "no timeout"],
     n.DeliveryTakenUp(RUN, ()): ["run run-1 has ended"],
     n.DeliveryTakenUp(RUN, ("b",), 60.0): ["run run-1 has ended", "waiting for b to fetch the result", "timeout 60 s"],
     n.Joined(RUN, "a", 1, 3): ["a joined (1 of 3)"],
@@ -37,8 +36,8 @@ LINES: dict[n.Notice, list[str]] = {
     n.SessionOpened("a", "", ""): ["a is connected"],
     n.SessionEnded("a", "its stream ended"): ["a disconnected: its stream ended"],
     n.MembersAre(RUN, 1, ("a", "b")): ["2 sites: a, b"],
-    n.KeysChanged(RUN, 2, ("b",)): ["b reconnected with new keys", "under new masks"],
-    n.QuestionAnswered(RUN, 0, 0, 3, None): [],
+    n.KeysChanged(RUN, 2, ("b",)): ["b reconnected with new keys", "all sites exchange keys anew"],
+    n.StepAnswered(RUN, 0, 0, 3, Report()): [],
     n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): ["stalled: b did not come back within 4 s."],
 }
 WARNINGS: dict[n.Notice, list[str]] = {
@@ -71,7 +70,7 @@ def test_a_notice_is_one_line_with_its_words(notice: n.Notice, words: list[str])
 
 
 @pytest.mark.parametrize(
-    "notice", [x for x in EVERY if not isinstance(x, n.QuestionAnswered)], ids=lambda x: type(x).__name__
+    "notice", [x for x in EVERY if not isinstance(x, n.StepAnswered)], ids=lambda x: type(x).__name__
 )
 def test_a_notice_comes_back_from_json(notice: n.Notice) -> None:
     again = n.from_fields(type(notice).__name__, json.loads(json.dumps(n.to_fields(notice))))
@@ -84,8 +83,7 @@ def test_every_notice_has_a_sample_here() -> None:
 
 
 def test_a_step_is_stored_with_the_rounds_and_a_notice_of_another_release_is_passed_over() -> None:
-    ones = np.ones(1)
-    plain = n.to_fields(n.QuestionAnswered(RUN, 3, 1, 2, Progress(1, True, ones, ones, ones, (None,)), "grid"))
-    assert plain == {"run": RUN, "question": 3, "attempt": 1, "answered": 2, "phase": "grid"}
-    assert n.from_fields("QuestionAnswered", plain) is None
+    plain = n.to_fields(n.StepAnswered(RUN, 3, 1, 2, Report(phase="grid")))
+    assert plain == {"run": RUN, "number": 3, "attempt": 1, "answered": 2}
+    assert n.from_fields("StepAnswered", plain) is None
     assert n.from_fields("NewerNotice", {"run": RUN}) is None

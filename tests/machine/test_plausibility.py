@@ -1,8 +1,9 @@
-"""coordinator/machine/plausibility.py: no honest answer is found false, and false ones are, by name where there is one.
+"""coreg_core/computation/plausibility.py: no honest answer is found false, and false ones are, in the sum.
 
 Derivations: docs/mathematics.md, "What an answer cannot be".
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +13,16 @@ from additive_problems import random_view
 from hypothesis import example, given
 from hypothesis import strategies as st
 from machine.additive_tiny import additive_plan, additive_sites
-from machine.masked import masked_sites, sums
-from machine.tiny import Pump, altered, make_plan, make_sites
+from machine.tiny import Pump, make_plan, make_sites, sealed
 
-from coordinator.machine.plausibility import linear_fault, part_fault, smoothed_fault
-from coordinator.machine.records import Ended, StepTaken
+from coordinator.machine.records import StepDone
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import Ask, Operator, stack
-from coreg_core.additive.site import AdditiveSite
-from coreg_core.protocol.messages import Masked, PlanAccepted, Prediction, ToSite
+from coreg_core.computation.plausibility import linear_fault, part_fault, smoothed_fault
+from coreg_core.computation.rounds import Round
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan
-from coreg_core.protocol.vectors import Vector
+from site_agent.machine.additive import AdditiveJob
+from site_agent.machine.agreement import AgreementJob
 
 HERE = Operator()
 seeds = st.integers(0, 2**32 - 1)
@@ -126,57 +125,6 @@ def test_no_honest_response_is_found_false(seed, weight):
     assert "farther" in (linear_fault(t, t, np.full(3, 0.5), 1) or "")
 
 
-# --- in a run -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("made", [(make_plan, make_sites), (additive_plan, additive_sites)])
-def test_a_liar_is_named_in_the_clear_and_nothing_is_certified(made: Any) -> None:
-    plan: Plan = made[0](on_dropout="wait", min_sites=3)
-    sites = made[1](plan.sites if made[0] is make_plan else plan)
-
-    def lie(message: ToSite, answer: Any) -> Any:
-        """To linear questions, a multiple of what was asked."""
-        if getattr(message, "part", "") != "linear" or getattr(message, "kind", Ask.FIXED_POINT) is not Ask.FIXED_POINT:
-            return answer
-        return replace(answer, values=Vector(-1000.0 * message.targets.values))
-
-    altered(sites["b"], lie)
-    pump = Pump(plan, sites).join().run()
-    assert pump.outcome is Outcome.SITE_FAULT
-    assert pump.end.reason.startswith("b: its answer to question")
-    assert {finished.outcome for finished in pump.models.values()} == {Outcome.SITE_FAULT}
-
-
-@pytest.mark.parametrize("objective", ["agreement", "additive"])
-def test_under_masks_a_lie_is_found_in_the_sum_and_laid_to_nobody(objective: str, monkeypatch) -> None:
-    plan = sums(objective)
-    sites = masked_sites(plan)
-    from site_agent.machine import additive, training
-
-    module = additive if objective == "additive" else training
-    before = module.masked
-
-    def lie(masks: Any, asked: Any, digest: str, values: Any, scalars: Any) -> Masked:
-        if masks.name == "b" and asked.part == "linear" and getattr(asked, "kind", Ask.FIXED_POINT) is Ask.FIXED_POINT:
-            values = (-0.9 if objective == "agreement" else -5e5) * asked.targets.values
-        return before(masks, asked, digest, values, scalars)
-
-    monkeypatch.setattr(module, "masked", lie)
-    pump = Pump(plan, sites).join().run()
-    assert pump.outcome is Outcome.SITE_FAULT
-    assert "some site answers falsely" in pump.end.reason
-    assert not any(name in pump.end.reason for name in ("a:", "b:", "c:"))
-
-
-def test_a_part_that_is_stronger_than_the_plan_allows_answers_nothing_at_all() -> None:
-    plan = additive_plan(operator_norm_bound=0.5)
-    pump = Pump(plan, additive_sites(plan)).join().run()
-    assert pump.outcome is Outcome.SITE_FAULT
-    assert "operator_norm_bound=0.5" in pump.end.reason
-    taken = [r.part for r in pump.records if getattr(r, "total", None) is not None and r.total.shape[0] == 61]
-    assert not taken, "no sum of its operator's answers was ever taken"
-
-
 def test_what_hides_in_a_sum_of_three() -> None:
     """docs/threat-model.md says so: a lie that is smaller than what the others honestly give off."""
     rng = np.random.default_rng(5)
@@ -187,82 +135,94 @@ def test_what_hides_in_a_sum_of_three() -> None:
     assert linear_fault(t, 2 * 0.9 * t - 0.5 * t, np.full(2, 2.9), 3) is None
 
 
+# --- in a run -------------------------------------------------------------------------------------------------------
+
+LYING = {"agreement": make_plan(min_sites=3), "additive": additive_plan(min_sites=3)}
+BOTH = pytest.mark.parametrize("secure", [False, True], ids=["plaintext", "sealed"])
+
+
+def lying(objective: str, secure: bool, lie: Callable[[Any, Any, Any], Any], monkeypatch: pytest.MonkeyPatch) -> Pump:
+    """A run in which site b answers what ``lie`` makes of the question, its values and its scalars."""
+    plan = sealed(LYING[objective]) if secure else LYING[objective]
+    kind = AdditiveJob if objective == "additive" else AgreementJob
+    honest = kind.answer
+
+    def answer(job: Any, asked: Round) -> Any:
+        values, scalars = honest(job, asked)
+        return lie(asked.question, values, scalars) if job.data.salt == b"b" else (values, scalars)
+
+    monkeypatch.setattr(kind, "answer", answer)
+    return Pump(plan, additive_sites(plan) if objective == "additive" else make_sites("abc")).join().run()
+
+
+def found_and_laid_to_nobody(pump: Pump) -> None:
+    """Each site finds it in the same sum, so that the run ends alike at all of them, and nobody has a model."""
+    assert pump.outcome is Outcome.SITE_FAULT
+    assert "some site answers falsely" in pump.end.reason
+    assert not any(name in pump.end.reason for name in ("a:", "b:", "c:"))
+    assert pump.bits == {}
+    assert not pump.breaches
+    last = [r.report for r in pump.records if isinstance(r, StepDone)][-1]
+    assert (last.outcome, last.reason) == ("SITE_FAULT", pump.end.reason)
+
+
+@BOTH
+@pytest.mark.parametrize("objective", LYING)
+def test_a_lie_is_found_in_the_sum_by_every_site(objective: str, secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lie(asked: Any, values: Any, scalars: Any) -> Any:
+        """To linear questions, a multiple of what was asked."""
+        if asked.part != "linear" or getattr(asked, "ask", Ask.FIXED_POINT) is not Ask.FIXED_POINT:
+            return values, scalars
+        if getattr(asked, "stage", "respond") != "respond":
+            return values, scalars
+        return (-0.9 if objective == "agreement" else -5e5) * asked.targets, scalars
+
+    found_and_laid_to_nobody(lying(objective, secure, lie, monkeypatch))
+
+
+@BOTH
 @pytest.mark.parametrize(
     ("kind", "scalars"),
     [
-        ("LABELS", (-3.0, 1.0)),
+        ("LABELS", (-3e3, 1.0)),
         ("LABELS", (2.5, 1.0)),
-        ("SPREAD", (-50.0,)),
-        ("SCORE", (-1.0,)),
-        ("TRACES", (-1.0, 2.0)),
-        ("SMOOTHED", (-1.0, 2.0)),
-        ("GRADIENT", (-1000.0, -1000.0)),
+        ("SPREAD", (-5e4,)),
+        ("SCORE", (-1e3,)),
+        ("TRACES", (-1e3, 2.0)),
+        ("SMOOTHED", (-1e3, 2.0)),
+        ("GRADIENT", (-1e6, -1e6)),
     ],
 )
-@pytest.mark.parametrize("answers", ["plaintext", "secure"])
-def test_scalars_that_no_site_has_end_the_run(kind: str, scalars: tuple[float, ...], answers: str, monkeypatch) -> None:
-    """In the clear by name; of a sum nobody can tell whose."""
-    plan = sums("additive") if answers == "secure" else additive_plan(min_sites=3)
-    sites = masked_sites(plan) if answers == "secure" else additive_sites(plan)
-    engine, before = AdditiveSite, AdditiveSite.answer
-    wrong = scalars if answers == "plaintext" else tuple(1e3 * x if x < 0 else x for x in scalars)
-
-    def lie(site: AdditiveSite, question: Any) -> Any:
-        answer = before(site, question)
-        if site.name != "b" or question.ask.name != kind:
-            return answer
-        return replace(answer, scalars=np.array(wrong))
-
-    monkeypatch.setattr(engine, "answer", lie)
-    pump = Pump(plan, sites).join().run()
-    assert pump.outcome is Outcome.SITE_FAULT, pump.end
-    assert pump.end.reason.startswith("b: " if answers == "plaintext" else "question ")
+def test_scalars_that_no_site_has_end_the_run(
+    kind: str, scalars: tuple[float, ...], secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lie = lambda asked, values, honest: (values, scalars if asked.ask.name == kind else honest)  # noqa: E731
+    found_and_laid_to_nobody(lying("additive", secure, lie, monkeypatch))
 
 
-@pytest.mark.parametrize("schedule", ["block-coordinate-descent", "consensus"])
-def test_predictions_beyond_what_was_stated_are_named_under_every_schedule(schedule: str) -> None:
-    plan = make_plan(schedule=schedule, min_sites=3)
-    sites = make_sites(plan.sites)
+@BOTH
+def test_sizes_below_zero_end_the_run(secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lie(asked: Any, values: Any, scalars: Any) -> Any:
+        return values, tuple(-1e6 * x for x in scalars) if asked.stage == "sizes" else scalars
 
-    def huge(message: ToSite, answer: Any) -> Any:
-        if not isinstance(answer, Prediction):
-            return answer
-        return replace(answer, values=Vector(np.full(answer.values.shape, 1e6)))
+    found_and_laid_to_nobody(lying("agreement", secure, lie, monkeypatch))
 
-    altered(sites["b"], huge)
-    pump = Pump(plan, sites).join().run()
+
+@pytest.mark.parametrize("size", [1e6, 1e290])
+def test_an_answer_beyond_the_bound_of_its_sum_is_no_summand(size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own site says so: it could wrap, and nothing of it leaves."""
+    lie = lambda asked, values, scalars: (values + size if values.size else values, scalars)  # noqa: E731
+    pump = lying("agreement", True, lie, monkeypatch)
     assert pump.outcome is Outcome.SITE_FAULT
-    assert pump.end.reason.startswith("b: ")
+    assert pump.end.reason == "b: a number is beyond the bound that the sum was scaled by."
 
 
-# --- answers so large that nothing follows from them -----------------------------------------------------------------
-
-
-def one_huge(size: float) -> dict[str, Any]:
-    """b states a reach of 2¹⁰⁰⁰, and answers what that allows."""
-
-    def huge(message: ToSite, answer: Any) -> Any:
-        if isinstance(answer, PlanAccepted):
-            return replace(answer, reach=1000)
-        if not isinstance(answer, Prediction) or message.part != "affine":
-            return answer
-        signs = np.where(np.arange(len(answer.values.values)) % 2, -size, size)[:, None]
-        return replace(answer, values=Vector(signs * np.ones(answer.values.shape)))
-
-    sites = make_sites("abc")
-    altered(sites["b"], huge)
-    return sites
-
-
-@pytest.mark.parametrize("size", [1e290, 1e300])
-def test_a_site_whose_answers_overflow_ends_its_run_and_nothing_else(size: float) -> None:
-    """The next direction would be no number; found again where the coordinator was killed before it could say so."""
-    plan = make_plan()
-    with np.errstate(over="ignore", invalid="ignore"):
-        pump = Pump(plan, one_huge(size)).join().run()
-        stepped = [i for i, record in enumerate(pump.records) if isinstance(record, StepTaken)]
-        again = Pump(plan, one_huge(size), pump.records[: stepped[-1] + 1]).join().run()
-    for each in (pump, again):
-        assert each.outcome is Outcome.SITE_FAULT
-        assert f"no question follows from the answers before question {len(stepped)}" in each.end.reason
-        assert any(isinstance(record, Ended) for record in each.records), "and it is not resumed"
+def test_a_part_that_is_stronger_than_the_plan_allows_answers_nothing_at_all() -> None:
+    plan = additive_plan(operator_norm_bound=0.5)
+    pump = Pump(plan, additive_sites(plan)).join().run()
+    assert pump.outcome is Outcome.SITE_FAULT
+    assert "operator_norm_bound=0.5" in pump.end.reason
+    assert not any(
+        kept is not None and any(t.values is not None and t.values.shape[0] == 61 for t in kept.sums)
+        for kept in (site.kept for site in pump.sites.values())
+    )

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from machine.stepwise import RUN, accepts, all_of, answers, joins, small_plan
-from machine.tiny import TIMEOUTS, Machine
+from machine.stepwise import RUN, all_of, answers, joins, offers
+from machine.tiny import TIMEOUTS, Machine, make_plan
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import DeadlinePassed, Flow, Notify, SetDeadline, SiteLost
@@ -15,11 +15,11 @@ SLOW = replace(TIMEOUTS, min_bandwidth=1000.0)
 
 
 def asking(**terms: str) -> Machine:
-    """A run at its first question."""
-    machine = Machine(small_plan(**terms), SLOW)
+    """A run at its first step."""
+    machine = Machine(make_plan(**terms), SLOW)
     machine.start()
     all_of(machine, [joins(site) for site in "abc"])
-    all_of(machine, [accepts(machine, site) for site in "abc"])
+    all_of(machine, [offers(machine, site) for site in "abc"])
     return machine
 
 
@@ -56,21 +56,21 @@ def test_a_link_below_the_least_bandwidth_is_named_and_not_waited_for_for_ever()
     assert machine.phase is Phase.STALLED
 
 
-def test_a_question_that_took_long_to_go_out_leaves_its_site_the_rounds_time() -> None:
+def test_a_step_that_took_long_to_go_out_leaves_its_site_the_rounds_time() -> None:
     machine = asking(on_dropout="continue")
     all_of(machine, [answers("a"), answers("c")])
     assert machine.handle(DeadlinePassed(RUN, 3, {"b": Flow(True, 100, 100, 1.0)})) == [
         SetDeadline(RUN, 4, SLOW.round + 0.2 - 1.0)  # 100 bytes may be on the link unseen, and as many of the answer
     ]
     machine.handle(DeadlinePassed(RUN, 4, {"b": Flow(True, 100, 100, SLOW.round + 0.15)}))
-    assert machine.participants == ("a", "c"), "a little of the round is no reason to wait"
+    assert machine.awaited == ("a", "c"), "a little of the round is no reason to wait"
 
 
 def test_who_answered_or_is_gone_moves_no_deadline() -> None:
     machine = asking(on_dropout="continue")
     all_of(machine, [SiteLost("b", "gone"), answers("a"), answers("c")])
     machine.handle(DeadlinePassed(RUN, 3, {"a": COMING, "b": COMING}))
-    assert machine.participants == ("a", "c")
+    assert (machine.phase, machine.awaited) == (Phase.PLANNING, ("a", "c"))
 
 
 def test_what_a_link_may_hold_unseen_is_bounded() -> None:

@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,27 +20,31 @@ from coordinator.machine.events import (
     Reject,
     Send,
     SiteJoined,
+    SiteLost,
 )
 from coordinator.machine.phases import Phase, Timeouts
-from coordinator.machine.records import Record, StepTaken
+from coordinator.machine.records import Record, StepDone
 from coordinator.machine.run import Run
 from coordinator.machine.state import RunState, resume
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
-    Ask,
+    Dismissed,
     Finished,
     FromSite,
     Hello,
-    PlanAccepted,
+    Offer,
     Rejected,
     ToSite,
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
-from coreg_core.protocol.vectors import Vector
-from site_agent.machine.site import Site, Terms
+from coreg_sim.federation.masks import simulated_keys
+from site_agent.machine.agent import RESUMABLE
+from site_agent.machine.memory import SiteResult
+from site_agent.machine.run_log import Kept, Memory
+from site_agent.machine.scoring import Batch
+from site_agent.machine.site import Rules, Site
 from site_agent.machine.site_data import PrivateData
-from site_agent.machine.training import Remembered
 
 UNLABELLED = 6
 IDS = "digest-of-the-ids"
@@ -67,6 +72,10 @@ def make_plan(**changes: Any) -> Plan:
     return Plan(**whole, **parts)
 
 
+def sealed(plan: Plan) -> Plan:
+    return replace(plan, privacy=replace(plan.privacy, aggregation="secure"))
+
+
 def private_data(name: str, seed: int = 0) -> PrivateData:
     """Four labelled rows; every site sees two features of its own."""
     rng = np.random.default_rng([seed, *name.encode()])
@@ -74,8 +83,23 @@ def private_data(name: str, seed: int = 0) -> PrivateData:
     return PrivateData(X, X.sum(axis=1) + rng.normal(size=4), Z, IDS, salt=name.encode())
 
 
-def make_site(name: str, seed: int = 0, **terms: Any) -> Site:
-    return Site(name, private_data(name, seed), Terms(**terms))
+class OnDisk(Memory):
+    """A log that outlives its process, and is of no use for other rows."""
+
+    def load(self, data: str) -> Kept | None:
+        return self.kept if self.kept is not None and self.kept.data == data else None
+
+
+_processes = count()
+
+
+def site_with(name: str, data: PrivateData | Batch, log: Memory | None = None, **rules: Any) -> Site:
+    told = Rules(**({"keys": simulated_keys(name)} | rules))
+    return Site(name, data, told, log or OnDisk(), "test", f"{next(_processes)}")
+
+
+def make_site(name: str, seed: int = 0, **rules: Any) -> Site:
+    return site_with(name, private_data(name, seed), **rules)
 
 
 def make_sites(names: Iterable[str]) -> dict[str, Site]:
@@ -83,39 +107,50 @@ def make_sites(names: Iterable[str]) -> dict[str, Site]:
 
 
 def restarted(site: Site) -> Site:
-    """The agent in another process: of what it answered it knows what its ledger tells, and nothing else."""
-    known = {run: training.remembered for run, training in site.runs.items()}
-    before = site._terms.recall
-
-    def recall(plan: Plan, ids_digest: str) -> Remembered:
-        return known[plan.run] if plan.run in known else before(plan, ids_digest)
-
-    return make_site(site.name, recall=recall)
-
-
-def altered(site: Site, change: Callable[[ToSite, Any], Any]) -> Site:
-    """A site whose answers are changed: ``change`` receives the message and one of its answers."""
-    honest = site.handle
-    site.handle = lambda message: [change(message, answer) for answer in honest(message)]  # type: ignore[method-assign]
-    return site
+    """The agent in another process: it has its rows, its log and its ledger, and no key."""
+    known = replace(site._remembered, answered=site._remembered.answered + site._answered)
+    rules = replace(site._rules, recall=lambda plan, ids: known)
+    return Site(site.name, site._data, rules, site._log, site.release, f"{next(_processes)}")
 
 
 def all_restarted(sites: Mapping[str, Site]) -> dict[str, Site]:
     return {name: restarted(site) for name, site in sites.items()}
 
 
+def altered(site: Site, change: Callable[[ToSite, Any], Any]) -> Site:
+    """A site whose answers are changed: ``change`` receives the message and one of its answers; None is none."""
+    honest = site.handle
+
+    def handle(message: ToSite) -> list[FromSite]:
+        return [told for answer in honest(message) if (told := change(message, answer)) is not None]
+
+    site.handle = handle  # type: ignore[method-assign]
+    return site
+
+
 def hello(site: str, **changes: Any) -> Hello:
     return replace(Hello(site, PROTOCOL_VERSION, "test"), **changes)
 
 
-def acceptance(site: str, plan: Plan, **changes: Any) -> PlanAccepted:
-    threads = plan.iteration.threads
-    accepted = PlanAccepted(plan.run, plan.digest, UNLABELLED, IDS, f"data-of-{site}", 2.0, 5.0, threads)
-    return replace(accepted, **changes)
+def offer_of(site: str, plan: Plan, attempt: int = 0, /, **changes: Any) -> Offer:
+    """What a site offers, but for its keys, whose place a text takes."""
+    names = ("key", "session_key", "commitment", "identity", "signature")
+    keys = {name: f"{name} of {site} for {attempt}" if plan.masked else "" for name in names}
+    rows = {"n_unlabelled": UNLABELLED, "ids_digest": IDS, "data_digest": f"data-of-{site}"}
+    told = {"resume": (), "machine": "x", "release": "test"}
+    offer = Offer(run=plan.run, attempt=attempt, plan_digest=plan.digest, site=site, **rows, **keys, **told)
+    return replace(offer, **changes)
 
 
-def column(*numbers: float) -> Vector:
-    return Vector(np.array(numbers, dtype=float)[:, None])
+def bits(result: SiteResult | None) -> tuple[Any, ...] | None:
+    """Everything that a site ends with, equal only where every bit is; None where it has no model and no scores."""
+    if result is None or not (result.solutions or result.additive is not None or result.scores is not None):
+        return None
+    models = [(s.function.coef.tobytes(), s.prediction.tobytes()) for s in result.solutions]
+    own = None if result.additive is None else result.additive.own
+    parts = None if own is None else (own.constant, [f.coef.tobytes() for f in own.functions])
+    arrays = [None if x is None else x.tobytes() for x in (result.scores, result.point)]
+    return result.outcome, result.couplings, models, parts, arrays
 
 
 class Machine:
@@ -153,6 +188,10 @@ class Machine:
         return self.run.recorded.participants
 
     @property
+    def attempt(self) -> int:
+        return self.run.live.attempt
+
+    @property
     def token(self) -> int:
         return self.run.live.token
 
@@ -165,7 +204,9 @@ class Machine:
 class Pump:
     """The machine and its sites, wired by a queue of events.
 
-    ``shuffle`` takes the next event at random; ``kill_after`` so many records the coordinator does nothing more.
+    ``shuffle`` takes the next event at random; ``kill_after`` so many records the coordinator does nothing more; ``wire`` tells
+    what becomes of a message to a site. ``bits`` are
+    what each site ended with, ``sent`` is everything that the coordinator said.
     """
 
     def __init__(
@@ -175,13 +216,15 @@ class Pump:
         records: Iterable[Record] = (),
         shuffle: random.Random | None = None,
         kill_after: int | None = None,
+        wire: Callable[[str, ToSite], ToSite | None] = lambda site, message: message,
     ):
         self.machine, self.sites, self._shuffle = Machine(plan, TIMEOUTS, records), dict(sites), shuffle
-        self.kill_after, self.killed = kill_after, False
+        self.kill_after, self.killed, self._wire = kill_after, False, wire
         self.events: deque[Event] = deque()
         self.records: list[Record] = []
-        self.models: dict[str, Finished] = {}
+        self.sent: list[Send] = []
         self.end: Finish | None = None
+        self.bits: dict[str, Any] = {}
         self.carry_out(self.machine.start())
 
     def join(self, *names: str) -> "Pump":
@@ -193,10 +236,13 @@ class Pump:
             if self.killed:
                 return
             match action:
-                case Send(name, message):
-                    if isinstance(message, Finished):
-                        self.models[name] = message
+                case Send(name, message) if (message := self._wire(name, message)) is not None:
+                    self.sent.append(Send(name, message))
                     self.events.extend(Received(name, answer) for answer in self.sites[name].handle(message))
+                    if isinstance(message, Finished) and (found := bits(self.sites[name].result)) is not None:
+                        self.bits[name] = found
+                    elif isinstance(message, Finished | Dismissed) and message.outcome in RESUMABLE:
+                        self.sites[name] = restarted(self.sites[name])  # an agent forgets a run that is over
                 case Reject(name, reason):
                     self.sites[name].handle(Rejected(reason))
                 case Persist(record=record):
@@ -216,8 +262,8 @@ class Pump:
         return self
 
     def steps(self, count: int) -> "Pump":
-        """Until so many questions are answered; the answers to the next may be on their way."""
-        while sum(isinstance(r, StepTaken) for r in self.records) < count:
+        """Until so many steps are answered by all; the answers to the next are on their way."""
+        while sum(isinstance(r, StepDone) for r in self.records) < count:
             self.step()
         return self
 
@@ -227,50 +273,33 @@ class Pump:
         self.carry_out(self.machine.handle(self.machine.deadline))
         return self
 
+    def lose(self, name: str) -> "Pump":
+        """The session breaks, with whatever was on its way."""
+        self.events = deque(event for event in self.events if getattr(event, "site", None) != name)
+        self.carry_out(self.machine.handle(SiteLost(name, "its stream ended")))
+        return self
+
+    def kill(self, name: str) -> "Pump":
+        """The agent is gone, and comes back in another process."""
+        self.sites[name] = restarted(self.sites[name])
+        return self.lose(name).join(name)
+
+    def resumed(self, sites: Mapping[str, Site] | None = None) -> "Pump":
+        """The coordinator in another process; the agents are who they are unless given."""
+        again = Pump(self.machine.plan, sites or self.sites, [*self.machine.records, *self.records])
+        again.bits = self.bits
+        return again
+
     @property
     def outcome(self) -> Outcome:
         assert self.end is not None, f"still {self.machine.phase}"
         return self.end.outcome
 
-    def without(self, site: str) -> "Pump":
-        """What is on its way to or from this site is lost."""
-        self.events = deque(event for event in self.events if getattr(event, "site", None) != site)
-        return self
-
     @property
-    def bits(self) -> dict[str, tuple[Any, ...]]:
-        """Everything that the sites end with, equal only when every bit is."""
-        return {name: (m.outcome, m.columns, m.targets) for name, m in sorted(self.models.items())}
+    def breaches(self) -> dict[str, str]:
+        return {name: site.breach for name, site in self.sites.items() if site.breach}
 
 
 def undisturbed(plan: Plan, names: Iterable[str] | None = None) -> Pump:
     """The run in which nothing goes wrong."""
     return Pump(plan, make_sites(names or plan.sites)).join().run()
-
-
-class Watched(Site):
-    """A site that counts what it is asked, and answers only ``when`` it likes; what it did not say it says ``late``."""
-
-    def __init__(self, site: Site, when: Callable[[Ask], bool] = lambda ask: True):
-        self.__dict__.update(site.__dict__)
-        self.when, self.late = when, list[FromSite]()
-        self.asked: list[Ask] = []
-
-    def handle(self, message: ToSite) -> list[FromSite]:
-        answers = super().handle(message)
-        if not isinstance(message, Ask):
-            return answers
-        self.asked.append(message)
-        if self.when(message):
-            return answers
-        self.late += answers
-        return []
-
-    @property
-    def label_bearing(self) -> int:
-        """How often labels left it, to conjugate gradients."""
-        return sum(ask.part == "affine" for ask in self.asked)
-
-
-def watched(plan: Plan, names: Iterable[str] | None = None) -> dict[str, Watched]:
-    return {name: Watched(site) for name, site in make_sites(names or plan.sites).items()}

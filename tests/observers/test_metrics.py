@@ -5,19 +5,18 @@ import socket
 import urllib.request
 from pathlib import Path
 
-import numpy as np
 import pytest
-from machine.tiny import make_plan, undisturbed
+from machine.tiny import Pump, make_plan, make_site
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import Closed, StepTaken
-from coordinator.machine.state import resume
+from coordinator.machine.records import Closed, StepDone
 from coordinator.observers.metrics import Metrics
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import UsageError
+from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 
 
@@ -30,16 +29,14 @@ def read(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
-    metrics, plan = Metrics(), make_plan()
+    metrics, plan = Metrics(), make_plan(convergence_report="exact")
     metrics.began(plan.run, "waits")
-    records = undisturbed(plan).records
-    steps = [number for number, record in enumerate(records) if isinstance(record, StepTaken)]
-    gaps = []
-    for number in steps:
-        progress = resume(plan, records[: number + 1]).progress
-        if progress.verified:
-            gaps.append(float(np.max(progress.gap)))
-        metrics.notice(n.QuestionAnswered(plan.run, number, 0, 3, progress), Timing(0.25, 100, 200))
+    records = Pump(plan, {name: make_site(name, exact_report=True) for name in plan.sites}).join().run().records
+    steps = [record for record in records if isinstance(record, StepDone)]
+    for step in steps:
+        told = n.StepAnswered(plan.run, step.number, step.attempt, step.answered, step.report)
+        metrics.notice(told, Timing(0.25, 100, 200))
+    last = [step.report for step in steps if step.report.verified][-1]
     metrics.notice(n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"), Timing())
     metrics.notice(n.SessionOpened("b", "0.2.0", ""), Timing())
     metrics.notice(n.SessionEnded("b", "its stream ended"), Timing())
@@ -51,13 +48,16 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     metrics.stock(3, 1, store)
     metrics.notice(n.RunEnded(plan.run, Outcome.CONVERGED, ""), Timing())
     found = read(metrics)
-    assert found["coreg_questions_total", ("waits",)] == len(steps)
-    assert found["coreg_rounds_total", ("waits",)] == progress.round
-    assert found["coreg_question_seconds_sum", ("", "waits")] == pytest.approx(0.25 * len(steps))
+    assert found["coreg_steps_total", ("waits",)] == len(steps)
+    assert found["coreg_rounds_total", ("waits",)] == steps[-1].report.round
+    assert sum(found["coreg_step_seconds_sum", (phase, "waits")] for phase in {s.report.phase for s in steps}) == (
+        pytest.approx(0.25 * len(steps))
+    )
     assert (found["coreg_bytes_total", ("sent",)], found["coreg_bytes_total", ("received",)]) == (
         100 * len(steps), 200 * len(steps)
     )  # fmt: skip
-    assert found["coreg_gap", ("waits",)] == gaps[-1]
+    assert found["coreg_gap", ("waits",)] == max(last.gap)
+    assert found["coreg_halvings_to_go", ("waits",)] == max(last.level)
     assert found["coreg_runs_finished_total", ("CONVERGED", "waits")] == 1
     assert found["coreg_stalls_total", ("waits",)] == 1
     assert (found["coreg_site_connected", ("a",)], found["coreg_site_connected", ("b",)]) == (1, 0)
@@ -66,6 +66,16 @@ def test_a_run_is_counted_under_its_study(tmp_path: Path) -> None:
     assert found["coreg_site_certificate_not_after_seconds", ("a",)] == 1798761600.0
     assert found["coreg_queue_length", ()] == 3
     assert found["coreg_store_bytes", ()] == 1024
+
+
+def test_of_a_coarse_report_there_is_no_gap_and_a_run_that_is_taken_up_counts_from_where_it_is() -> None:
+    metrics = Metrics()
+    for number, level in ((7, 5), (8, -1), (9, -3)):
+        report = Report(number, verified=True, level=(level, level - 4), gap=(-1.0,) if number == 9 else ())
+        metrics.notice(n.StepAnswered("r", number, 1, 3, report), Timing())
+    found = read(metrics)
+    assert (found["coreg_halvings_to_go", ("",)], found["coreg_rounds_total", ("",)]) == (-3, 2)
+    assert ("coreg_gap", ("",)) not in found
 
 
 def test_a_site_that_was_never_here_is_away_and_one_that_is_not_listed_is_nothing() -> None:
@@ -82,7 +92,7 @@ def test_a_site_that_was_never_here_is_away_and_one_that_is_not_listed_is_nothin
 def test_writing_is_measured_and_done(tmp_path: Path) -> None:
     metrics, plan, store = Metrics(), make_plan(), Summaries(tmp_path / "runs.sqlite")
     store.begin(plan, "2026-01-01")
-    metrics.timed(store).write(plan.run, Closed(), None, Timing(), "2026-01-02")
+    metrics.timed(store).write(plan.run, Closed(), Timing(), "2026-01-02")
     assert store.find(plan.run).closed == "2026-01-02"
     store.close()
     assert read(metrics)["coreg_store_seconds_count", ()] == 1

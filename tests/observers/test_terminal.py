@@ -9,12 +9,14 @@ from rich.console import Console
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.observers.follow import Follow
+from coordinator.observers.rows import cells, row
 from coordinator.observers.terminal import LiveTable
 from coordinator.observers.waiting import Waiting
+from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
 
 LAP = Timing(0.5, 100, 200)
-ANSWERED = n.QuestionAnswered("r1", 3, 0, 2, None)
+ANSWERED = n.StepAnswered("r1", 3, 0, 2, Report())
 
 
 def test_who_is_awaited():
@@ -60,10 +62,28 @@ def test_a_run_shows_who_is_awaited_and_its_rows(console):
     table.close()
 
 
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (Report(4, "", True, (7, 3)), ["4", "2", "2^7", "-", "-", "-"]),
+        (Report(4, "", True, (-2,)), ["4", "2", "2^0", "-", "-", "-"]),
+        (
+            Report(4, "", True, (7,), (0.5, 1.0), (1e-3, 2e-3), (-1.0,)),
+            ["4", "2", "2^7", "1.00e+00", "2.00e-03", "-"],
+        ),
+        (Report(4, "", False, (), (0.5,), (1e-3,), (2.0,)), ["4", "2", "-", "5.00e-01", "~1.00e-03", "~2.00e+00"]),
+        (Report(), ["0", "2", "-", "-", "-", "-"]),
+    ],
+    ids=["coarse", "done", "exact", "an estimate", "nothing yet"],
+)
+def test_a_row_says_what_the_sites_told_and_no_more(report, words):
+    assert list(cells(row(n.StepAnswered("r1", 3, 0, 2, report), LAP)))[1:7] == words
+
+
 def test_a_service_has_a_line_for_each_run(console):
     follow = Follow(console)
     follow.notice(n.PlanSent("r1", ("north",)), LAP)
-    follow.notice(n.QuestionAnswered("r2", 7, 0, 2, None), LAP)
+    follow.notice(n.StepAnswered("r2", 7, 0, 2, Report()), LAP)
     follow.notice(n.SessionOpened("north", "0.2.0", ""), LAP)
     shown = drawn(console, follow.shown())
     assert "waiting for north" in shown

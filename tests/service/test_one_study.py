@@ -10,11 +10,9 @@ from store.filled import NOW, begun, write
 
 from coordinator.config.federation_toml import Configuration, read_configuration
 from coordinator.driver import Timing
-from coordinator.machine import federation
 from coordinator.machine import notices as n
 from coordinator.machine.records import Closed, Ended, SiteExcluded
 from coordinator.machine.scheduler import Undelivered
-from coordinator.service import daemon
 from coordinator.service.daemon import ServiceOptions
 from coordinator.service.one_study import ABANDONED, choose_run, run, trained_run
 from coordinator.store.lock import store_of
@@ -28,8 +26,8 @@ RUN, NEXT = "run-1", "run-2"  # the second is the name that the configuration ha
 OTHER = make_plan(run=NEXT, coupling=(9.0,))
 RECORDS = undisturbed(make_plan()).records
 UNTIL = {
-    "no question": [SiteExcluded("b", Outcome.REFUSED, "no")],
-    "a question": RECORDS[:1],
+    "no step": [SiteExcluded("b", Outcome.REFUSED, "no")],
+    "a step": RECORDS[:1],
     "its end": RECORDS[: 1 + next(i for i, r in enumerate(RECORDS) if isinstance(r, Ended))],
 }
 
@@ -70,7 +68,7 @@ def test_a_run_of_the_same_plan_that_waits_is_chosen_and_otherwise_a_new_one_is_
 @pytest.mark.parametrize(
     ("until", "words"),
     [
-        ("a question", r"run run-1 in .* is unfinished and has another plan.*--new"),
+        ("a step", r"run run-1 in .* is unfinished and has another plan.*--new"),
         ("its end", r"another plan and has ended \(CONVERGED\).*--new: sites still receive"),
     ],
 )
@@ -88,14 +86,14 @@ def test_a_run_of_another_plan_is_not_abandoned_unasked(store: Summaries, queue:
     assert store.undelivered() == undelivered
 
 
-def test_a_run_of_another_plan_that_never_had_a_question_gives_way(store: Summaries, queue: Queue) -> None:
-    begun(store, UNTIL["no question"])
+def test_a_run_of_another_plan_that_never_had_a_step_gives_way(store: Summaries, queue: Queue) -> None:
+    begun(store, UNTIL["no step"])
     assert choose_run(store, queue, OTHER, new=False) == OTHER
     assert store.find(RUN).stop == "INTERRUPTED"
 
 
 def test_a_new_run_of_the_same_plan_is_begun_where_one_is_asked_for(store: Summaries, queue: Queue) -> None:
-    begun(store, UNTIL["a question"])
+    begun(store, UNTIL["a step"])
     assert choose_run(store, queue, make_plan(run=NEXT), new=True).run == NEXT
     assert store.find(RUN).reason == ABANDONED
 
@@ -105,10 +103,10 @@ def test_models_score_together_that_were_trained_together(store: Summaries) -> N
         trained_run(store.path, "")
     for name in ("old", "new"):
         begun(store, RECORDS, run=name)
-    begun(store, [Ended(Outcome.REFUSED, "no", None), Closed()], run="refused")
+    begun(store, [Ended(Outcome.REFUSED, "no"), Closed()], run="refused")
     scoring = replace(make_plan(run="score"), objective=Scoring("new", "agreement"))
     store.begin(scoring, NOW)
-    write(store, scoring, [Ended(Outcome.CONVERGED, "", None)])
+    write(store, scoring, [Ended(Outcome.CONVERGED, "")])
     begun(store, RECORDS, run="broken")
     store._db.execute("update runs set plan = '{' where run = 'broken'")
     found = trained_run(store.path, "")
@@ -176,7 +174,7 @@ def test_a_damaged_run_is_named_and_closed_and_the_study_is_carried_out(path: Pa
 def test_records_that_are_damaged_end_their_run_with_its_own_outcome(path: Path) -> None:
     store = Summaries(read_configuration(path).service.store)
     begun(store, RECORDS[:6])
-    store._db.execute("update states set state = x'ff'")
+    store._db.execute("update attempts set began = '{}'")
     store.close()
     end, notices, _ = carried_out(path, make_plan(run=NEXT))
     assert end.outcome is Outcome.DAMAGED
@@ -195,15 +193,3 @@ def test_a_second_process_on_a_store_is_refused_with_the_name_of_the_first(path:
         reader = Summaries(store, read_only=True)
         assert len(reader.runs()) == 1, "readers need no lock"
         reader.close()
-
-
-def test_blas_has_the_threads_of_the_plan_before_its_records_are_folded(path: Path, monkeypatch: Any) -> None:
-    """From m = 10 001 on OpenBLAS adds by pieces where it may: the open question would have other bits under its number."""
-    happened, resume = list[Any](), federation.resume
-    monkeypatch.setattr(daemon, "pin_threads", happened.append)
-    monkeypatch.setattr(federation, "resume", lambda *given: (happened.append("fold"), resume(*given))[1])
-    store = Summaries(read_configuration(path).service.store)
-    begun(store, RECORDS[:6], threads=3)
-    store.close()
-    assert carried_out(path, make_plan(run=NEXT, threads=3))[0].outcome is Outcome.TOO_FEW_SITES
-    assert happened == [3, "fold"]

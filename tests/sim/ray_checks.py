@@ -18,36 +18,35 @@ import numpy as np
 import pytest
 
 from coordinator.machine.events import Received, SiteJoined
-from coordinator.machine.notices import Notice, QuestionAnswered, RunEnded
-from coreg_core.additive.question_types import Ask as Kind
-from coreg_core.additive.question_types import Column as ProbeColumn
-from coreg_core.agreement.columns import Column
+from coordinator.machine.notices import Notice, RunEnded, StepAnswered
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.errors import Refused, Unreachable
 from coreg_core.protocol.messages import (
     PROTOCOL_VERSION,
-    Ask,
+    Answer,
     Dismissed,
     Fetched,
     Finished,
     FromSite,
+    Head,
     Hello,
-    Inquiry,
     Leaving,
-    Prediction,
+    Proposal,
     Rejected,
-    Share,
+    Report,
+    Step,
     ToSite,
 )
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
-from coreg_core.protocol.vectors import Vector
+from coreg_core.protocol.words import Words
 from coreg_sim.federation.additive import engines_of, models_of, noise_of, off_oracle
 from coreg_sim.federation.problems import generated
 from coreg_sim.federation.simulate import Hosted, Steps, closed_form, in_process, plan_for, simulate
 from coreg_sim.over_ray import OverRay, RayActors, transport
 from coreg_sim.ray_cluster import connected
 
+HEAD = Head("", "", "", "", "")
 PLAN = Plan("run-1", "checks", Membership(("a", "b", "c"), 3), privacy=Privacy(aggregation="plaintext"))
 MIB = 1 << 17  # numbers
 
@@ -57,7 +56,7 @@ MIB = 1 << 17  # numbers
 
 @dataclass
 class Echo:
-    """Answers every question with its own targets, and remembers what it heard."""
+    """Answers every step with its own words, and remembers what it heard."""
 
     name: str
     heard: list[ToSite] = field(default_factory=list)
@@ -72,10 +71,8 @@ class Echo:
     def handle(self, message: ToSite) -> list[FromSite]:
         self.heard.append(message)
         match message:
-            case Ask(run=run, question=question, attempt=attempt, targets=targets):
-                return [Prediction(run, question, attempt, targets)]
-            case Inquiry(run=run, question=question, attempt=attempt, scalars=scalars, targets=targets):
-                return [Share(run, question, attempt, scalars, targets)]
+            case Step():
+                return [answered(message)]
             case Finished(run=run, reason="leave"):
                 return [Fetched(run), Leaving("the run is over")]
             case Finished(run=run):
@@ -84,18 +81,17 @@ class Echo:
                 return []
 
 
-def echo(name, data, ledger):
+def echo(name, data, fold, kept):
     assert data == name.upper()
     return Echo(name)
 
 
-def numbers(rows, columns=1, seed=0):
-    return Vector(np.random.default_rng(seed).normal(size=(rows, columns)))
+def step(words=4, number=0):
+    return Step("run-1", 0, number, words=Words(np.random.default_rng(number).integers(0, 1 << 64, words, dtype="<u8")))
 
 
-def ask(targets, question=0):
-    columns = tuple(Column(0.5 + j, 3.0 + j) for j in range(targets.shape[1]))
-    return Ask("run-1", question, 0, "linear", columns, False, targets)
+def answered(step):
+    return Answer(step.run, step.attempt, step.step, HEAD, Report(), (), step.words)
 
 
 class Events:
@@ -120,34 +116,30 @@ async def started(cluster, names):
 def the_contract(cluster):
     async def main():
         actors, events = await started(cluster, ("c", "a", "b"))
-        for targets in (numbers(1), numbers(MIB - 1), numbers(2 * MIB + 1), numbers(1000, 7)):
-            await actors.send("a", ask(targets))
-            assert await events.take(1) == [Received("a", Prediction("run-1", 0, 0, targets))]
+        for words in (1, MIB - 1, 2 * MIB + 1, 7000):
+            await actors.send("a", step(words))
+            assert await events.take(1) == [Received("a", answered(step(words)))]
         assert actors.traffic.sent == actors.traffic.received == 8 * (3 * MIB + 1 + 7000)
-        inquiry = Inquiry(
-            "run-1", 0, 0, Kind.FIXED_POINT, "linear", 1, (ProbeColumn("probe", 2),), (0.5,), numbers(2 * MIB)
-        )
-        for asked in (inquiry, Inquiry("run-1", 1, 0, Kind.LABELS, "linear", 0, (), (), None)):
-            await actors.send("a", asked)
-            share = Share("run-1", asked.question, 0, asked.scalars, asked.targets)
-            assert await events.take(1) == [Received("a", share)]
-        for question in range(20):
+        for number in range(20):
             for name in "abc":
-                await actors.send(name, ask(numbers(4, seed=question), question))
+                await actors.send(name, step(number=number))
         received = await events.take(60)
         for name in "abc":
-            assert [e.message.question for e in received if e.site == name] == list(range(20))
+            assert [e.message.step for e in received if e.site == name] == list(range(20))
         await actors.reject("a", "its list differs")
-        await actors.send("a", ask(numbers(1)))
+        await actors.send("a", step())
         await actors.reject("a", "once more")
-        await actors.send("nobody", ask(numbers(1)))
-        sent = [PLAN, ask(numbers(3)), Dismissed("run-1", Outcome.REFUSED, "no"), PLAN]
+        await actors.send("nobody", step())
+        sent = [
+            Proposal("run-1", 0, PLAN),
+            step(3),
+            Dismissed("run-1", Outcome.REFUSED, "no"),
+            Proposal("run-1", 1, PLAN),
+        ]
         for message in sent:
             await actors.send("b", message)
-        assert await events.take(1) == [Received("b", Prediction("run-1", 0, 0, numbers(3)))]
-        ends = [
-            Finished("run-1", Outcome.CONVERGED, why, (Column(0.5, 3.0),), numbers(2 * MIB)) for why in ("leave", "")
-        ]
+        assert await events.take(1) == [Received("b", answered(step(3)))]
+        ends = [Finished("run-1", Outcome.CONVERGED, why, (HEAD,)) for why in ("leave", "")]
         await actors.send(
             "a", ends[0]
         )  # nobody is there any more; it has heard why, as its neighbour in the actor can tell
@@ -159,8 +151,8 @@ def the_contract(cluster):
         assert actors.results["b"][-5:] == [*sent, ends[0]]
         assert actors.results["c"][-1] == ends[1]
         assert "a" not in actors.results
-        await actors.send("b", ask(numbers(1)))
-        assert len(events.seen) == 3 + 4 + 2 + 60 + 1, "what a session says once it is closed is no event"
+        await actors.send("b", step())
+        assert len(events.seen) == 3 + 4 + 60 + 1, "what a session says once it is closed is no event"
 
     asyncio.run(main())
 
@@ -169,7 +161,7 @@ def nobody_at_all(cluster):
     async def main():
         actors, events = RayActors(cluster, {}, make=echo), Events()
         await actors.start(events.emit)
-        await actors.send("a", ask(numbers(1)))
+        await actors.send("a", step())
         await actors.close()
         assert events.seen == []
 
@@ -199,6 +191,16 @@ class Killing(Steps):
             os.kill(self.killed, signal.SIGKILL)
 
 
+def at_step(number):
+    return lambda notice: isinstance(notice, StepAnswered) and notice.number == number
+
+
+def went_on(killing, steps, handshake=0):
+    """In another attempt, from another actor's sums: one step more at most, beside its keys and proofs."""
+    assert [killing.taken[0].attempt, killing.taken[-1].attempt] == [0, 1]
+    assert len(killing.taken) <= steps + 1 + handshake, (len(killing.taken), steps)
+
+
 def same(left, right):
     assert left.predictions.tobytes() == right.predictions.tobytes()
     assert (left.rounds, left.numbers_sent, left.certified_gap) == (
@@ -224,11 +226,11 @@ def masks_change_no_bit_and_an_actor_that_died_has_new_keys(cluster):
     problem = generated(5, 10, 40, 2, seed=1)
     terms = Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(tolerance=1e-12)
     clear = simulate(problem, plan_for(problem, *terms))
-    killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 2)
+    killing = Killing(at_step(5))
     masked = plan_for(problem, *terms, aggregation="secure")
     over = simulate(problem, masked, killing, lambda data: killing.hosting(OverRay(cluster, 3), data))
     assert killing.killed
-    assert killing.taken[0].attempt == 0 < killing.taken[-1].attempt
+    went_on(killing, len(simulate(problem, masked).taken), handshake=2)
     assert over.numbers_sent > clear.numbers_sent
     same(replace(over, numbers_sent=0), replace(clear, numbers_sent=0))
 
@@ -246,12 +248,11 @@ def sixty_four_sites_with_an_actor_killed(cluster, when):
 
 
 def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_in_a_round(cluster):
-    killed = lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 3  # noqa: E731
-    sixty_four_sites_with_an_actor_killed(cluster, killed)
+    sixty_four_sites_with_an_actor_killed(cluster, at_step(4))
 
 
 def sixty_four_sites_come_to_the_closed_form_with_an_actor_killed_at_the_end(cluster):
-    """A site that comes back knows what it answered."""
+    """A site that comes back has the sums of another actor."""
     sixty_four_sites_with_an_actor_killed(cluster, lambda notice: isinstance(notice, RunEnded))
 
 
@@ -269,14 +270,14 @@ def the_additive_objective_ends_on_the_bits_of_one_process(cluster):
             [model.constant for model in models],
         )  # fmt: skip
 
-    here = trained()
+    undisturbed = Steps()
+    here = trained(undisturbed)
     assert here[0] is Outcome.CONVERGED
     assert here[3] < 1e-8
-    # A site that comes back resumes its training: no question is asked, or answered, twice.
-    killing = Killing(lambda notice: isinstance(notice, QuestionAnswered) and notice.question == 11)
+    killing = Killing(at_step(11))
     assert trained(killing, lambda data: killing.hosting(OverRay(cluster, 3), data)) == here
     assert killing.killed
-    assert [notice.attempt for notice in killing.taken] == [0] * len(killing.taken)
+    went_on(killing, len(undisturbed.taken))
 
 
 def the_closed_forms_have_the_bits_of_one_process(cluster):
@@ -307,7 +308,7 @@ class Mortal(Echo):
         os._exit(1)
 
 
-def mortal(name, data, ledger):
+def mortal(name, data, fold, kept):
     return Mortal(name)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, partition, table_of
-from coreg_sim.benefit.report import report
+from coreg_sim.benefit.report import calibration, report
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, dropped, study
 from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
 from coreg_sim.benefit.trial import trial
@@ -226,6 +227,13 @@ def test_each_set_counts_once():
     assert got.median == -0.1
     assert got.sites == 10
     assert figure(found, "pooled") is None
+
+
+def test_a_forecast_that_no_site_had_has_no_bands():
+    record = {"own": {"change": -0.2}, "r2": None}
+    told = calibration([replace(site_outcome("a", 0.0), record=record, change={"additive-blended": -0.1})])
+    assert told["r2"]["bands"] == []
+    assert [band[:3] for band in told["own"]["bands"]] == [[None, None, 1]]
 
 
 def test_the_headline_leaves_out_what_it_says():

@@ -13,19 +13,16 @@ import pytest
 from ray_checks import CHECKS
 from typer.testing import CliRunner
 
+from coordinator.transports.in_process import InProcess
 from coreg_core.agreement.closed_form import add_information, closed_form_of, consensus_closed_form, pairwise_sum
-from coreg_core.agreement.columns import Column
 from coreg_core.agreement.objective import consensus_weight
 from coreg_core.errors import Unreachable, UsageError
-from coreg_core.protocol.messages import Ask, Finished, PlanAccepted, Prediction
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement
-from coreg_core.protocol.vectors import Vector
 from coreg_sim.cli.app import app
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import factored, plan_for
+from coreg_sim.federation.simulate import Hosted, factored, plan_for, simulate, simulated_site
 from coreg_sim.over_ray.closed_form import Factors, aligned
-from coreg_sim.over_ray.hosts import Host, answered_question, make_site, partition, share
+from coreg_sim.over_ray.hosts import Host, partition, share
 
 
 @contextmanager
@@ -130,24 +127,26 @@ def test_one_processs_factors_are_the_closed_forms(form, coupling):
         np.testing.assert_array_equal(factors.coordinates(), [view.label_coordinates for view in views])
 
 
-def test_a_host_that_is_made_again_knows_what_its_sites_answered():
+def test_a_host_that_is_made_again_has_the_sums_of_another_and_nobody_answers_anew():
+    """And what all members work out alike is worked out once in a process."""
     problem = generated(2, 8, 5, 2, seed=0)
-    plan = plan_for(problem, Agreement(coupling=(0.1,)))
-    targets, columns = Vector(np.zeros((5, 1))), (Column(0.1, consensus_weight(0.1, 2)),)
-    first, again = (
-        Ask(plan.run, 0, 0, "affine", columns, True, targets),
-        Ask("another", 0, 0, "affine", columns, True, targets),
+    plan = plan_for(problem, Agreement(coupling=(0.1,)), aggregation="secure")
+    hosts = []
+
+    @contextmanager
+    def hosting(data):
+        hosts.append(Host(simulated_site, data, hosts[0].kept() if hosts else None))
+        yield Hosted(InProcess(hosts[-1]._sites), lambda name: hosts[-1]._sites[name].result)
+
+    first, again, here = (
+        simulate(problem, plan, hosting=hosting),
+        simulate(problem, plan, hosting=hosting),
+        simulate(problem, plan),
     )
-    host = Host(make_site, problem.sites, {})
-    [(name, [accepted]), _] = host.handle([("site-0", 0), ("site-1", 0)], plan).answers
-    assert isinstance(accepted, PlanAccepted)
-    [(_, [answered])] = host.handle([(name, 0)], first).answers
-    assert isinstance(answered, Prediction)
-    made_again = Host(make_site, problem.sites, {name: [answered_question(again), answered_question(first)]})
-    assert [hello.site for hello in made_again.hello()] == list(problem.sites)
-    done = made_again.handle([(name, 0), (name, 1)], plan, Finished(plan.run, Outcome.CONVERGED, "", columns, targets))
-    assert done.answers[0] == (name, [accepted])
-    assert done.results[name].solutions[0].prediction.tobytes() == answered.values.values[:, 0].tobytes()
+    assert [hello.site for hello in hosts[1].hello()] == list(problem.sites)
+    assert len(first.taken) > len(again.taken) == 3, "keys, proofs, and how it ended"
+    for run in (first, again):
+        assert run.predictions.tobytes() == here.predictions.tobytes()
 
 
 def sim(*arguments):

@@ -7,8 +7,8 @@ from machine.tiny import Pump, make_plan, make_sites, undisturbed
 
 from coordinator.driver import Timing
 from coordinator.machine.events import Received
-from coordinator.machine.records import Ended, Record, StepTaken
-from coordinator.machine.state import resume
+from coordinator.machine.records import Ended, Record
+from coordinator.machine.state import RunState, resume
 from coordinator.store.runs import RunStore
 from coreg_core.protocol.messages import Fault
 from coreg_core.protocol.plan import Plan
@@ -17,13 +17,14 @@ NOW, LAP = "2026-01-01T00:00:00.000+00:00", Timing(0.25, 100, 200)
 PLAN = make_plan()
 
 
+def remembered(plan: Plan, records: Iterable[Record]) -> RunState:
+    """What comes back with a run."""
+    return resume(plan, records)
+
+
 def write(store: RunStore, plan: Plan, records: Iterable[Record]) -> None:
-    """As the driver does: with what each step showed."""
-    before: list[Record] = []
     for record in records:
-        before.append(record)
-        shown = resume(plan, before).progress if isinstance(record, StepTaken) else None
-        store.write(plan.run, record, shown, LAP, NOW)
+        store.write(plan.run, record, LAP, NOW)
 
 
 def begun(store: RunStore, records: Iterable[Record] = (), **changes: object) -> Plan:
@@ -42,11 +43,12 @@ def filled(path: Path, *, whole: bool = True) -> Path:
     return path
 
 
-def eventful(schedule: str) -> tuple[Plan, Pump]:
+def eventful() -> tuple[Plan, Pump]:
     """c comes late, is away at a deadline, and is taken back; d sends a fault and is excluded."""
-    plan = make_plan(on_dropout="continue", schedule=schedule, sites=("a", "b", "c", "d"))
+    plan = make_plan(on_dropout="continue", sites=("a", "b", "c", "d"), max_rounds=40)
     pump = Pump(plan, make_sites(plan.sites)).join("a", "b", "d").out_of_time().steps(2)
-    ask = pump.join("c").steps(6).machine.run.live.ask
-    pump.events.appendleft(Received("d", Fault(plan.run, ask.question, ask.attempt, "the disk is full")))
-    pump.steps(8).without("c").out_of_time().steps(10)
+    pump.join("c").steps(6)
+    step = pump.machine.run.live.steps["d"]
+    pump.events.appendleft(Received("d", Fault(plan.run, step.attempt, step.step, "the disk is full")))
+    pump.steps(8).lose("c").out_of_time().steps(10)
     return plan, pump.join("c").run()

@@ -1,20 +1,17 @@
 """coordinator/store/history.py: what happened, and what each site disclosed."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from machine.stepwise import RUN, begun
-from machine.tiny import acceptance, column, hello
+from machine.stepwise import RUN, answer, begun, words
+from machine.tiny import hello, make_plan, offer_of
 from store.filled import NOW
 
 from coordinator.machine import notices as n
 from coordinator.machine.events import Event, Received, SiteJoined, SiteLost
 from coordinator.store import history
 from coordinator.store.history import Disclosed, History, HistoryRecorder, NoticeRow, numbers_in
-from coreg_core.protocol.messages import Fetched, FromSite, Leaving, Masked, PlanRefused, Prediction, Share
-from coreg_core.protocol.vectors import Words
+from coreg_core.protocol.messages import Fetched, FromSite, Leaving, PlanRefused, Report
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def tables(tmp_path: Path) -> History:
 def test_notices_come_back_typed_the_last_first_and_a_repeated_one_is_counted(tables: History) -> None:
     stalled, joined = n.Stalled(RUN, ("b",), 600.0), n.Joined("run-2", "a", 1, 3)
     recorder = HistoryRecorder()
-    for at, notice in ((1, stalled), (2, joined), (3, stalled), (4, n.QuestionAnswered(RUN, 0, 0, 3, None))):
+    for at, notice in ((1, stalled), (2, joined), (3, stalled), (4, n.StepAnswered(RUN, 0, 0, 3, Report()))):
         recorder.add(notice, f"2026-01-0{at}")
     recorder.flush(tables)
     recorder.flush(tables)  # nothing is new
@@ -53,16 +50,13 @@ def test_a_notice_of_another_release_is_passed_over(tables: History) -> None:
 @pytest.mark.parametrize(
     ("message", "numbers"),
     [
-        (Prediction(RUN, 0, 0, column(1, 2, 3)), 3),
-        (Share(RUN, 0, 0, (1.0, 2.0), column(1, 2, 3)), 5),
-        (Share(RUN, 0, 0, (1.0,), None), 1),
-        (Masked(RUN, 0, 0, Words(np.zeros(7, dtype="<u8"))), 7),
-        (replace(acceptance("a", begun().plan), bound=1.0), 3),
-        (replace(acceptance("a", begun().plan), bound=0.0, squared_norm=0.0), 0),
+        (answer("a", said=words(1, 2, 3)), 3),
+        (answer("a", parts=[("", "proof")]), 0),
+        (offer_of("a", make_plan()), 0),
         (PlanRefused(RUN, "no"), 0),
     ],
 )
-def test_numbers_are_counted_as_a_sites_ledger_counts_them(message: FromSite, numbers: int) -> None:
+def test_the_words_of_a_message_are_counted(message: FromSite, numbers: int) -> None:
     assert numbers_in(message) == numbers
 
 
@@ -70,20 +64,20 @@ def test_messages_of_known_runs_are_counted_used_or_not(tables: History) -> None
     federation, recorder = begun().federation, HistoryRecorder()
     counted: list[Event] = [
         SiteJoined(hello("a")),
-        Received("a", Prediction(RUN, 0, 0, column(1, 2, 3))),
-        Received("a", Prediction(RUN, 9, 9, column(1, 2, 3))),
+        Received("a", answer("a", said=words(1, 2, 3))),
+        Received("a", answer("a", 9, 9, words(1, 2, 3))),
         Received("b", Fetched(RUN)),
         Received("b", Leaving("it names no run")),
     ]
     assert all(recorder.heard(federation, event) for event in counted)
     assert not recorder.heard(federation, SiteLost("a", "gone"))
     recorder.flush(tables)
-    of_run = [Disclosed("a", "Prediction", 2, 6), Disclosed("b", "Fetched", 1, 0)]
-    assert tables.disclosed() == [Disclosed("a", "Hello", 1, 0), *of_run, Disclosed("b", "Leaving", 1, 0)]
+    of_run = [Disclosed("a", "Answer", 2, 6), Disclosed("b", "Fetched", 1, 0)]
+    assert tables.disclosed() == [of_run[0], Disclosed("a", "Hello", 1, 0), of_run[1], Disclosed("b", "Leaving", 1, 0)]
     assert tables.disclosed(run=RUN) == of_run
     recorder.heard(federation, counted[1])
     recorder.flush(tables)
-    assert tables.disclosed(run=RUN)[0] == Disclosed("a", "Prediction", 3, 9)
+    assert tables.disclosed(run=RUN)[0] == Disclosed("a", "Answer", 3, 9)
 
 
 def test_run_names_that_a_site_invents_are_not_counted(tables: History) -> None:

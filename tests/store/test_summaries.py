@@ -1,53 +1,49 @@
 """coordinator/store/summaries.py: runs as people look at them."""
 
 import json
-from dataclasses import replace
 
-import numpy as np
 import pytest
-from machine.tiny import make_plan, undisturbed
+from machine.tiny import Pump, make_plan, make_site
 from store.filled import LAP, NOW, begun
 
-from coordinator.machine.records import HeadSigned, StepTaken
-from coordinator.machine.state import resume
+from coordinator.machine.records import HeadSigned, StepDone
 from coordinator.store.summaries import Summaries
-from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.errors import UsageError
-from coreg_core.protocol.messages import Countersigned, Head
+from coreg_core.protocol.messages import Countersigned, LedgerHead, Report
 from coreg_core.protocol.outcomes import Outcome
 
 
 def test_a_run_and_its_rounds_show_what_happened(store: Summaries) -> None:
-    pump = undisturbed(make_plan())
-    plan = begun(store, pump.records)
+    plan = make_plan(convergence_report="exact")
+    pump = Pump(plan, {name: make_site(name, exact_report=True) for name in plan.sites}).join().run()
+    begun(store, pump.records, convergence_report="exact")
     summary, rounds = store.show(plan.run)
     assert (summary.run, summary.started, summary.ended, summary.closed) == (plan.run, NOW, NOW, NOW)
     assert (summary.stop, summary.federation) == (Outcome.CONVERGED.name, "tiny")
     assert summary.plan == json.loads(json.dumps(plan.to_dict()))
-    steps = [i for i, r in enumerate(pump.records) if isinstance(r, StepTaken)]
-    assert summary.questions == len(steps) == len(rounds)
-    for row, i in zip(rounds, steps, strict=True):
-        step, p = pump.records[i], resume(plan, pump.records[: i + 1]).progress
-        assert (row["question"], row["attempt"], row["answered"]) == (step.question, step.attempt, 3)
+    steps = [record for record in pump.records if isinstance(record, StepDone)]
+    assert summary.steps == len(steps) == len(rounds)
+    for row, step in zip(rounds, steps, strict=True):
+        assert (row["number"], row["attempt"], row["answered"]) == (step.number, step.attempt, step.answered)
         assert (row["seconds"], row["bytes_sent"], row["bytes_received"], row["at"]) == (0.25, 100, 200, NOW)
-        assert (row["round"], row["verified"]) == (p.round, p.verified)
-        assert (row["gap"], row["residual"]) == (p.gap.tolist(), p.residual.tolist())
-        assert row["prediction_bound"] == p.prediction_bound.tolist()
+        told = {name: tuple(x) if isinstance(x := row[name], list) else x for name in SHOWN}
+        assert told == {name: getattr(step.report, name) for name in SHOWN}
     certified = [row for row in rounds if row["verified"]][-1]
-    assert (summary.rounds, summary.gap) == (rounds[-1]["round"], max(certified["gap"]))
-    assert summary.bound == max(certified["prediction_bound"])
+    assert (summary.rounds, summary.level) == (rounds[-1]["round"], max(certified["level"]))
+    assert (summary.gap, summary.bound) == (max(certified["gap"]), max(certified["bound"]))
 
 
-def test_what_is_not_a_number_is_shown_as_none(store: Summaries) -> None:
+SHOWN = ("round", "phase", "verified", "level", "residual", "gap", "bound")
+
+
+def test_the_worst_column_of_the_last_verified_round_is_shown(store: Summaries) -> None:
     plan = begun(store)
-    step = next(r for r in undisturbed(plan).records if isinstance(r, StepTaken))
-    shown = Progress(1, True, np.array([np.nan, 2.0]), np.array([np.inf, 1.0]), np.array([0.0, 1.0]), (None, None))
-    store.write(plan.run, step, shown, LAP, NOW)
-    store.write(plan.run, replace(step, question=1), None, LAP, NOW)
-    [first, second] = store.show("run-1")[1]
-    assert (first["gap"], first["residual"]) == ([None, 1.0], [None, 2.0])
-    assert (second["gap"], second["verified"], second["round"]) == (None, None, None)
-    assert store.find("run-1").gap == 1.0, "of an unverified question nothing is certified"
+    first = Report(1, verified=True, level=(3, -2), gap=(1.0, -1.0), bound=(-1.0, -1.0))
+    for number, report in enumerate((first, Report(2, gap=(9.0, 9.0)), Report(2))):
+        store.write(plan.run, StepDone(number, 0, 3, report), LAP, NOW)
+    found = store.find(plan.run)
+    assert (found.steps, found.rounds, found.level, found.gap) == (3, 2, 3, 1.0)
+    assert found.bound is None, "-1 is no number"
 
 
 def test_a_run_is_found_by_its_name_or_by_a_unique_beginning(store: Summaries) -> None:
@@ -101,8 +97,8 @@ def test_signed_heads_are_read_by_run_and_by_site(store: Summaries) -> None:
     for run in ("one", "two"):
         begun(store, run=run)
         for site in ("a", "b"):
-            receipt = Countersigned(run, Head(7, "ab", NOW), NOW, "05", "06")
-            store.write(run, HeadSigned(site, "03", "04", receipt), None, LAP, NOW)
+            receipt = Countersigned(run, LedgerHead(7, "ab", NOW), NOW, "05", "06")
+            store.write(run, HeadSigned(site, "03", "04", receipt), LAP, NOW)
     found = [(c["site"], c["receipt"]["run"]) for c in store.checkpoints()]
     assert found == [("a", "one"), ("b", "one"), ("a", "two"), ("b", "two")]
     assert [c["receipt"]["run"] for c in store.checkpoints(site="b")] == ["one", "two"]

@@ -1,0 +1,245 @@
+"""The keys of an attempt: members read sums and nothing else, the coordinator nothing, and whoever cheats is named."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine.tiny import make_plan, offer_of
+
+from coreg_core.errors import BadData, Refused
+from coreg_core.masking.tag import TAG_WORDS
+from coreg_core.protocol.plan import Scoring
+from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
+from coreg_wire.identity.signatures import sign, statement
+from site_agent.identity.run_keys import RunKeys
+
+SITES = ("a", "b", "c")
+PLAN = make_plan(aggregation="secure", min_sites=3)
+PRIVATE = replace(PLAN, objective=Scoring("t1", receivers=("a", "b")))
+STEP = b"the context of one step"
+
+
+class Members:
+    """The sites of an attempt, up to any stage of its keys."""
+
+    def __init__(self, plan=PLAN, attempt=0):
+        self.plan = plan
+        self.secrets = {s: simulated_keys(s).draw(replace(offer_of(s, plan, attempt), identity="")) for s in SITES}
+        self.roster = tuple(secret.offer for secret in self.secrets.values())
+
+    def wrapped(self, roster=None):
+        found = {site: secret.wrap(self.plan, roster or self.roster) for site, secret in self.secrets.items()}
+        return {to: {site: found[site][to] for site in SITES if site != to} for to in SITES}
+
+    def seals(self):
+        return {site: self.secrets[site].unwrap(parts) for site, parts in self.wrapped().items()}
+
+
+@pytest.fixture(scope="module")
+def seals():
+    return Members().seals()
+
+
+def unused(seals):
+    return {site: replace(seal, used=set()) for site, seal in seals.items()}
+
+
+def random_words(seed, n=9):
+    return np.random.default_rng(seed).integers(0, 1 << 64, n, dtype="<u8")
+
+
+def added(words):
+    return np.add.reduce(list(words))
+
+
+CONTEXTS = st.binary(min_size=32, max_size=32)
+
+
+@given(
+    context=CONTEXTS,
+    seed=st.integers(0, 1 << 32),
+    answering=st.sampled_from([SITES, ("a", "b"), ("c",)]),
+    n=st.integers(0, 40),
+)
+def test_members_open_the_sum_and_the_coordinator_sees_neither_it_nor_an_answer(seals, context, seed, answering, n):
+    seals = unused(seals)
+    # Of honest sites, whose words are far from overflow: the tag counts them as numbers.
+    plain = {site: random_words([seed, i], n) >> np.uint64(4) for i, site in enumerate(answering)}
+    sent = {site: seals[site].mask(context, words, answering, private=False) for site, words in plain.items()}
+    total = added(sent.values())
+    for seal in seals.values():
+        np.testing.assert_array_equal(seal.open(context, total, n, answering, private=False), added(plain.values()))
+    for words, told in zip([*sent.values(), total], [*plain.values(), added(plain.values())], strict=True):
+        assert len(words) == n + TAG_WORDS
+        assert not np.any(words[:n] == told), "every word is under a keystream, those of the sum too"
+
+
+@given(word=st.integers(0, 12), bit=st.integers(0, 63))
+def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word, bit):
+    seals = unused(seals)
+    total = added(seals[site].mask(STEP, random_words(i), SITES, private=False) for i, site in enumerate(SITES))
+    total[word] ^= np.uint64(1 << bit)
+    for seal in seals.values():
+        with pytest.raises(BadData, match="not that of the sites' answers"):
+            seal.open(STEP, total, 9, SITES, private=False)
+
+
+@pytest.mark.parametrize(
+    ("context", "answering", "n"), [(b"another step", SITES, 9), (STEP, ("a", "b"), 9), (STEP, SITES, 8)]
+)
+def test_a_site_that_means_another_step_other_sites_or_another_length_spoils_the_sum(seals, context, answering, n):
+    seals = unused(seals)
+    sent = [seals[site].mask(STEP, random_words(1), SITES, private=False) for site in "ab"]
+    other = seals["c"].mask(context, random_words(1), answering, private=False)
+    with pytest.raises(BadData):
+        seals["a"].open(STEP, added([*sent, other]), n, SITES, private=False)
+
+
+def test_a_mask_is_used_once_and_no_attempt_has_anothers(seals):
+    first, second = Members().seals(), Members(attempt=1).seals()
+    words = [s["a"].mask(STEP, random_words(0), SITES, private=False) for s in (unused(seals), first, second)]
+    assert len({w.tobytes() for w in words}) == 3
+    with pytest.raises(AssertionError, match="used once"):
+        first["a"].mask(STEP, random_words(1), SITES, private=False)
+
+
+def test_a_private_sum_is_read_by_its_receivers_alone():
+    seals = Members(PRIVATE).seals()
+    plain = [random_words(i) >> np.uint64(4) for i in range(3)]
+    total = added(seals[s].mask(STEP, words, SITES, private=True) for s, words in zip(SITES, plain, strict=True))
+    for site in "ab":
+        np.testing.assert_array_equal(seals[site].open(STEP, total, 9, SITES, private=True), added(plain))
+    assert seals["c"].open(STEP, total, 9, SITES, private=True) is None
+    assert seals["c"].sealing is None
+    for private in (False, True):  # what the sums of everybody are sealed with does not open it
+        with pytest.raises(BadData):
+            replace(seals["c"], sealing=seals["c"].key).open(STEP, total, 9, SITES, private=private)
+
+
+def test_members_name_states_alike_and_nobody_else_can(seals):
+    vectors = [np.arange(6.0).reshape(2, 3), np.zeros((0, 0))]
+    assert len({seal.digest(b"a question", vectors) for seal in seals.values()}) == 1
+    others = [
+        (b"another", vectors),
+        (b"a question", [vectors[0] + 1e-16, *vectors[1:]]),
+        (b"a question", [np.ones((2, 3))]),
+    ]
+    found = {seals["a"].digest(b"a question", vectors), Members().seals()["a"].digest(b"a question", vectors)}
+    assert len(found | {seals["b"].digest(about, given) for about, given in others[::2]}) == 4
+    assert len({seal.resume_key for seal in seals.values()}) == 1
+    assert seals["a"].resume_key != Members().seals()["a"].resume_key
+
+
+def test_a_head_is_signed_with_the_session_key_of_the_offer():
+    members = Members()
+    seals, [key, other, _] = members.seals(), [offer.session_key for offer in members.roster]
+    signature, keys = seals["a"].sign(b"said"), simulated_keys("b")
+    assert keys.is_signed(key, b"said", signature)
+    for wrong in (
+        (other, b"said", signature),
+        (key, b"other", signature),
+        (key, b"said", "00"),
+        ("no key", b"said", ""),
+    ):
+        assert not keys.is_signed(*wrong)
+
+
+# --- whoever cheats -----------------------------------------------------------------------------------------------
+
+
+def forged(offer, **changes):
+    """As the holder of that site's certificate signs it."""
+    shown = replace(offer, **changes)
+    return replace(
+        shown, signature=sign(identity_of(offer.site), statement("coreg offer 1", asdict(replace(shown, signature=""))))
+    )
+
+
+IMPOSTOR = RunKeys(identity_of("the coordinator"), fingerprint_of)
+CHEATS = {
+    "another_certificate": (lambda o: IMPOSTOR.draw(offer_of("b", PLAN)).offer, "key of b is not the one"),
+    "no_key": (lambda o: replace(o, identity="00"), "no key of b that can be read"),
+    "changed_on_its_way": (lambda o: replace(o, ids_digest="other"), "offer of b for this run is not signed"),
+    "low_order": (lambda o: forged(o, key="00" * 32), "b offered a key that no secret can be agreed on with"),
+    "order_eight": (
+        lambda o: forged(o, key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+        "b offered a key that no secret",
+    ),
+    "no_point": (lambda o: forged(o, key="1234"), "b offered a key that no secret"),
+    "no_session_key": (lambda o: forged(o, session_key="12"), "b offered a key that no secret"),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_an_offer_that_is_not_the_peers_own_is_refused_with_its_name(cheat):
+    change, words = CHEATS[cheat]
+    members = Members()
+    a, b, c = members.roster
+    with pytest.raises(Refused, match=words):
+        members.secrets["a"].wrap(PLAN, (a, change(b), c))
+
+
+@pytest.mark.parametrize("field", ["key", "session_key", "identity"])
+def test_one_site_under_two_names_is_refused(field):
+    members = Members()
+    a, b, c = members.roster
+    with pytest.raises(Refused, match="c has the very key of b: one site under two names"):
+        members.secrets["a"].wrap(PLAN, (a, b, forged(c, **{field: getattr(b, field)})))
+
+
+def test_a_peer_that_nobody_confirmed_is_refused():
+    members = Members()
+    alone = RunKeys(identity_of("a"), lambda site: None).draw(offer_of("a", PLAN))
+    with pytest.raises(Refused, match="b is not among the"):
+        alone.wrap(PLAN, (alone.offer, *members.roster[1:]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (lambda parts: "", "cannot be opened"),
+        (lambda parts: "no hex", "cannot be opened"),
+        (lambda parts: parts["c"], "cannot be opened"),  # another's, under its name
+        (lambda parts: parts["b"][:-2] + "00", "cannot be opened"),
+        (lambda parts: Members().wrapped()["a"]["b"], "cannot be opened"),  # of another attempt
+    ],
+)
+def test_a_contribution_that_did_not_arrive_whole_is_refused(text, words):
+    members = Members()
+    parts = members.wrapped()["a"]
+    changed = text(parts)
+    assert changed != parts["b"]
+    with pytest.raises(Refused, match=f"contribution of b .*{words}"):
+        members.secrets["a"].unwrap({**parts, "b": changed})
+
+
+def test_a_contribution_is_the_one_that_was_committed_to_so_nobody_chooses_the_key():
+    """A peer that waits for the others' contributions, and then sends another one of its own."""
+    members = Members()
+    members.secrets["b"]._contribution = bytes(32)
+    parts = members.wrapped()["a"]
+    with pytest.raises(Refused, match=r"b sent another contribution .* than the one it committed to"):
+        members.secrets["a"].unwrap(parts)
+
+
+def test_a_site_without_the_key_cannot_prove_that_it_has_it(seals):
+    proofs = {site: seal.proof() for site, seal in seals.items()}
+    for seal in seals.values():
+        seal.check(proofs)
+    for wrong in ("", proofs["c"], Members().seals()["b"].proof()):
+        with pytest.raises(Refused, match="b does not have the key"):
+            seals["a"].check(proofs | {"b": wrong})
+
+
+@pytest.mark.parametrize("plan", [PLAN, PRIVATE])
+def test_nothing_of_a_key_is_in_what_could_be_logged(plan):
+    members = Members(plan)
+    seals = members.seals()
+    shown = "".join(map(repr, [simulated_keys("a"), members.secrets["a"], *seals.values(), members]))
+    secrets = [members.secrets["a"]._contribution, members.secrets["a"]._sealing, *seals["a"].secrets.values()]
+    for secret in [*secrets, seals["a"].key, seals["a"].sealing]:
+        assert secret.hex() not in shown
+        assert repr(secret)[2:-1] not in shown
+    assert "Ed25519" not in shown

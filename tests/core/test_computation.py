@@ -1,0 +1,251 @@
+"""coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from additive_problems import QUICK, federation, oracle
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import Problem, random_site
+
+from coreg_core.additive.question_types import Ask as Kind
+from coreg_core.agreement.closed_form import consensus_closed_form
+from coreg_core.agreement.objective import stays
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.computation.additive import AdditiveComputation, forecast_sentence
+from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.computation import Computation, computation_of
+from coreg_core.computation.reports import MOST, level_of, report_of
+from coreg_core.computation.scoring import ScoringComputation
+from coreg_core.errors import BadData
+from coreg_core.masking.words import opened, summand
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Scoring
+
+NONE = np.zeros((0, 0))
+
+
+def carried_out(computation, answer, spoil=lambda asked, values, scalars: (values, scalars)):
+    """The states, each after a sum of the words of those who are asked; ``spoil`` changes a sum."""
+    states = [computation.start()]
+    while computation.outcome(states[-1]) is None:
+        asked = computation.round(states[-1])
+        told = [answer(v, asked) for v in asked.answering]
+        words = sum(summand(asked.layout, *each, asked.exponents, computation.n_sites) for each in told)
+        values, scalars = opened(asked.layout, words, asked.exponents)
+        states.append(computation.step(states[-1], asked, *spoil(asked, values, scalars)))
+    return states
+
+
+def answers_of(views, norms, labels):
+    """What `site_agent.machine.agreement` answers, in the clear."""
+
+    def answer(v, asked):
+        view, question = views[v], asked.question
+        weights = np.array([column.weight for column in question.columns])
+        match question.stage:
+            case "labels":
+                return NONE, (float(labels[v]),)
+            case "sizes":
+                kept = stays(view.bound(), weights.tolist())
+                return NONE, (view.bound(), norms[v], view.response_error(float(weights.max())) ** 2, *kept)
+            case _:
+                return view.respond(question.targets, weights, question.part), ()
+
+    return answer
+
+
+def agreement(problem, name="conjugate-gradients", coupling=None, **changes):
+    views = problem.views()
+    terms = Agreement(coupling=coupling or (problem.coupling,), relative=changes.pop("relative", False))
+    iteration = Iteration(
+        **({"name": name, "tolerance": 1e-14, "prediction_tolerance": 1e-7, "max_rounds": 20_000} | changes)
+    )
+    computation = AgreementComputation(terms, iteration, len(views), problem.n_unlabelled)
+    return (
+        computation,
+        views,
+        answers_of(views, [float(site.y @ site.y) for site in problem.sites], [len(site.y) for site in problem.sites]),
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULE_NAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_alone_lead_to_the_closed_form(name, seed):
+    problem = small(seed)
+    computation, views, answer = agreement(problem, name)
+    state = carried_out(computation, answer)[-1]
+    models, [column] = computation.models(state), computation.columns(state)
+    found = [view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)]
+    largest = max(float(np.abs(site.y).max()) for site in problem.sites)
+    assert np.abs(np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)).max() < 1e-5 * max(
+        largest, 1.0
+    )
+    assert column.coupling == problem.coupling
+    assert computation.final(state)[0].tobytes() == models.targets.tobytes()
+
+
+def small(seed=0):
+    rng = np.random.default_rng(seed)
+    return Problem(tuple(random_site(rng, 5, 7) for _ in range(3)), 0.1)
+
+
+def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():
+    """What every site relies on: a state may be shared, and asked twice."""
+    computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
+    once, again = (carried_out(computation, answer) for _ in "12")
+    rounds = [[computation.round(state) for state in states[:-1]] for states in (once, again)]
+    for one, other in zip(*rounds, strict=True):
+        assert one.words == other.words
+        assert [v.tobytes() for v in one.vectors] == [v.tobytes() for v in other.vectors]
+    assert [a.tobytes() for a in computation.final(once[-1])] == [a.tobytes() for a in computation.final(again[-1])]
+    asked = [(r.words, *(v.tobytes() for v in r.vectors)) for r in rounds[0]]
+    assert len(set(asked)) == len(asked), "no two questions of a run are alike"
+
+
+def test_relative_couplings_follow_from_the_labels_that_are_counted_first():
+    computation, _, answer = agreement(small(), coupling=(0.5, 2.0), relative=True)
+    states = carried_out(computation, answer)
+    found = [column.coupling for column in computation.columns(states[-1])]
+    assert found == pytest.approx([rho * 15 / (2 * 9 * 7) for rho in (0.5, 2.0)])
+
+
+# --- sums that are none of honest sites ---------------------------------------------------------------------------
+
+
+def spoilt(stage, change):
+    """Change the sums of that stage."""
+
+    def spoil(asked, values, scalars):
+        kind = getattr(asked.question, "stage", None) or asked.question.ask
+        meant = kind == stage and (not values.size or asked.question.part == "linear")
+        return change(values, scalars) if meant else (values, scalars)
+
+    return spoil
+
+
+NO_SUMS = {
+    "no labels": ("labels", lambda v, s: (v, (0.0,)), "no site of this federation has a label"),
+    "a size below zero": ("sizes", lambda v, s: (v, (-1.0, *s[1:])), "a size below zero"),
+    "a size that overflows": ("sizes", lambda v, s: (v, (s[0], float("inf"), *s[2:])), "not finite"),
+    "the other direction": ("respond", lambda v, s: (-v, s), "points away"),
+    "too far": ("respond", lambda v, s: (4.0 * np.abs(v).max() * np.sign(v) + 10.0 * v, s), "than"),
+}
+
+
+@pytest.mark.parametrize("what", NO_SUMS)
+def test_a_sum_of_no_honest_sites_ends_an_agreement_and_names_nobody(what):
+    stage, change, words = NO_SUMS[what]
+    computation, _, answer = agreement(small(), relative=True)
+    with pytest.raises(BadData, match=words):
+        carried_out(computation, answer, spoilt(stage, change))
+
+
+def trained(spoil=lambda asked, values, scalars: (values, scalars), **changes):
+    terms = replace(QUICK, **({"final_tolerance": 1e-10, "operator_norm_bound": 2.0**12} | changes))
+    made = federation(terms)
+
+    def answer(v, asked):
+        told = made.sites[v].answer(asked.question)
+        return told.vectors, tuple(told.scalars.tolist())
+
+    computation = AdditiveComputation(terms, len(made.sites), made.n_unlabelled)
+    return made, terms, computation, carried_out(computation, answer, spoil)
+
+
+@pytest.mark.parametrize("changes", [{}, {"rows": "common", "folds": 2}, {"targets": "raw"}], ids=str)
+def test_sums_alone_lead_to_the_dense_solution_of_the_additive_objective(changes):
+    made, terms, computation, states = trained(**changes)
+    s, a, _ = oracle(made, terms, states[-1])
+    point = computation.point(states[-1])[:, 0]
+    assert np.abs(point[: made.n_unlabelled] - s).max() < 1e-7
+    assert point[-1] == pytest.approx(a, abs=1e-7)
+    assert computation.outcome(states[-1])[0] is Outcome.CONVERGED
+    assert computation.distance(states[-1])[0] <= 1.0
+    assert [computation.point(state) for state in states[:-1]] == [None] * (len(states) - 1)
+
+
+NO_PARTS = {
+    "half a label": (Kind.LABELS, lambda v, s: (v, (s[0] + 0.5, *s[1:])), "counts what is no number of labels"),
+    "a negative spread": (Kind.SPREAD, lambda v, s: (v, tuple(-x for x in s)), "below zero"),
+    "an overflow": (Kind.LABELS, lambda v, s: (v, (s[0], float("inf"), *s[2:])), "overflows"),
+    "too long": (Kind.FIXED_POINT, lambda v, s: (1e6 * v, s), "operator_norm_bound"),
+    "the other direction": (Kind.FIXED_POINT, lambda v, s: (-v, s), "only ever gives off"),
+    "no smoother": (Kind.SMOOTHED, lambda v, s: (-v, s), "not one of a smoother"),
+}
+
+
+@pytest.mark.parametrize("what", NO_PARTS)
+def test_a_sum_of_no_honest_sites_ends_a_training_and_names_nobody(what):
+    stage, change, words = NO_PARTS[what]
+    with pytest.raises(BadData, match=f"some site answers falsely|{words}") as ended:
+        trained(spoilt(stage, change))
+    assert words in str(ended.value)
+
+
+def test_the_sentence_of_a_forecast_says_nothing_where_nobody_told_one():
+    assert forecast_sentence(np.zeros(6)) == "forecast: no site told one."
+    told = forecast_sentence(np.array([0.81, 1.0, 10.0, 1.0, 2.0, 0.0]))
+    assert told.startswith(
+        "forecast: error -10.0 % over 10 left-out labels; own labels serve 1 sites best alone, 2 joined"
+    )
+
+
+# --- scoring, and what there is -----------------------------------------------------------------------------------
+
+
+def test_parts_are_scored_in_two_steps_and_the_scores_are_private():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(6, 1)) for _ in range(3)]
+    computation = ScoringComputation(3, 6)
+
+    def answer(v, asked):
+        return (NONE, (float(np.sum(parts[v] ** 2)),)) if asked.layout.scalars else (parts[v], ())
+
+    states = carried_out(computation, answer)
+    assert [computation.round(state).private for state in states[:-1]] == [False, True]
+    assert np.abs(states[-1].scores - sum(parts)).max() < 1e-15
+    assert computation.final(states[-1]) == (), "not every site has them"
+    for wrong in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(BadData, match="no size"):
+            computation.step(computation.start(), computation.round(computation.start()), NONE, (wrong,))
+
+
+@pytest.mark.parametrize("terms", [Agreement(), QUICK, Scoring("r")], ids=lambda terms: type(terms).__name__)
+def test_every_objective_has_its_computation(terms):
+    found = computation_of(Plan("r", "f", Membership(("a", "b"), 2), terms), 2, 30)
+    assert isinstance(found, Computation)
+    asked = found.round(found.start())
+    assert asked.layout.plain == 0, "first what the scale of the sums comes from"
+    assert asked.answering == (0, 1)
+
+
+# --- what is said of it -------------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-300, 1e300))
+def test_a_level_is_how_often_a_ratio_has_to_be_halved(ratio):
+    level = level_of(ratio)
+    assert ratio * 2.0**-level <= 1.0 < ratio * 2.0 ** (1 - level)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "level"), [(0.0, -MOST), (-1.0, -MOST), (float("nan"), -MOST), (float("inf"), MOST), (1.0, 0), (8.0, 3)]
+)
+def test_a_level_where_there_is_no_ratio(ratio, level):
+    assert level_of(ratio) == level
+
+
+def test_a_coarse_report_has_no_number_but_levels_of_verified_rounds():
+    computation, _, answer = agreement(small(), coupling=(0.01, 1.0))
+    states = carried_out(computation, answer)
+    told = [(s, None if s is states[-1] else computation.round(s)) for s in states]
+    coarse, exact = ([report_of(computation, *each, exact=e) for each in told] for e in (False, True))
+    assert all(report.residual == report.gap == report.bound == () for report in coarse)
+    assert [replace(report, residual=(), gap=(), bound=()) for report in exact] == coarse
+    assert all(bool(report.level) == report.verified for report in coarse)
+    assert max(coarse[-1].level) <= 0, "the tolerance is met"
+    assert [report.outcome for report in coarse[:-1]] == [""] * (len(states) - 1)
+    assert coarse[-1].outcome == "CONVERGED"
+    assert all(x >= 0.0 or x == -1.0 for report in exact for x in (*report.residual, *report.gap, *report.bound))

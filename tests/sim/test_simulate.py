@@ -1,0 +1,62 @@
+"""Whole simulated runs: masks and shared work change no bit."""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from coordinator.transports.in_process import InProcess
+from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Additive, Agreement, Iteration
+from coreg_sim.federation.additive import models_of
+from coreg_sim.federation.problems import generated
+from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site
+
+PROBLEM = generated(4, 8, 20, 2, seed=1)
+PLANS = {
+    name: (Agreement(form="semi-parametric", coupling=(0.1,)), Iteration(name, 1e-8, 1e-3)) for name in SCHEDULE_NAMES
+}
+PLANS["additive"] = (Additive(tuning_steps=2, probes=2, landmarks=10), Iteration())
+
+
+def bits(run):
+    models = [m.own for m in models_of(run)] or [s.function for s in (*run.solutions, *run.alone)]
+    functions = [f for m in models for f in getattr(m, "functions", (m,))]
+    return run.outcome, run.rounds, run.certified_gap, [f.coef.tobytes() for f in functions]
+
+
+class Counting(SharedFold):
+    def __init__(self):
+        super().__init__()
+        self.asked, self.made = Counter(), Counter()
+
+    def __call__(self, key, make):
+        def counted():
+            self.made[key] += 1
+            return make()
+
+        self.asked[key] += 1
+        return super().__call__(key, counted)
+
+
+def hosting(fold_of):
+    @contextmanager
+    def hosted(data):
+        sites = {name: simulated_site(name, private, fold_of()) for name, private in data.items()}
+        yield Hosted(InProcess(sites), lambda name: sites[name].result)
+
+    return hosted
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_sealed_or_in_the_clear_and_worked_out_once_or_by_each_a_run_ends_on_the_same_bits(name):
+    clear = simulate(PROBLEM, plan_for(PROBLEM, *PLANS[name]))
+    assert clear.outcome is Outcome.CONVERGED
+    sealed, counting = plan_for(PROBLEM, *PLANS[name], aggregation="secure"), Counting()
+    shared = simulate(PROBLEM, sealed, hosting=hosting(lambda: counting))
+    apart = simulate(PROBLEM, sealed, hosting=hosting(SharedFold))
+    assert bits(shared) == bits(apart) == bits(clear)
+    assert shared.numbers_sent > clear.numbers_sent
+    assert set(counting.made.values()) == {1}, "what all members work out alike is worked out once"
+    assert set(counting.asked.values()) == {len(PROBLEM.sites)}
