@@ -150,7 +150,7 @@ def test_every_query_finds_something_in_a_federation_at_work(tmp_path):
                 asked = watching.value(f'coreg_agent_seconds_count{{{me}, part="question"}}')
                 assert asked > told["steps"]
                 assert watching.value(f'coreg_agent_seconds_count{{{me}, part="end"}}') == 1
-                assert watching.value(f'coreg_agent_numbers_total{{{me}, kind="Masked"}}') > asked
+                assert watching.value(f'coreg_agent_numbers_total{{{me}, kind="Answer"}}') > asked
                 assert watching.value(f'coreg_agent_runs_over_total{{{me}, stop="CONVERGED"}}') == 1
             # Every rule was evaluated, and nothing is wrong: none is on its way to fire.
             soon_none(lambda: [name for name, (health, _) in watching.rules().items() if health != "ok"])
