@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from agent_files import prepared, site_table, table, write
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
+from site_agent.data.formulas import guarded
 from site_agent.data.shared_set import ids_digest, load_site_tables
 from site_agent.data.tables import read_table
 
@@ -163,13 +164,15 @@ def test_the_digest_is_of_lengths_and_bytes():
     assert len({ids_digest(ids) for ids in lists}) == len(lists)
 
 
+@example(["'=", "="])
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=8))
 def test_ids_are_sorted_by_their_bytes_in_any_order_of_rows(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("ids")
     normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", "NA"}
     ids = sorted((t for t in normal if "\0" not in t), key=lambda t: t.encode())
     for order in itertools.islice(itertools.permutations(ids), 3 if ids else 0):
-        frame = pl.DataFrame({"id": ["l", *order], "a": ["1"] * (len(ids) + 1), "y": ["1", *[None] * len(ids)]})
+        written = [guarded(t) for t in order]  # a reader takes one apostrophe away before a sign
+        frame = pl.DataFrame({"id": ["l", *written], "a": ["1"] * (len(ids) + 1), "y": ["1", *[None] * len(ids)]})
         frame.write_parquet(folder / "t.parquet")
         assert load_site_tables(folder / "t.parquet", "y", "id").unlabelled_ids == tuple(ids)
 
