@@ -253,9 +253,6 @@ class _Driver:
             case Countersign(site, fetched):
                 assert self._countersign is not None, "a signed head comes with a certificate"
                 certificate = self._transport.certificate(site)
-                # It reads the store, whose connection serves one thread at a time: two of them may wait for each other until
-                # SQLite's patience ends, one with the interpreter's lock and one with the connection's.
-                await self._written()
                 signed = await asyncio.to_thread(self._countersign, site, certificate, fetched)
                 self._emit(HeadCountersigned(fetched.run, signed))
             case _:

@@ -96,7 +96,7 @@ class RunStore(Tables):
                 case _:
                     assert_never(record)
         if isinstance(record, Ended):  # move the log into the file while little is in it
-            with suppress(sqlite3.Error):
+            with self._in_turn, suppress(sqlite3.Error):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
     def last_checkpoint(self, site: str) -> tuple[str, int] | None:
@@ -201,7 +201,8 @@ class RunStore(Tables):
             they are damaged.
         """
         try:
-            return self._records(run)
+            with self._in_turn:
+                return self._records(run)
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
             message = (
                 f"{self.path}: the records of run {run} cannot be read ({error}). Restore the store from a backup."

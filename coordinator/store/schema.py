@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -146,10 +147,12 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 class Tables:
-    """Tables of a store over one connection: use it from one thread at a time. Every method may raise `StorageError`."""
+    """Tables of a store over one connection, which threads use in turn. Every method may raise `StorageError`."""
 
     def __init__(self, path: Path, *, read_only: bool = False):
         self.path = path
+        # A transaction belongs to the connection: a second thread would join it, or fail inside it.
+        self._in_turn = threading.RLock()
         self._db = open_for_reading(path) if read_only else open_database(path)
 
     def close(self) -> None:
@@ -160,7 +163,8 @@ class Tables:
     def reading(self) -> Iterator[None]:
         """A damaged file raises many kinds of error; all of them become this one."""
         try:
-            yield
+            with self._in_turn:
+                yield
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as error:
             raise StorageError(f"{self.path}: cannot be read ({error}). Restore it from a backup.") from None
 
@@ -174,13 +178,14 @@ class Tables:
             it cannot be written.
         """
         try:
-            self._db.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
-            self._db.execute("begin immediate")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("rollback")
-                raise
-            self._db.execute("commit")
+            with self._in_turn:
+                self._db.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+                self._db.execute("begin immediate")
+                try:
+                    yield
+                except BaseException:
+                    self._db.execute("rollback")
+                    raise
+                self._db.execute("commit")
         except sqlite3.Error as error:
             raise StorageError(f"{self.path}: {error}. Free some space or repair the disk, then run again.") from None

@@ -3,6 +3,7 @@
 import sqlite3
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from store.filled import NOW
 
 from coordinator.store import schema
 from coordinator.store.runs import RunStore
+from coordinator.store.status import Status
 from coordinator.store.summaries import Summaries
 from coreg_core.errors import StorageError
 
@@ -88,3 +90,18 @@ def test_a_writer_waits_for_another_one_that_holds_the_lock(
     holder.join()
     assert len(store.runs()) == int(waits)
     store.close()
+
+
+def test_threads_take_turns_on_one_connection(tmp_path):
+    """A service's heartbeat and its flush of attendance write one `Status` from two threads."""
+    status = Status(tmp_path / "runs.sqlite")
+    with ThreadPoolExecutor(4) as threads:
+        writes = [
+            *(threads.submit(status.set_service, {"state": str(i)}, NOW) for i in range(50)),
+            *(threads.submit(status.opened, f"site-{i}", "1", "", NOW) for i in range(50)),
+            *(threads.submit(status.service) for _ in range(50)),
+        ]
+    for write in writes:
+        write.result()
+    assert len(status.sites()) == 50
+    status.close()
