@@ -54,7 +54,7 @@ docs: setup
 	$(BIN)/python tools/docs.py --write
 
 pages: setup
-	COREG_EXPECTED="chromium chromedriver" COREG_SCREENSHOTS=docs/pages $(BIN)/python -m pytest -n 0 tests/e2e/test_pages_in_a_browser.py
+	COREG_EXPECTED="chromium chromedriver" COREG_SCREENSHOTS=docs/how-to/pages $(BIN)/python -m pytest -n 0 tests/e2e/test_pages_in_a_browser.py
 
 # A static site without a word from elsewhere; what makes it has an environment of its own.
 SITE := .venv-docs
@@ -74,7 +74,7 @@ bench: setup
 	for each in additive_service scoring masking xnv online scaling; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write
 
-# Hours on two cores. DATA is a folder of data sets with manifest.json (docs/experiments.md, docs/benefit.md).
+# Hours on two cores. DATA is a folder of data sets with manifest.json (docs/research/experiments.md, docs/research/benefit.md).
 DATA ?= data
 JOBS ?= 2
 papers: setup

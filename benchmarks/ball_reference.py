@@ -4,7 +4,7 @@ r"""The optimum of coRLSR in ball arithmetic (python-flint): the reference that 
     k_v(a, b) = k(a, U) K_UU⁺ k(U, b), U the rows of X_v  semi-parametric form
 
 and in both, with mean m₀ and covariance Σ of the posterior on Z: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v, N_v = (I + (μ/ν_v)Σ_v)⁻¹
-(docs/mathematics.md). Every float is taken as the number that it is, every operation is enclosed, and the precision is
+(docs/research/mathematics.md). Every float is taken as the number that it is, every operation is enclosed, and the precision is
 doubled until the result's radius is below 1e-25 of its size. Shares no code with coreg_core; the pseudo-inverse is a pivoted
 LDLᵀ, whose pivots are either proved to be positive or enclose nought at a width that no float64 data can reach.
 """

@@ -3,7 +3,7 @@
     python benchmarks/connected.py [--sizes 10000 100000] [--write]
 
 By the commands that an operator types, on tables of 100 labelled rows and 8 columns; the kernel's own record of each process's
-peak, read until it ends. --write keeps them in docs/performance.json.
+peak, read until it ends. --write keeps them in docs/research/performance.json.
 """
 
 import contextlib

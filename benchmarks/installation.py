@@ -1,6 +1,7 @@
 """What a plain agent or coordinator takes on the disk: `pip install .` in a fresh environment, and its parts.
 
-    python benchmarks/installation.py [--write]      --write puts it into docs/performance.json, behind docs/performance.md
+    python benchmarks/installation.py [--write]      --write puts it into docs/research/performance.json, behind
+    docs/research/performance.md
 
 Needs the index. Beside it the same with the extra `estimators`. Bytes are the files' lengths, with the byte code that pip makes;
 *tools* are pip and setuptools, which Python's own `venv` puts there. And what an agent holds there: a process that reads a table,

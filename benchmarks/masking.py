@@ -1,6 +1,6 @@
 """What masks cost: the CPU of one site's answer, and of the coordinator's sum, masked and in the clear, with M sites.
 
-Eight sites and a million shared instances are the figure of docs/protocol.md.
+Eight sites and a million shared instances are the figure of docs/reference/protocol.md.
 """
 
 import itertools

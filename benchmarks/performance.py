@@ -1,6 +1,7 @@
 """What a round costs beside the limit that this machine sets it, both measured in the same run.
 
-    python benchmarks/performance.py [--quick] [--write]      --write keeps docs/performance.json, behind docs/performance.md
+    python benchmarks/performance.py [--quick] [--write]      --write keeps docs/research/performance.json, behind
+    docs/research/performance.md
 
 Limits are memory's: a round that computes next to nothing can be no faster than reading its operands once, at the speed
 that a dot product of the same length reads them at on as many threads. Each figure is the least of several repetitions, so that a

@@ -1,6 +1,7 @@
 r"""Conjugate gradients beside themselves with a preconditioner that is made of sums alone: rounds, and bytes.
 
-    python benchmarks/preconditioner.py [--quick] [--write]      --write keeps it in docs/performance.json; --quick makes one draw
+    python benchmarks/preconditioner.py [--quick] [--write]      --write keeps it in docs/research/performance.json;
+    --quick makes one draw
 
 H = I − R̄, R̄ = (1/M) Σ_v R_v, 0 ⪯ R̄ ≺ I: what is slow in H is R̄'s top. A start-up round asks R̄ at k random orthonormal
 columns Ω, and with Y = R̄ Ω (and a shift of rounding's size, taken away again)

@@ -9,7 +9,7 @@ again.
 coreg: the commands that an operator types, a coordinator and four agents as processes, on tables of one linear feature, so
 that computing costs next to nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
 share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
-rounds. Ratios hold on any machine; seconds are this one's. --write keeps them in docs/performance.json.
+rounds. Ratios hold on any machine; seconds are this one's. --write keeps them in docs/research/performance.json.
 """
 
 import asyncio

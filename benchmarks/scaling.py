@@ -1,6 +1,6 @@
 """What a round costs as sites, shared instances and couplings grow: in one process, over Ray, and what of it is algebra.
 
-    python benchmarks/scaling.py [--out docs/scaling.json] [--only rounds columns exact closed stacked] [--small]
+    python benchmarks/scaling.py [--out docs/research/scaling.json] [--only rounds columns exact closed stacked] [--small]
 
 Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
 said otherwise. The algebra is what the sites themselves take to answer (over Ray: the slowest actor's sites). Medians over
@@ -150,7 +150,7 @@ PARTS = {"rounds": rounds, "columns": columns, "exact": exact, "closed": closed,
 
 
 def main() -> None:
-    options = arguments(__doc__, out="docs/scaling.json", only=list(PARTS), small=False)
+    options = arguments(__doc__, out="docs/research/scaling.json", only=list(PARTS), small=False)
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling; its default is 15
     cases = json.loads((ROOT / options.out).read_text())["cases"] if (ROOT / options.out).exists() else []
     with connected(instead="install the extra sim") as cluster:

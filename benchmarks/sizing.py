@@ -4,7 +4,7 @@
 
 Each row in a process of its own, which factors a site's data as the agent does, answers one question in one column, and tells its
 peak memory beyond what it had after its imports. The bytes are of the frames that carry a sum and the sealed answer to it, as
-`coreg_wire.transport.codec` makes them. `--write` puts it into docs/sizing.json, from which `tools/docs.py` makes the
+`coreg_wire.transport.codec` makes them. `--write` puts it into docs/research/sizing.json, from which `tools/docs.py` makes the
 page's table.
 """
 
@@ -56,7 +56,9 @@ def main() -> None:
     options = arguments(__doc__, write=False)
     rows = [show({"form": f, "labelled": n, "shared": m, **apart(measured, f, n, m)}) for f, n, m in CASES]
     if options.write:
-        keep("docs/sizing.json", machine=f"{platform.machine()}, Python {platform.python_version()}", rows=rows)
+        keep(
+            "docs/research/sizing.json", machine=f"{platform.machine()}, Python {platform.python_version()}", rows=rows
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python benchmarks/strict.py --data DIR [--draws 1] [--write]
 
 Root mean squared errors of own models and of scores together, beside each site alone, on the sets that the benefit study is
-judged on; each set counts once. --write keeps them in docs/benefit/strict.json, of which docs/benefit.md has the table.
+judged on; each set counts once. --write keeps them in docs/research/benefit/strict.json, of which
+docs/research/benefit.md has the table.
 """
 
 import zlib
@@ -54,7 +55,7 @@ def main():
             row = {"labels": REGIMES[regime].name[1:], "form": form, "own": float(own), "together": float(together)}
             table.append(show(row | {"sets": len(told)}))
     if options.write:
-        keep("docs/benefit/strict.json", draws=options.draws, table=table)
+        keep("docs/research/benefit/strict.json", draws=options.draws, table=table)
 
 
 if __name__ == "__main__":

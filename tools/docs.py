@@ -2,7 +2,7 @@
 
     python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
 
-From the code come docs/commands.md and parts of other pages, from JSON files the pages of studies with their pictures,
+From the code come docs/reference/commands.md and parts of other pages, from JSON files the pages of studies with their pictures,
 figures of measurements and coreg_core/evaluation/calibration.py, and from a list of panels the dashboard. In a page the text
 between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
@@ -195,7 +195,7 @@ def diabetes() -> str:
 
 def sizing() -> str:
     """What a site takes, as benchmarks/sizing.py wrote it."""
-    found = json.loads((ROOT / "docs" / "sizing.json").read_text(encoding="utf-8"))["rows"]
+    found = json.loads((ROOT / "docs" / "research" / "sizing.json").read_text(encoding="utf-8"))["rows"]
     rows = [
         f"| {r['form']} | {r['labelled']} | {r['shared']} | {human_bytes(r['memory'])} | {r['factor_seconds']:.2f} s | "
         f"{1000 * r['answer_seconds']:.1f} ms | {human_bytes(r['round_bytes'])} |"
@@ -215,15 +215,15 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "stops": stops,
     },
     "docs/production.md": {"sizing": sizing},
-    "docs/protocol.md": {"messages": messages, "phases": lambda: f"```mermaid\n{state_diagram()}```"},
+    "docs/reference/protocol.md": {"messages": messages, "phases": lambda: f"```mermaid\n{state_diagram()}```"},
 }
 
 
 PAGES: dict[str, Callable[[], dict[str, str]]] = {
-    "docs/performance.md": figures.performance,
-    "docs/scaling.md": figures.scaling,
-    "docs/experiments.md": studies.experiments,
-    "docs/benefit.md": studies.benefit,
+    "docs/research/performance.md": figures.performance,
+    "docs/research/scaling.md": figures.scaling,
+    "docs/research/experiments.md": studies.experiments,
+    "docs/research/benefit.md": studies.benefit,
     **{page: lambda parts=parts: {name: make() for name, make in parts.items()} for page, parts in PARTS.items()},
 }
 
@@ -231,7 +231,7 @@ PAGES: dict[str, Callable[[], dict[str, str]]] = {
 def expected() -> dict[Path, str]:
     """Every generated file as it should be."""
     return {
-        ROOT / "docs" / "commands.md": help_pages(),
+        ROOT / "docs" / "reference" / "commands.md": help_pages(),
         **{ROOT / name: filled(ROOT / name, parts()) for name, parts in PAGES.items()},
         **studies.files(),
         **figures.pictures(),

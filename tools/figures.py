@@ -1,4 +1,5 @@
-"""Parts of docs/performance.md and docs/scaling.md, from the JSON files that scripts of benchmarks/ wrote (the pages name them).
+"""Parts of docs/research/performance.md and docs/research/scaling.md, from the JSON files that scripts of benchmarks/
+wrote (the pages name them).
 
 Nothing is measured here: a number of a page stands in its JSON file, or is computed below from such numbers.
 """
@@ -10,7 +11,7 @@ from render import ROOT, count, row, table
 
 from coreg_wire.terminal.svg import Plot, Series, draw
 
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "research"
 NARROW = ("landmarks", "linear")  # forms whose mean R has fewer dimensions than a start-up has columns
 RIGHT = "---:"
 

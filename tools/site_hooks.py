@@ -16,7 +16,7 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changes.md"}
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 COPIED = (
     "deploy/**/*",
-    "docs/attacks/*.py",
+    "docs/research/attacks/*.py",
     "LICENSE",
     "CONTRIBUTING.md",
     "benchmarks/results/*.json",
@@ -28,7 +28,7 @@ def on_files(files: Files, config: Any) -> Files:
     """The pages that are made, and the files that pages link to."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
-    files.append(File.generated(config, "attacks/index.md", content=attacks()))
+    files.append(File.generated(config, "research/attacks/index.md", content=attacks()))
     for pattern in COPIED:
         for path in sorted(ROOT.glob(pattern)):
             if path.is_file() and not path.is_relative_to(ROOT / "docs"):
@@ -45,14 +45,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def attacks() -> str:
-    """The scripts of docs/attacks, each with its first paragraph."""
+    """The scripts of docs/research/attacks, each with its first paragraph."""
     lines = [
         "# The attacks",
         "",
         "Each is a script that runs against a federation of this release, as the threat model cites it.",
         "",
     ]
-    for path in sorted((ROOT / "docs" / "attacks").glob("*.py")):
+    for path in sorted((ROOT / "docs" / "research" / "attacks").glob("*.py")):
         told = path.read_text(encoding="utf-8").split('"""')[1].strip().split("\n\n")[0]
         lines += [f"- [{path.name}]({path.name}): {' '.join(told.split())}"]
     return "\n".join([*lines, ""])

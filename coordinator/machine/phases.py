@@ -1,7 +1,7 @@
 """Where a run can be and what leads from where to where: the table that decides, and the diagram drawn from it.
 
 An event is first understood (membership.py, steps.py, delivery.py): it may come to a `Transition`, or to nothing.
-The table then says in which phase the run is; a turn that it does not have is a defect, and says so. docs/protocol.md
+The table then says in which phase the run is; a turn that it does not have is a defect, and says so. docs/reference/protocol.md
 shows the diagram.
 """
 
@@ -107,7 +107,7 @@ class Timeouts:
 
 
 def state_diagram(transitions: Mapping[Phase, Mapping[Transition, Phase]] = TRANSITIONS) -> str:
-    """The table as a Mermaid diagram, for docs/protocol.md; a test keeps the two alike."""
+    """The table as a Mermaid diagram, for docs/reference/protocol.md; a test keeps the two alike."""
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {phase.name}" for phase in (Phase.ENROLLING, Phase.RETURNING, Phase.DELIVERING)]
     for phase, row in transitions.items():

@@ -1,1 +1,2 @@
-"""The additive objective: sites learn parts that add up, over sums of vectors on the shared instances (docs/mathematics.md)."""
+"""The additive objective: sites learn parts that add up, over sums of vectors on the shared instances
+(docs/research/mathematics.md)."""

@@ -62,7 +62,7 @@ def closed_form_of(kinds: Collection[Kind]) -> Literal["exact", "finite"]:
 
 
 def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], coupling: float) -> Float64[Arr, " m"]:
-    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/mathematics.md)."""
+    r"""$z^* = [\sum_v N_v]^{-1} \sum_v N_v m_{0,v}$, $N_v = B_v^{-1}$ at μ = 2Mλ (docs/research/mathematics.md)."""
     M, m = len(views), views[0].n_unlabelled
     weight = consensus_weight(coupling, M)
     if weight == 0.0 or m == 0:

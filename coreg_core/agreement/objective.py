@@ -2,7 +2,7 @@ r"""Q, the disagreement, and the two certificates that every schedule states.
 
     Q(f) = Σ_v [ ‖y_v − f_v(X_v)‖² + ν_v ‖f_v‖² ] + λ Σ_{u,v} ‖f_u(Z) − f_v(Z)‖²      (ordered pairs)
 
-Source: Brefeld et al. (2006), equation 2; certificates: docs/mathematics.md.
+Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathematics.md.
 """
 
 import math
@@ -33,7 +33,7 @@ class Certificate:
 
 
 def disagreement(predictions: Float64[Arr, "M m"]) -> float:
-    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (docs/mathematics.md)."""
+    """Σ_{u,v} ‖ŷ_u − ŷ_v‖² = 2M Σ_v ‖ŷ_v − ȳ‖², over all ordered pairs (docs/research/mathematics.md)."""
     centred = predictions - predictions.mean(axis=0)
     return 2.0 * len(predictions) * float(np.einsum("vm,vm->", centred, centred))
 
@@ -89,7 +89,7 @@ def consensus_certificate(
 
     $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
     $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
-    $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/mathematics.md). The gap is at most
+    $\lVert z - z^*\rVert \le \frac{M \lVert r\rVert}{\sum_v 1/(1 + x_v)}$ (docs/research/mathematics.md). The gap is at most
     $\mu^2\lVert r\rVert^2\sum_v b_v$, and much less where one site's b_v is far above the others'.
 
     Parameters
@@ -145,7 +145,8 @@ def with_response_error(
     r"""From √gap of the views as they were computed to certificates of the views as they are.
 
     Computed answers are exact for a problem that rounding, and a cut of the span, have moved. Its optimum is within
-    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there (docs/mathematics.md), and that
+    $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there
+    (docs/research/mathematics.md), and that
     norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
     view's predictions are √b_v times as far from the optimum's.
 

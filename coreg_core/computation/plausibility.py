@@ -13,7 +13,7 @@ a) and the other in q, so for any two directions of one operator, and for the su
     ⟨x₁, y₂⟩ = ⟨x₂, y₁⟩,  ⟨x, y⟩ = s·y_q + q·y_s + a y_a        q·y_s − s·y_q − a y_a ≥ ‖y‖²/(M B)
 
 with B the plan's `operator_norm_bound`, to which every site holds its own κ; the certificate's own exchange is of the positive
-σ⁻²SᵀS. Derived in docs/mathematics.md.
+σ⁻²SᵀS. Derived in docs/research/mathematics.md.
 """
 
 from collections.abc import Sequence

@@ -31,7 +31,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     through a label-free smoother S_v. Solved by the messages of the service (sums of vectors on the shared instances), with noise
     and priors by the evidence. `predict` scores together, a + Σ h_v(x_v); `predict_views` is what each view says alone.
 
-    Source: docs/mathematics.md, "The additive objective". Measured on 18 real sets with 10 to 50 labels a site, columns dealt out
+    Source: docs/research/mathematics.md, "The additive objective". Measured on 18 real sets with 10 to 50 labels a
+    site, columns dealt out
     (benchmarks/additive_results.txt): a view's own model −5 to −13 % of its error, together −12 to −19 % of the best view's. With
     the *same* labelled rows in every view private rows are no better than views alone: give ``rows="common"`` there.
 

@@ -61,7 +61,7 @@ class _Fit(NamedTuple):
 class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
-    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/mathematics.md.
+    Source: Brefeld et al. (2006), Definitions 3.1 (exact) and 3.2 (semi-parametric); solvers: docs/research/mathematics.md.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ r"""What a site does with a joined model, and with scoring together, and whose f
 - Whose forecast? The site's own from 50 labels on; below, the federation's summed one. With ten labels neither says
   more than chance of a joined model, and the label-free r² says some (`coreg_core.evaluation.calibration`).
 
-docs/benefit.md has the figures, and what other limits would have given. "Stay alone" is an answer, and the alone model
+docs/research/benefit.md has the figures, and what other limits would have given. "Stay alone" is an answer, and the alone model
 is written beside in any case. Source: design, 7.4.
 """
 

@@ -1,6 +1,6 @@
 """What forecasts were worth so far: how often they were right, by their value and by the labels behind them.
 
-The figures are those of `coreg_core.evaluation.calibration`, from the benefit study on real tables (docs/benefit.md)
+The figures are those of `coreg_core.evaluation.calibration`, from the benefit study on real tables (docs/research/benefit.md)
 and not from the federation that is told them.
 """
 

@@ -5,7 +5,7 @@ Ridge regression with a free intercept on centred features Φ̃ = U diag(s) Vᵀ
 
     ŷ = ȳ + U diag(s²/(s² + ν)) Uᵀ(y − ȳ)        h_i = 1/n + Σ_j U_ij² s_j²/(s_j² + ν)        e_i = (y_i − ŷ_i)/(1 − h_i)
 
-for every ν by one factorisation (docs/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and 1/n
+for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and 1/n
 falls away: kernel ridge regression is the same with ΦΦᵀ = K.
 """
 

@@ -1,4 +1,4 @@
-"""A study in tables, plots and sentences, all made from its results (docs/benefit.md)."""
+"""A study in tables, plots and sentences, all made from its results (docs/research/benefit.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

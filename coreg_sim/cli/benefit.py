@@ -18,7 +18,8 @@ def benefit(
         typer.Option("--data", help="A folder of data sets with manifest.json; without it scikit-learn's diabetes."),
     ] = None,
     sets: Annotated[
-        str | None, typer.Option("--sets", help="Which, by name; also chosen-on, judged-on (docs/benefit.md) [all].")
+        str | None,
+        typer.Option("--sets", help="Which, by name; also chosen-on, judged-on (docs/research/benefit.md) [all]."),
     ] = None,
     regimes: Annotated[
         str | None, typer.Option("--regimes", help="How they are partitioned, by name: n20,M5,rich,... [all].")

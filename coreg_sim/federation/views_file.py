@@ -62,7 +62,7 @@ def read_views(path: Path) -> ViewsFile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{path}: {where}: {first['msg']}. docs/scaling.md has an example.") from None
+        raise UsageError(f"{path}: {where}: {first['msg']}. docs/research/scaling.md has an example.") from None
     if HELD_OUT in read.sites:
         raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: rows that are kept for judging are.")
     return read.model_copy(update={"data": path.parent / read.data})

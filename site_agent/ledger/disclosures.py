@@ -1,6 +1,6 @@
 """What an answer of the additive objective tells, in words that an operator understands, and whether labels are in it.
 
-The ledger writes them beside every answer; docs/threat-model.md says the same at length.
+The ledger writes them beside every answer; docs/concepts/threat-model.md says the same at length.
 """
 
 from typing import Literal, TypeAlias
@@ -43,7 +43,7 @@ _AGREEMENT = {
 
 
 def kind_of(asked: Round) -> str:
-    """The question's kind, as docs/protocol.md has it."""
+    """The question's kind, as docs/reference/protocol.md has it."""
     question = asked.question
     return (
         f"{question.ask.name} {question.part}"

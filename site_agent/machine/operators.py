@@ -1,7 +1,8 @@
 r"""One operator on a set of shared instances: what a member that reads the sums may not get a second one of.
 
 Every answer of a run is an affine function of its target, R_v t + m_v, and R_v follows from the rows, the terms and the
-members. Of one ΣR_v no linear algebra tells single R_v; of two on the same instances it does (docs/mathematics.md). So an
+members. Of one ΣR_v no linear algebra tells single R_v; of two on the same instances it does
+(docs/research/mathematics.md). So an
 agent whose policy says members_may_learn = "sums" writes down what its operator is, before its first answer, and answers
 for no other one on instances of which any was in an earlier set.
 """

@@ -139,8 +139,8 @@ def _like(experience: Experience, forecast: float) -> str:
     if band is None:
         return ""
     return (
-        f"; of {band.sites} sites in docs/benefit.md that were told the like, half came to {100 * band.median_change:+.1f} % or "
-        f"better, and {100 * band.harmed:.0f} % were worse by more than 2 %"
+        f"; of {band.sites} sites in docs/research/benefit.md that were told the like, half came to "
+        f"{100 * band.median_change:+.1f} % or better, and {100 * band.harmed:.0f} % were worse by more than 2 %"
     )
 
 

@@ -1,7 +1,7 @@
 """One operator on a set of instances: what a plan may not have where members may learn sums alone.
 
 Every member reads the sums. Of one operator's sums no linear algebra tells whose part is whose; of two it does
-(docs/mathematics.md, "What sums tell"). So nothing that makes a second one is accepted: another coupling, a fold, a
+(docs/research/mathematics.md, "What sums tell"). So nothing that makes a second one is accepted: another coupling, a fold, a
 tuning step, another set of sites.
 """
 

@@ -95,7 +95,7 @@ class Policy(BaseModel):
     ids_secret: str | None = Field(default=None, min_length=16)
     # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
     membership_changes: bool = False
-    # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
+    # The additive objective tells more than predictions (docs/concepts/threat-model.md): it has to be named.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
     # Labelled instances may be among the shared ids; ...
     common_rows: bool = False

@@ -139,7 +139,7 @@ def test_the_report_puts_the_runs_of_one_site_together(folder):
     for words in (
         "forecast from 60 own labels: -10.0 %",
         "keep the joined model",
-        f"r² = 0.85; of {like.sites} sites in docs/benefit.md",
+        f"r² = 0.85; of {like.sites} sites in docs/research/benefit.md",
         f"half came to {100 * like.median_change:+.1f} % or better",
     ):
         assert words in shown

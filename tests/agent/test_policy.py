@@ -113,7 +113,7 @@ def test_what_the_coordinator_can_learn_is_held_to_the_policy(policy, plan, word
     assert (objection is None) if not words else (words in objection)
 
 
-# Each would be a second operator, or one that shows the sites' parts by itself: docs/mathematics.md, "What sums tell".
+# Each would be a second operator, or one that shows the sites' parts by itself: docs/research/mathematics.md, "What sums tell".
 ADDITIVE = {"min_sites": 3, "aggregation": "secure", "tuning_steps": 0, "probes": 1, "max_rounds": 10}
 OPERATORS = {
     "two sites": (make_plan, {"sites": ("a", "b"), "min_sites": 2}, "2 sites are fewer than 3"),

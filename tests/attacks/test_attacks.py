@@ -1,4 +1,4 @@
-"""Every attack of docs/attacks, run: it works where the threat model says so, and fails elsewhere for the reason that is
+"""Every attack of docs/research/attacks, run: it works where the threat model says so, and fails elsewhere for the reason that is
 given there.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # of many small matrices
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "attacks"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "research" / "attacks"
 
 
 def attack(name: str) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from coreg_core.kernels.functions import Gaussian
 from coreg_wire.identity import keys
 
 ROOT = Path(__file__).resolve().parents[2]
-README, GUIDE = ROOT / "README.md", ROOT / "docs" / "operators-guide.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = {
     "coreg-coordinator": typer.main.get_command(coordinator.cli.app.app),
     "coreg-agent": typer.main.get_command(site_agent.cli.app.app),
@@ -74,7 +74,7 @@ def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
 # --- links and commands -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if link.startswith("https://"):
@@ -85,7 +85,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_tests_that_are_pointed_to_exist(page):
     for path, name in re.findall(
         r"`(?:tests/core/)?((?:tests/)?[\w/]*test_\w+\.py|tests/\w+)(?:::(\w+))?`", page.read_text()
@@ -107,12 +107,14 @@ def test_the_two_commands_are_make_targets():
 
 def test_every_page_is_in_the_site():
     named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    made = {"index.md", "changes.md", "attacks/index.md"}  # by tools/site_hooks.py
-    assert sorted(set(named) - made) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    made = {"index.md", "changes.md", "research/attacks/index.md"}  # by tools/site_hooks.py
+    assert sorted(set(named) - made) == sorted(
+        path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    )
 
 
 def fenced_commands():
-    for page in (README, GUIDE, *(ROOT / "docs" / name for name in ("first-month.md", "production.md"))):
+    for page in (page for page in PAGES if page.name != "CHANGELOG.md"):
         for block in blocks(page, "sh"):
             for line in block.splitlines():
                 line = re.split(r"\s>>?\s", line)[0]  # where it goes is the shell's business
@@ -142,7 +144,7 @@ def test_the_readme_has_the_ten_commands_of_a_real_run():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_commands_and_options_in_the_text_exist(page):
     every = {"--help", "--version", *(opt for _, opts in all_options() for opt in opts)}
     for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text()):
@@ -163,8 +165,9 @@ def all_options():
 def test_every_environment_variable_exists():
     known = {parameter.envvar for command, _ in all_options() for parameter in command.params}
     known |= {keys.FILE_VARIABLE, keys.VARIABLE}  # a passphrase is no option: a command line is for everybody to read
-    for name in re.findall(r"`(COREG_[A-Z_]+)`", GUIDE.read_text()):
-        assert name in known, name
+    for page in PAGES:
+        for name in re.findall(r"`(COREG_[A-Z_]+)`", page.read_text()):
+            assert name in known, f"{page.name}: {name}"
 
 
 # --- examples and claims ------------------------------------------------------------------------------------------
@@ -201,7 +204,7 @@ def test_the_benefit_page_is_of_a_full_study_of_both_groups():
 
     from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
 
-    folder = ROOT / "docs" / "benefit"
+    folder = ROOT / "docs" / "research" / "benefit"
     run = json.loads((folder / "benefit.json").read_text(encoding="utf-8"))
     assert run["study"]["rows"] is None
     assert set(run["study"]["sets"]) == set(CHOSEN_ON + JUDGED_ON)
@@ -211,7 +214,7 @@ def test_the_benefit_page_is_of_a_full_study_of_both_groups():
 def test_the_experiments_page_has_every_figure_and_every_full_run():
     import json
 
-    folder = ROOT / "docs" / "experiments"
+    folder = ROOT / "docs" / "research" / "experiments"
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     assert not any(run["quick"] for run in runs)
     plots = {f"{plot['name']}.svg" for run in runs for plot in run["report"]["plots"]}

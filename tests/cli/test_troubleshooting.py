@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes the programs: each quotation is found in the code, and the commonest are provoked."""
+"""docs/how-to/troubleshooting.md quotes the programs: each quotation is found in the code, and the commonest are provoked."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from site_agent.data.prepare import prepare
 from site_agent.identity.identity import enrol
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "troubleshooting.md"
+PAGE = ROOT / "docs" / "how-to" / "troubleshooting.md"
 HOLE = "\0"
 
 

@@ -162,7 +162,7 @@ def test_the_recycled_space_is_what_the_operator_did():
 
 
 def test_memory_is_stated_and_held():
-    # The figures of docs/mathematics.md: 60 rounds of 17 columns.
+    # The figures of docs/research/mathematics.md: 60 rounds of 17 columns.
     assert basis_bytes(10**4, 17, 59) == pytest.approx(0.163e9, rel=0.01)
     assert basis_bytes(10**6, 17, 59) == pytest.approx(16.3e9, rel=0.01)
     comfortable = memory_for(10**4, 17, 2**30)

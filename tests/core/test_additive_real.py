@@ -41,7 +41,7 @@ def test_messages_alone_on_diabetes(n):
 
 
 def test_joining_is_worth_it_for_sites_with_few_labels():
-    """Mean over draws; the figures of docs/mathematics.md and benchmarks/additive_results.txt are over 18 sets."""
+    """Mean over draws; the figures of docs/research/mathematics.md and benchmarks/additive_results.txt are over 18 sets."""
     terms = Additive()
     changes = []
     for seed in range(6):

@@ -14,7 +14,7 @@ SPANS = (EveryPoint(), LabelledPoints(), Landmarks(4), LinearFeatures())
 
 
 def label_influence(label, instance, ridge, weight=0.0):
-    """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ: docs/mathematics.md, "Influence"."""
+    """The bound on |∂ respond_z / ∂y_i| from k(x_i, x_i), k(z, z), ν and μ: docs/research/mathematics.md, "Influence"."""
     return np.sqrt(label / (ridge + label) * instance / (ridge + weight * instance))
 
 

@@ -1,6 +1,6 @@
 """coreg_core/computation/plausibility.py: no honest answer is found false, and false ones are, in the sum.
 
-Derivations: docs/mathematics.md, "What an answer cannot be".
+Derivations: docs/research/mathematics.md, "What an answer cannot be".
 """
 
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def test_no_honest_response_is_found_false(seed, weight):
 
 
 def test_what_hides_in_a_sum_of_three() -> None:
-    """docs/threat-model.md says so: a lie that is smaller than what the others honestly give off."""
+    """docs/concepts/threat-model.md says so: a lie that is smaller than what the others honestly give off."""
     rng = np.random.default_rng(5)
     views, x = [random_view(rng, 10, 8) for _ in range(2)], rng.normal(size=(17, 4))
     others = sum(view.answer(x, None, Hyper(0.01, 1.0)) for view in views)

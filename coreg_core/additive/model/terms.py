@@ -1,7 +1,7 @@
 r"""What a federation agrees on before it trains the additive objective: the terms of a plan, with their defaults and
 limits.
 
-    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c            (docs/mathematics.md)
+    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c            (docs/research/mathematics.md)
 
 Limits are annotations, as in `coreg_core.protocol.plan`, so that a configuration, a wire and a page can be made from
 them.

@@ -166,7 +166,8 @@ class AdditiveView:
 
             q·y_s − s·y_q − a y_a = ‖w‖²/τ² + σ²‖α‖² ≥ ‖y‖²/κ,        so gain ≤ κ
 
-        since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/mathematics.md). It is of features and
+        since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/research/mathematics.md).
+        It is of features and
         hyperparameters alone: whoever refuses by it tells nothing of an answer.
         """
         shared, labelled = self._squared_norms

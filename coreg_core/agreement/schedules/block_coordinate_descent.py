@@ -6,7 +6,7 @@ which is the paper's c_v ← G_v⁻¹ [L_vᵀ y_v + 2λ U_vᵀ Σ_{u≠v} ŷ_u],
 weight. A *round* here is a sweep: M steps in series, each asked of one site. Departure from the paper: "until
 convergence" is a certificate, gap = 4λ² Σ_v b_v ‖Δ_v‖², Δ_v the change of the others' sum since v's target.
 
-Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/mathematics.md.
+Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificate: docs/research/mathematics.md.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 r"""Conjugate gradients on z: the default schedule. One parallel round a step, and labels leave a site once.
 
-    (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (docs/mathematics.md)
+    (I − (1/M) Σ_v R_v) z = (1/M) Σ_v respond_v(0, μ) = b,    μ = 2λM                           (docs/research/mathematics.md)
 
 Round 0 asks respond(0), the only affine query, and is verified: its models are the answers at z = 0. Then each round
 asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual

@@ -1,6 +1,6 @@
 r"""Consensus iteration: z ← mean_v respond_v(z, 2λM), all sites at once. One parallel round a step.
 
-Block minimisation of Σ_v [local_v(f_v) + 2Mλ‖f_v(Z) − z‖²] over the f_v, then over z (docs/mathematics.md). Every round
+Block minimisation of Σ_v [local_v(f_v) + 2Mλ‖f_v(Z) − z‖²] over the f_v, then over z (docs/research/mathematics.md). Every round
 is verified: its residual r = mean − z is exact, so its certificate is. Converges like 1 − 1/(1 + μ b): slow for
 strong coupling, and its stop then says so. Here as the simplest schedule that works, and as a check of the others.
 """

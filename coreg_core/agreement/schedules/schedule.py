@@ -7,7 +7,7 @@ A driver, whoever it is, does
         query = schedule.query(state)                   # which sites, what targets, what weights
         state = schedule.step(state, total)             # the sum of their answers, taken in site order
 
-Only the *sum* of the answers is ever used (docs/mathematics.md). A state is a frozen dataclass of arrays and integers.
+Only the *sum* of the answers is ever used (docs/research/mathematics.md). A state is a frozen dataclass of arrays and integers.
 """
 
 from dataclasses import dataclass

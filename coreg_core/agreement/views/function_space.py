@@ -97,7 +97,8 @@ class FunctionSpaceView:
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block
         self.posterior_mean: Arr = H.T @ self._whitened_y
-        # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block (docs/mathematics.md).
+        # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block
+        # (docs/research/mathematics.md).
         self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
         grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
         self._off = (
@@ -127,7 +128,7 @@ class FunctionSpaceView:
         return self.rank
 
     def response_error(self, weight: float) -> float:
-        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and what the answer is off by beside it (docs/mathematics.md)."""
+        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and what the answer is off by beside it (docs/research/mathematics.md)."""
         root = float(np.sqrt(weight))
         XX, XZ, ZZ = self._off
         b = self._tight_bound

@@ -6,7 +6,7 @@ labels and
     G = I − Φ_X A⁻¹ Φ_Xᵀ,   A = Φ_XᵀΦ_X + νI + μ Φ_ZᵀΦ_Z                                    (n × n, symmetric)
 
 so that without the rows S the function misses them by e_S = G_SS⁻¹ r_S, and the rows that are kept by r_R − G_RS e_S
-with G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/mathematics.md, "What a site's own labels say"). The target is held:
+with G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/research/mathematics.md, "What a site's own labels say"). The target is held:
 what a left-out label has done to it is not taken back, which makes a strong coupling look a little too good. So t is
 the others' mean, and not everybody's, which would have the site's own prediction in it.
 """

@@ -35,7 +35,7 @@ _GOOD_ENOUGH = 2e-14
 
 
 class SpectralView:
-    r"""A finite span in the spectral form of docs/mathematics.md: every (t, μ) costs two passes over C, O(m r).
+    r"""A finite span in the spectral form of docs/research/mathematics.md: every (t, μ) costs two passes over C, O(m r).
 
     $[\Phi_X; \sqrt\nu I] = Q R$, $P = \Phi_Z R^{-1} = U \mathrm{diag}(s) V^\top$, $C = P V$,
     $\beta = V^\top Q_X^\top y$;
@@ -189,7 +189,8 @@ class SpectralView:
         return float(max(min(s * s, most), LEAST_BOUND * most) * ROUND_UP)
 
     def response_error(self, weight: float) -> float:
-        """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, the basis's defect, the factor of P, one query and the cut (docs/mathematics.md)."""
+        """ρ = 2(‖δΦ_X‖ + √μ‖δΦ_Z‖)/√ν, the basis's defect, the factor of P, one query and the cut
+        (docs/research/mathematics.md)."""
         nu, b = self._ridge, self.bound()
         root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(weight))
         data = 2.0 * (self._off_X + root_mu * self._off_Z * self._seen) / root_nu

@@ -1,7 +1,7 @@
 r"""What every view is to a schedule, an estimator and a site: one protocol, and the function that a site owns at the
 end.
 
-    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/mathematics.md)
+    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/research/mathematics.md)
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class View(Protocol):
         The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
         span that may be cut. Replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), with
         F_v ≤ Q(0) the view's share ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − z‖² of Q, and predictions on Z by at most √b_v times that
-        (docs/mathematics.md). Rises with the weight. Never below 0, and large where
+        (docs/research/mathematics.md). Rises with the weight. Never below 0, and large where
         digits are gone; `objective.consensus_certificate` takes it.
         """
         ...
@@ -102,7 +102,7 @@ class View(Protocol):
         ...
 
     def bound(self, rule: BoundRule = "tight") -> float:
-        """b_v: at least the largest s² of this view, for the certificates of docs/mathematics.md."""
+        """b_v: at least the largest s² of this view, for the certificates of docs/research/mathematics.md."""
         ...
 
     def respond(

@@ -1,7 +1,7 @@
 """What the attacks share: four sites of the agent's own code, an honest run among them, and what each party has seen of it.
 
 The coordinator sees messages. A member sees the sums too, and the questions that they answer. Sites are
-`site_agent.machine.site.Site`. Run any of these scripts with `python docs/attacks/NAME.py`.
+`site_agent.machine.site.Site`. Run any of these scripts with `python docs/research/attacks/NAME.py`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "proto")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parents[3] / "proto")]
 
 import numpy as np  # noqa: E402
 
