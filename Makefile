@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint proto bench papers bundle certify lock docs site pages clean
+.PHONY: help install setup demo test lint proto bench papers bundle certify lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make install  what running needs, into .venv"
 	@echo "make demo   three sites train together over mutual TLS on real patients' records"
 	@echo "make test   the whole test suite"
 	@echo "make lint   format, lint, types, import contracts"
@@ -21,21 +23,32 @@ help:
 
 setup: $(STAMP)
 
-# From the lock alone, hashes checked; nothing is compiled. The second run finds the stamp and does nothing. uv installs in
-# seconds what takes pip a minute or two; where the index has no uv, or uv no way to the index, pip does it and shows how far it is.
+install: $(RUNTIME)
+	@echo "type \`. $(BIN)/activate\`: coreg-agent, coreg-coordinator and coreg-sim are on the path then"
+
+# From the locks alone, with hashes checked; nothing is compiled. A second run finds the stamp and does nothing. uv installs in
+# seconds what takes pip a minute. If the index has no uv, or uv cannot reach the index, pip installs and shows its progress.
 PIP := -m pip --disable-pip-version-check
 LOCKED := --only-binary :all: --require-hashes -r
-$(STAMP): requirements-dev.lock pyproject.toml
+define locked
+	@echo "installing $$(grep -c '==' $(1)) packages into $(VENV)"
+	@{ $(BIN)/uv --version >/dev/null 2>&1 && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(LOCKED) $(1); } \
+	|| { echo "without uv: pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) $(1); }
+endef
+# What running needs: 47 packages. Tests and checks need more, in $(STAMP).
+$(RUNTIME): requirements-build.lock requirements-estimators.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing $$(grep -c '==' requirements-dev.lock) packages into $(VENV)"
-	{ $(BIN)/python $(PIP) --retries 0 --timeout 15 install --quiet $(LOCKED) requirements-installer.lock \
-	  && $(BIN)/uv pip install --compile-bytecode --python $(BIN)/python $(LOCKED) requirements-dev.lock; } \
-	|| { echo "uv could not; pip takes a minute or two" && $(BIN)/python $(PIP) install $(LOCKED) requirements-dev.lock; }
+	-$(BIN)/python $(PIP) --retries 0 --timeout 15 install --quiet $(LOCKED) requirements-installer.lock
+	$(call locked,requirements-estimators.lock)
+	$(BIN)/python $(PIP) install --quiet $(LOCKED) requirements-build.lock
 	$(BIN)/python $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(RUNTIME)
+$(STAMP): $(RUNTIME) requirements-dev.lock
+	$(call locked,requirements-dev.lock)
 	@touch $(STAMP)
 
-demo: setup
+demo: $(RUNTIME)
 	$(BIN)/python -m coreg_sim.demo
 
 test: setup
@@ -94,6 +107,7 @@ bundle: setup
 # Needs uv (pip install uv). The locks are for every platform and Python from 3.11 on.
 lock:
 	echo "uv" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header - -o requirements-installer.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header tools/build-requirements.txt -o requirements-build.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra web --extra estimators pyproject.toml -o requirements-estimators.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra docs pyproject.toml -o requirements-docs.lock

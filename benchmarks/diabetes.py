@@ -29,7 +29,13 @@ from site_agent.machine.site_data import PrivateData
 DEALS = {"15 each": (15, 15, 15), "80 / 10 / 0": (80, 10, 0)}
 CURVE = (10, 15, 20, 25, 30)
 # A method of `trial`; "" is the demonstration's own path, below.
-COLUMNS = {"alone": None, "agreement": "", "joined": "additive-blended", "together": "together", "pooled": "pooled"}
+COLUMNS = {
+    "alone": None,
+    "agreement": "",
+    "joined": "additive-blended",
+    "together": "together-private",
+    "pooled": "pooled",
+}
 
 
 def partition(seed: int, labels: tuple[int, ...]) -> tuple[Partition, float]:

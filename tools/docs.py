@@ -183,14 +183,14 @@ def stops() -> str:
 def diabetes() -> str:
     """The demonstration's table over many draws, as benchmarks/diabetes.py wrote it."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
-    names = {"alone": "alone", "agreement": "coRLSR, own λ", "joined": "learnt together", "together": "scored together"}
+    names = {"alone": "alone", "joined": "own model after joining", "together": "scored together"}
     rows = []
     for deal, sites in draws["deals"].items():
         for site, row in sites.items():
             cells = [f"{row['alone']:.1f}"]
             cells += [f"{row[c]:.1f} ({100 * (row[c] / row['alone'] - 1):+.1f} %)" for c in names if c != "alone"]
-            rows.append(f"| {deal} | {site} | {' | '.join(cells)} | {row['pooled']:.1f} |")
-    return table(f"| labels | site | {' | '.join(names.values())} | pooled |", rows)
+            rows.append(f"| {deal} | {site} | {' | '.join(cells)} |")
+    return table(f"| labels | site | {' | '.join(names.values())} |", rows)
 
 
 def sizing() -> str:

@@ -37,15 +37,15 @@ def tables(
     Needs the extra `estimators`.
     """
     require_scikit_learn("tables")
-    from coreg_sim.demo import joining
+    from coreg_sim.demo import federations
     from coreg_sim.demo.diabetes import write_tables
 
     directory.mkdir(parents=True, exist_ok=True)
     data = write_tables(directory, seed)
     texts = {
-        directory / "federation.toml": joining.federation_toml("agreement", sorted(data.tables)),
-        directory / "joined.toml": joining.federation_toml("private", sorted(data.tables)),
-        directory / "policy.toml": joining.POLICY,
+        directory / "federation.toml": federations.federation_toml("agreement", sorted(data.tables)),
+        directory / "joined.toml": federations.federation_toml("additive", sorted(data.tables)),
+        directory / "policy.toml": federations.POLICY,
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")

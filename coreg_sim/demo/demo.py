@@ -1,12 +1,9 @@
-"""`make demo`: three sites train together over mutual TLS on real patients' records: what it comes to, and what it brings whom.
+"""`make demo`: three sites train together over mutual TLS on real patients' records, and learn what joining brought them.
 
-First the paper's coRLSR, certified, beside the centralised closed form; then (`coreg_sim.demo.joining`) parts that
-add up, and scoring together, in one table.
-
-A coordinator and three agents as separate processes, started by the commands that an operator types; certificates made by
-the real commands; an ephemeral port on loopback; everything cleaned up. Exit code 0 only if the run converged and every
-site's predictions are within 1e-6 of the centralised closed form. Nothing is tuned: where coupling does not help a site
-in this draw, the table says so.
+A coordinator and three agents run as separate processes, started by the commands that an operator types. Certificates come
+from the real commands, the port is an ephemeral one on loopback, and everything is removed at the end. The exit code is 0
+only if coRLSR converged and all its predictions are within 1e-6 of the centralised closed form. Nothing is tuned: where
+joining makes a site worse in this draw, the table shows it.
 """
 
 import argparse
@@ -22,83 +19,22 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as Shown
 
-from coreg_core.estimators import CoRLSR
-from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_sim.demo import joining
-from coreg_sim.demo.diabetes import ID, TARGET, DemoData, write_tables
-from coreg_sim.demo.processes import DemoFailed, enrol, run, together
-from coreg_sim.federation.simulate import rmse
+from coreg_sim.demo import federations
+from coreg_sim.demo.diabetes import write_tables
+from coreg_sim.demo.processes import DemoFailed
 from coreg_wire.terminal import svg
 from coreg_wire.terminal.output import human_bytes
 from coreg_wire.terminal.svg import Series
-from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare
-from site_agent.data.tables import read_table
 from site_agent.ledger import read_ledger
-from site_agent.models.file import load_model
 
 CLOSE_ENOUGH = 1e-6
-
-
-def federate(work: Path, data: DemoData) -> tuple[dict[str, Any], float]:
-    """Enrol, serve, join, wait; the stored run, and the seconds from the coordinator's start to the last model."""
-    (work / "federation").mkdir()
-    (work / "federation" / "federation.toml").write_text(
-        joining.federation_toml("agreement", sorted(data.tables)), encoding="utf-8"
-    )
-    enrol(work, sorted(data.tables))
-    pinned = (work / "peers.toml").read_text(encoding="utf-8")
-    (work / "policy.toml").write_text(f"{joining.POLICY}\n{pinned}", encoding="utf-8")
-    agents = {
-        site: [
-            "--data", table, "--target", TARGET, "--id", ID, "--output", f"{site}.model", "--local-model", f"{site}-local.model",
-            "--policy", "policy.toml",
-        ]
-        for site, table in data.tables.items()
-    }  # fmt: skip
-    seconds = together(work, "agreement", ["run", "federation/federation.toml"], agents, shown=True)
-    stored = ("--store", "federation/agreement.sqlite", "--json")
-    [summary] = map(json.loads, run("coordinator.cli.app", "runs", *stored, cwd=work).splitlines())
-    return json.loads(run("coordinator.cli.app", "show", summary["run"], *stored, cwd=work)), seconds
-
-
-def judge(work: Path, data: DemoData) -> tuple[dict[str, dict[str, float]], float, float, float]:
-    """Held-out errors by site, those of the mean, and the largest difference from the closed form.
-
-    The closed form is `CoRLSR(solver="direct")` on all tables together.
-    """
-    sites = sorted(data.tables)
-    prepared = {s: prepare(Inputs(table=data.tables[s], target=TARGET, id=ID)) for s in sites}
-    means = {s: float(prepared[s].data.y.mean()) for s in sites}
-    central = CoRLSR(form="exact", coupling=joining.COUPLING, solver="direct").fit(
-        [prepared[s].data.X for s in sites],
-        [prepared[s].data.y - means[s] for s in sites],
-        [prepared[s].data.Z for s in sites],
-    )
-    tables = {s: read_table(data.held_out[s]) for s in sites}
-    held_out = [prepared[s].preprocessing.transform(tables[s]) for s in sites]
-    exact = dict(zip(sites, central.predict_views(held_out), strict=True))
-    exact_shared = dict(zip(sites, central.predictions_unlabelled_, strict=True))
-    errors: dict[str, dict[str, float]] = {}
-    alone: list[Arr] = []
-    together: list[Arr] = []
-    off = 0.0
-    for s in sites:
-        model, own = load_model(work / f"{s}.model"), load_model(work / f"{s}-local.model")
-        together.append(model.predict(tables[s]))
-        alone.append(own.predict(tables[s]))
-        shared = model.predict(prepared[s].table.unlabelled)
-        off = max(
-            off,
-            float(np.abs(together[-1] - (exact[s] + means[s])).max()),
-            float(np.abs(shared - (exact_shared[s] + means[s])).max()),
-        )
-        y = data.held_out_y
-        errors[s] = {"rmse_alone": rmse(alone[-1], y), "rmse_federated": rmse(together[-1], y)}
-    mean_alone = rmse(np.mean(alone, axis=0), data.held_out_y)
-    mean_together = rmse(np.mean(together, axis=0), data.held_out_y)
-    return errors, mean_alone, mean_together, off
+DRAWS = Path(__file__).with_name("diabetes_draws.json")
+COLUMNS = {
+    "rmse_alone": ("alone", "alone"),
+    "rmse_own": ("own model after joining", "joined"),
+    "rmse_together": ("scored together", "together"),
+}
 
 
 def draw(rounds: list[dict[str, Any]], path: Path) -> None:
@@ -115,46 +51,60 @@ def draw(rounds: list[dict[str, Any]], path: Path) -> None:
     path.write_text(svg.draw(plot), encoding="utf-8")
 
 
-def show(report: dict[str, Any], work: Path, console: Console) -> None:
+def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, list[str]], console: Console) -> None:
+    """What joining brought each site in this draw, the means over many draws, and each site's own report."""
+    draws = json.loads(DRAWS.read_text(encoding="utf-8"))
+    many = draws["deals"]["15 each"]
     table = Shown(title="root mean square error on 100 held-out patients", box=None, header_style="bold")
-    for heading in ("", "alone", "federated", "change"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    means = {
-        "mean of the sites": {"rmse_alone": report["rmse_mean_alone"], "rmse_federated": report["rmse_mean_federated"]}
-    }
-    for name, errors in {**report["sites"], **means}.items():
-        alone, federated = errors["rmse_alone"], errors["rmse_federated"]
-        table.add_row(name, f"{alone:.3f}", f"{federated:.3f}", f"{(federated / alone - 1) * 100:+.2f} %")
+    for heading in ("", *(title for title, _ in COLUMNS.values())):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for site, errors in sites.items():
+        table.add_row(site, *_cells(list(COLUMNS), errors))
+        table.add_row(
+            f"  mean of {draws['draws']} draws", *_cells([key for _, key in COLUMNS.values()], many[site]), style="dim"
+        )
     console.print()
     console.print(table)
-    worse = [name for name, e in report["sites"].items() if e["rmse_federated"] >= e["rmse_alone"]]
-    if worse:
-        console.print(f"In this draw the coupling does not help {', '.join(worse)}: such a site keeps its own model.")
     console.print(
-        f"largest difference from the centralised closed form: {report['max_abs_error_vs_closed_form']:.1e} "
-        f"(certified gap {report['certified_gap']:.1e} after {report['rounds']} rounds, {report['seconds']:.1f} s)"
+        f"All rows and columns in one place (for reference; data would have to leave the sites): {pooled:.1f}"
     )
-    console.print(f"bytes a round, both ways, all sites: {human_bytes(report['bytes_per_round'])}")
-    console.print("what left each site, by its ledger (the chain is checked):")
-    for site in report["sites"]:
+    for site, errors in sites.items():
+        change = errors["rmse_own"] / errors["rmse_alone"] - 1
+        console.print(
+            f"{site}: forecast from labels {100 * errors['forecast']:+.1f} %, on these patients {100 * change:+.1f} %. "
+            f"Its report: {advice[site][-1]}"
+        )
+    other = draws["deals"]["80 / 10 / 0"]
+    changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
+    console.print(
+        f"With 80, 10 and 0 labels instead of 15 each, own models change by {changes} (means of {draws['draws']} draws)."
+    )
+
+
+def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
+    alone = errors[keys[0]]
+    return [f"{alone:.1f}", *(f"{errors[key]:.1f} ({100 * (errors[key] / alone - 1):+.1f} %)" for key in keys[1:])]
+
+
+def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
+    """What left each site, from its ledger; reading it checks the chain."""
+    console.print("What left each site (from its ledger):")
+    for site in sites:
         kinds: dict[str, int] = {}
-        numbers = with_labels = sealed = 0
+        numbers = sealed = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
             if entry["kind"] == "Countersigned":
                 continue  # it came; it did not leave
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
-            with_labels += entry.get("labels") == "in the vectors"
             sealed += entry.get("sent") == "sealed"
         sent = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        console.print(
-            f"  {site}: {sent}; {numbers} numbers in all, {sealed} answers sealed; labels are in {with_labels} of them"
-        )
+        console.print(f"  {site}: {sent}; {numbers} numbers in total, {sealed} answers sealed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("demo-out"), help="report.json and convergence.svg go here")
+    parser.add_argument("--output", type=Path, default=Path("demo-out"), help="folder for report.json, convergence.svg")
     parser.add_argument("--seed", type=int, default=0, help="another draw of patients")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -172,30 +122,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     console = Console(highlight=False, soft_wrap=True)
-    data = write_tables(work, seed)
-    console.print("a clinic and two laboratories, 15 labelled patients each, 250 shared without labels, λ = 0.01")
-    stored, seconds = federate(work, data)
+    console.print(
+        "A clinic and two laboratories have 15 labelled patients and different columns each. They share 250 patients by id."
+    )
+    data, spent = write_tables(work, seed), dict[str, float]()
+    federations.prepare_sites(work, data)
+    console.print("1 of 3: training with the additive objective …")
+    spent["training"] = federations.train(work, data, "additive")
+    console.print("2 of 3: scoring the held-out patients together …")
+    scored, spent["scoring"] = federations.score(work, data)
     pin_threads(1)
-    errors, mean_alone, mean_together, off = judge(work, data)
+    sites, advice = federations.judged(work, data, scored)
+    pooled = federations.pooled(data)
+    show(sites, pooled, advice, console)
+    console.print(f"\n3 of 3: coRLSR with λ = {federations.COUPLING:g}, to compare with the centralised closed form …")
+    spent["coRLSR"] = federations.train(work, data, "agreement", shown=True)
+    stored, off = federations.stored(work, "agreement"), federations.distance_from_closed_form(work, data)
     rounds = stored["rounds"]
     report = {
+        "sites": sites,
+        "rmse_pooled": pooled,
         "stop": stored["stop"],
         "rounds": max(r["round"] for r in rounds),
         "certified_gap": max([r for r in rounds if r["verified"]][-1]["gap"]),
         "max_abs_error_vs_closed_form": off,
-        "sites": errors,
-        "rmse_mean_alone": mean_alone,
-        "rmse_mean_federated": mean_together,
         "bytes_per_round": float(np.median([r["bytes_sent"] + r["bytes_received"] for r in rounds])),
-        "seconds": round(seconds, 3),
+        "seconds": {name: round(seconds, 3) for name, seconds in spent.items()},
     }
     draw(rounds, output / "convergence.svg")
-    show(report, work, console)
-    console.print("\nnow the same sites, by the same commands: a path of λ, parts that add up, and scoring together …")
-    joined, advice, spent = joining.joining(work, data)
-    report["joined"] = {site: {key: e[key] for key in joining.KEYS} for site, e in joined.items()}
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    joining.show(joined, advice, console)
-    console.print(", ".join(f"{name} {taken:.1f} s" for name, taken in {"coRLSR": seconds, **spent}.items()))
+    console.print(
+        f"Largest difference from the closed form: {off:.1e}. Certified gap: {report['certified_gap']:.1e} after "
+        f"{report['rounds']} rounds of {human_bytes(report['bytes_per_round'])} (all sites, both directions)."
+    )
+    show_ledgers(work, sorted(sites), console)
+    console.print(federations.seconds_told(spent))
     console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
     return bool(report["stop"] == "CONVERGED" and off <= CLOSE_ENOUGH)

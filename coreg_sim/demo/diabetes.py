@@ -1,8 +1,8 @@
-"""The demonstration's data: scikit-learn's bundled diabetes study (442 patients), partitioned over three sites as CSV files.
+"""The demonstration's data: scikit-learn's diabetes study (442 patients), split over three sites as CSV files.
 
-A clinic measures age, sex, bmi and bp; one laboratory s1 to s3, another s4 to s6. Each site holds 15 labelled patients of its
-own. All share 250 unlabelled ones, each with its own columns; 100 are held out. The seed is fixed and not chosen for its
-result; `--seed` makes another draw.
+A clinic measures age, sex, bmi and bp. One laboratory measures s1 to s3, another s4 to s6. Each site holds 15 labelled
+patients of its own. All sites share 250 unlabelled patients, and each site knows its own columns of them. 100 patients are
+held out. The default seed was not chosen for its result; `--seed` makes another draw.
 """
 
 import csv
@@ -37,12 +37,10 @@ class Everything:
 class DemoData:
     """The paths of each site's tables, and the true targets of the held-out patients.
 
-    ``judged`` tables have the held-out patients with their targets, as docker compose evaluates models. ``common`` tables
-    have the shared patients and all sites' labelled ones.
+    ``judged`` tables have the held-out patients with their targets: docker compose evaluates models on them.
     """
 
     tables: dict[str, Path]
-    common: dict[str, Path]
     held_out: dict[str, Path]
     judged: dict[str, Path]
     held_out_y: Arr
@@ -50,14 +48,14 @@ class DemoData:
 
 
 def write_tables(directory: Path, seed: int = 0) -> DemoData:
-    """Write `NAME.csv`, `NAME-common.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site."""
+    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site."""
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)
     shared, rest = order[:UNLABELLED], order[UNLABELLED:]
     held_out, labelled = rest[:HELD_OUT], rest[HELD_OUT:]
     every = labelled[: LABELLED * len(SITES)]
-    tables, common, unseen, judged = {}, {}, {}, {}
+    tables, unseen, judged = {}, {}, {}
     for v, (site, columns) in enumerate(SITES.items()):
         own = labelled[v * LABELLED : (v + 1) * LABELLED]
         X = study.data[:, [names.index(c) for c in columns]]
@@ -65,13 +63,11 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)
         tables[site] = _write(directory / f"{site}.csv", columns, rows)
-        listed = np.random.default_rng(seed + v + 101).permutation(np.concatenate([shared, every]))
-        common[site] = _write(directory / f"{site}-common.csv", columns, [(i, X[i], "") for i in listed])
         unseen[site] = _write(directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out])
         known = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
         judged[site] = _write(directory / f"{site}-judged.csv", columns, known)
     pooled = Everything(study.data[every], study.target[every], study.data[shared], study.data[held_out])
-    return DemoData(tables, common, unseen, judged, study.target[held_out], pooled)
+    return DemoData(tables, unseen, judged, study.target[held_out], pooled)
 
 
 def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]]) -> Path:
