@@ -1,6 +1,6 @@
 """mkdocs' hooks for `make site`: pages that live beside docs/ become pages of the site, and links to them work there too.
 
-README.md is the first page and CHANGELOG.md the last; a file of the repository that a page links to is copied into the site.
+CHANGELOG.md becomes the last page. A file of the repository that a page links to is copied into the site.
 Nothing is loaded from elsewhere.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changes.md"}
+PAGES = {"CHANGELOG.md": "changes.md"}
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 COPIED = (
     "deploy/**/*",
