@@ -59,6 +59,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python tools/prose.py
 
 proto: setup
 	PYTHON=$(BIN)/python sh tools/proto.sh

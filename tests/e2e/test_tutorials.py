@@ -1,0 +1,107 @@
+"""Every command of README, the quickstart and the month of operation, as typed, in a shell; only the port differs."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from federation import ROOT
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+PROGRAMS = Path(sys.executable).parent  # coreg-agent and the others; its `python` too
+
+
+def blocks(page):
+    return re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def typed(blocks, folder, seconds):
+    """Run the blocks in one shell, which ends at the first command that fails; its output."""
+    script = "set -euo pipefail\n" + "\n".join(blocks).replace("127.0.0.1:7600", f"127.0.0.1:{free_port()}")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COREG_")}
+    env |= {"PATH": f"{PROGRAMS}{os.pathsep}{env['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
+    with (folder / "typed.log").open("w+") as log:
+        shell = subprocess.Popen(
+            ["bash", "-c", script], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = shell.wait(timeout=seconds)
+        finally:
+            subprocess.run(["pkill", "-KILL", "-s", str(shell.pid)], check=False)  # what a failed script left behind
+        log.seek(0)
+        said = log.read()
+    assert code == 0, f"exit code {code}\n{said[-4000:]}"
+    return said
+
+
+@pytest.mark.e2e
+def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
+    """The quickstart without its installation, then the month in the same folder."""
+    quickstart, month = blocks(TUTORIALS / "quickstart.md"), blocks(TUTORIALS / "a-month-of-operation.md")
+    assert quickstart[0].startswith("make install\n"), "the suite's own environment has it"
+    said = typed([*quickstart[1:], *month], tmp_path, 240)
+    assert re.search(r"converged", said)
+    assert (tmp_path / "quickstart" / "predictions.csv").read_text().count("\n") == 101, "a prediction for each patient"
+    assert len(list((tmp_path / "quickstart" / "clinic" / "models" / "progression" / "current").glob("*.coreg"))) == 2
+
+
+@pytest.mark.e2e
+def test_your_own_table_runs_as_typed(tmp_path):
+    said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path, 200)
+    assert "own models" in said
+    assert "worse by more than 2 %" in said, "the page explains this line"
+
+
+@pytest.mark.e2e
+def test_the_commands_of_the_readme_make_a_federation(tmp_path):
+    """Three folders for three machines: each line of a site is typed at every site, with its name and its peers."""
+    sites = {"clinic": "laboratory insurer", "laboratory": "clinic insurer", "insurer": "clinic laboratory"}
+    tables = dict(zip(sites, ("clinic", "laboratory-1", "laboratory-2"), strict=True))
+    [server, site_lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block][1:]
+    script = ["coreg-sim tables tables"]
+    init, sign, serve = server
+    script += [init, 'sed -i \'s/^sites = .*/sites = ["clinic", "laboratory", "insurer"]/\' federation/federation.toml']
+    enroll, install, preset, pin, check, train, report, predict = site_lines
+
+    def at(site, line):
+        """A line of the page as the operator of another site types it."""
+        own = line.replace(
+            "laboratory.pem insurer.pem", " ".join(f"../federation/{p}.pem" for p in sites[site].split())
+        )
+        own = own.replace("--target y", "--target progression").replace(
+            "--install clinic.pem", f"--install ../federation/{site}.pem"
+        )
+        return f"(cd {site} && {re.sub(r'(?<![./])clinic', site, own.split('   #')[0])})"
+
+    for site in sites:
+        script += [
+            f"mkdir {site}; cp tables/{tables[site]}.csv {site}/local.csv; cp tables/{tables[site]}-held-out.csv {site}/new.csv"
+        ]
+        script += [
+            at(site, enroll),
+            f"cp {site}/identity/site.csr {site}.csr",
+            re.sub("clinic", site, sign),
+            at(site, install),
+        ]
+    script += [at(site, line) for line in (preset, pin, check) for site in sites]
+    script += [
+        f"{serve} > coordinator.log 2>&1 &",
+        *(f"{at(site, train)} > {site}.log 2>&1 &" for site in sites),
+        "wait",
+    ]
+    script += [at(site, line) for line in (report, predict) for site in sites]
+    local = [
+        line.replace("coordinator.example.org:7600", "127.0.0.1:7600").replace("0.0.0.0:7600", "127.0.0.1:7600")
+        for line in script
+    ]
+    typed(local, tmp_path, 200)
+    assert all((tmp_path / site / "predictions.csv").exists() for site in sites)

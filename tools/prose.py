@@ -1,0 +1,72 @@
+"""Check the language of README.md and docs/: line width, sentence length, and words that our style avoids.
+
+    python tools/prose.py      prints each finding as FILE:LINE; exit code 1 if there is one
+
+The rules are those of "Plain technical English" in our style guide. Tables, code and generated parts are not measured,
+but avoided words are found everywhere, in `--help` too (docs/reference/commands.md).
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH, WORDS = 100, 32
+# Homely words, inverted subjects and riddles; the field has a term for each.
+AVOIDED = re.compile(
+    r"\b(whoever|whomever|nobody|somebody|everybody|says so|say so|said so|is told|are told|was told|turned away|"
+    r"what it is for|whose business|at one instant|comes to nothing|in words|the like\b|beforehand|at hand|"
+    r"by itself alone|stands in nobody)\b",
+    re.IGNORECASE,
+)
+GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
+CODE = re.compile(r"^```.*?^```|^~~~.*?^~~~|^---\n.*?^---\n", re.DOTALL | re.MULTILINE)
+SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])")
+
+
+def blank(found: re.Match[str]) -> str:
+    return "\n" * found[0].count("\n")
+
+
+def findings(text: str) -> Iterator[tuple[int, str]]:
+    """(line, finding) of one page."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if word := AVOIDED.search(re.sub(r"`[^`]*`", "", line)):
+            yield number, f"avoid {word[0]!r}"
+    measured = CODE.sub(blank, GENERATED.sub(blank, text))
+    lines = measured.split("\n")
+    for number, line in enumerate(lines, 1):
+        if len(line) > WIDTH and not line.lstrip().startswith(("|", "!", "<", ">")) and "](" not in line:
+            yield number, f"{len(line)} columns, at most {WIDTH}"
+    start, paragraph = 1, list[str]()
+    for number, line in enumerate([*lines, ""], 1):
+        if line.strip() and not re.match(r"\s*([|#>!<]|\$\$|    )", line):
+            if re.match(r"\s*([-*]|\d+\.) ", line) and paragraph:
+                yield from long_sentences(start, " ".join(paragraph))
+                paragraph = []
+            if not paragraph:
+                start = number
+            paragraph.append(line.strip())
+        elif paragraph:
+            yield from long_sentences(start, " ".join(paragraph))
+            paragraph = []
+
+
+def long_sentences(line: int, paragraph: str) -> Iterator[tuple[int, str]]:
+    plain = re.sub(r"\$[^$]*\$", "x", re.sub(r"\]\([^)]*\)", "]", paragraph))
+    for sentence in SENTENCE.split(plain):
+        if (count := len(re.findall(r"[\w'-]*[A-Za-z][\w'-]*", sentence))) > WORDS:
+            yield line, f"a sentence of {count} words, at most {WORDS}: {sentence[:60]} …"
+
+
+def main() -> int:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [(page, *each) for page in pages for each in findings(page.read_text(encoding="utf-8"))]
+    for page, line, text in found:
+        print(f"{page.relative_to(ROOT)}:{line}: {text}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
