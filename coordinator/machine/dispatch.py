@@ -127,7 +127,9 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
     if membership.wait_for_operators(update):
         return
     run, missing, ready = update.run, update.run.awaited, membership.counted_on(update)
-    late = f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"
+    late = (
+        f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"
+    )
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
     first = not run.recorded.participants

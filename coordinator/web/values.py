@@ -67,7 +67,7 @@ def overview(path: Path) -> dict[str, Any]:
         "runs": runs[:LATEST],
         "more": max(0, len(runs) - LATEST),
         "awaited": service.get("awaited", {}) if up else {},
-        "waiting": waits_in(service) if up else {},
+        "waits": waits_in(service) if up else {},
         "notices": notices,
     }
 
@@ -100,7 +100,7 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         "steps": len(rounds),
         **_spent(rounds),
         "awaited": awaited,
-        "waiting": waits_in(service).get(summary.run) if open_here else None,
+        "wait": waits_in(service).get(summary.run) if open_here else None,
         "notices": notices,
         "sent": sent,
     }

@@ -108,7 +108,10 @@ def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> 
     machine = planned()
     actions = machine.handle(approval("c"))
     assert told(actions) == [n.ApprovalAwaited(RUN, ("c",), 0, 3)]
-    assert waits(machine) == "waiting for approval by c (0 of 3 approved) and for a, b to check the plan and factor its data"
+    assert (
+        waits(machine)
+        == "waiting for approval by c (0 of 3 approved) and for a, b to check the plan and factor its data"
+    )
     machine.handle(offers(machine, "a"))
     actions = machine.handle(offers(machine, "b"))
     assert told(actions)[-1] == n.ApprovalAwaited(RUN, ("c",), 2, 3)
