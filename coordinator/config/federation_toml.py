@@ -6,7 +6,7 @@ and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a de
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
@@ -304,8 +304,8 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
     return configuration.model_copy(update={"service": service})
 
 
-def faults_of(path: Path, error: ValidationError) -> UsageError:
-    """Every fault of a federation or study file with its key, as one error."""
+def faults_of(path: Path, error: ValidationError, more: Iterable[str] = ()) -> UsageError:
+    """Every fault of a federation or study file with its key, as one error; ``more`` are further keys to suggest."""
     sections = (FederationSection, ServiceSection, TimeoutSection, AgreementSection, AdditiveSection, ScheduleSection)
     known = {name for section in (*sections, PrivacySection, ScoringSection) for name in section.model_fields}
-    return file_faults(path, error, known, skip=("model",))
+    return file_faults(path, error, {*known, *Configuration.model_fields, *more}, skip=("model",))
