@@ -16,6 +16,13 @@ def run_line(summary: RunSummary, waiting: str = "") -> str:
     return line + pruned + f"  {waiting}" * bool(waiting)
 
 
+def pruned_line(summary: RunSummary) -> str:
+    """The final figures of a run whose rounds were pruned."""
+    known = {"gap/tolerance 2^": summary.level, "certified gap ": summary.gap, "prediction bound ": summary.bound}
+    figures = "".join(f", {name}{value:.3g}" for name, value in known.items() if value is not None)
+    return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
+
+
 def queued_line(plan: Plan, submitted: str) -> str:
     """A line for a run that waits."""
     return f"{plan.run}  {submitted}  {'queued':<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"

@@ -16,6 +16,7 @@ from coordinator.cli.options import (
     existing,
     planned,
     waits_now,
+    warn_of_unsigned,
 )
 from coreg_core.errors import UsageError
 from coreg_wire.terminal import output
@@ -46,6 +47,7 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
+    warn_of_unsigned(plan, configuration.service.identity)
     queue = Queue(path)
     before = queue.submit(plan, utc_now())
     queue.close()
@@ -114,7 +116,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: its plan, its rounds, its certificates, its end."""
-    from coordinator.cli.format import checkpoint_line
+    from coordinator.cli.format import checkpoint_line, pruned_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.summaries import Summaries
 
@@ -135,7 +137,7 @@ def show(
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
     if summary.pruned is not None:
-        typer.echo(f"{summary.rounds} rounds; their history was pruned on {summary.pruned[:10]}")
+        typer.echo(pruned_line(summary))
     else:
         typer.echo(PLAIN.format(*HEADINGS))
     phases = Phases()

@@ -97,7 +97,7 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         "chart": convergence(rounds),
         "rounds": rounds[-LATEST:][::-1],
         "earlier": max(0, len(rounds) - LATEST),
-        "steps": len(rounds),
+        "steps": summary.steps,  # and not the rows: `prune` removes them
         **_spent(rounds),
         "awaited": awaited,
         "wait": waits_in(service).get(summary.run) if open_here else None,

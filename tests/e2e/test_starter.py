@@ -56,4 +56,7 @@ def test_the_starter_files_fit_together_and_a_federation_runs_from_them(tmp_path
     finally:
         for process in started:
             process.kill()
-    assert {path.name for site in SITES for path in (tmp_path / site).glob("*.coreg")} == {"model.coreg", "model-local.coreg"}
+    assert {path.name for site in SITES for path in (tmp_path / site).glob("*.coreg")} == {
+        "model.coreg",
+        "model-local.coreg",
+    }
