@@ -1,5 +1,6 @@
 """init, sign, revoke, encrypt-keys, renew-authority: the certificate authority."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -93,7 +94,18 @@ def revoke(
     if not take_off(identity, name):
         raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
     ring(identity / BELL)
-    typer.echo(f"{name} may no longer join; `coreg-coordinator sign` lets it in again")
+    typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
+    federation = identity / "federation.toml"
+    lines = federation.read_text(encoding="utf-8").splitlines() if federation.exists() else []
+    found = next(
+        (i for i, line in enumerate(lines, 1) if re.search(rf"""^[^#]*["']{re.escape(name)}["']""", line)), None
+    )
+    where = (
+        f"{federation}, line {found}, still lists it: {lines[found - 1].strip()}"
+        if found
+        else "federation.toml may list it"
+    )
+    typer.echo(f"next: {where}. Remove {name} there and from studies, then send SIGHUP. Runs wait for it otherwise.")
 
 
 def encrypt_keys(directory: DirectoryArgument) -> None:

@@ -7,13 +7,20 @@ from coordinator.store.summaries import RunSummary
 from coreg_core.protocol.plan import Plan
 
 
-def run_line(summary: RunSummary) -> str:
-    """A line for a run that began."""
+def run_line(summary: RunSummary, waiting: str = "") -> str:
+    """A line for a run that began; ``waiting`` is what it waits for."""
     stop = (summary.stop or "unfinished").lower()
     gap = "-" if summary.level is None else f"2^{summary.level}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
     line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap/tolerance {gap:<8} {_of(summary.plan)}"
-    return line + pruned
+    return line + pruned + f"  {waiting}" * bool(waiting)
+
+
+def pruned_line(summary: RunSummary) -> str:
+    """The final figures of a run whose rounds were pruned."""
+    known = {"gap/tolerance 2^": summary.level, "certified gap ": summary.gap, "prediction bound ": summary.bound}
+    figures = "".join(f", {name}{value:.3g}" for name, value in known.items() if value is not None)
+    return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
 
 
 def queued_line(plan: Plan, submitted: str) -> str:

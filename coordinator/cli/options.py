@@ -9,6 +9,7 @@ from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
     from coordinator.config.federation_toml import Configuration
+    from coordinator.store.status import RunWait
     from coreg_core.protocol.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
@@ -52,6 +53,35 @@ def existing(store: Path) -> Path:
     if not store.exists():
         raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
     return store
+
+
+def waits_now(store: Path) -> "dict[str, RunWait]":
+    """What each run waits for, by its name; empty if no coordinator serves the store."""
+    from coordinator.store.status import Status, waits_in
+    from coreg_wire.files.locks import is_held
+
+    if not is_held(store):
+        return {}
+    status = Status(store, read_only=True)
+    service = status.service()
+    status.close()
+    return waits_in(service)
+
+
+def warn_of_unsigned(plan: "Plan", identity: Path) -> None:
+    """Warn of sites of the plan that cannot connect, because the authority lists no certificate of theirs."""
+    from coordinator.authority.authorised import ALLOW_LIST, Authorised
+
+    if not (identity / "ca.pem").exists():  # without TLS there are no certificates
+        return
+    listed = Authorised(identity).sites() if (identity / ALLOW_LIST).exists() else {}
+    if missing := [site for site in plan.sites if site not in listed]:
+        typer.echo(
+            f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. The run waits for "
+            "[timeouts] join. Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and "
+            "the study.",
+            err=True,
+        )
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":

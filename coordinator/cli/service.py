@@ -22,6 +22,7 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
+    warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal import output
@@ -100,6 +101,8 @@ def run(
 
     configuration = with_service(federation, listen, store, identity)
     plan = planned(configuration, study)
+    if not insecure:
+        warn_of_unsigned(plan, configuration.service.identity)
     observer = choose_observer(as_json=as_json)
     try:
         options = ServiceOptions(insecure, port_file)
@@ -196,7 +199,7 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
     """Show whether a coordinator serves this store, and what it does. Exit code 7 if none is ready: for health checks."""
     from coordinator.service.daemon import HEARTBEAT_SECONDS
     from coordinator.store.queue import Queue
-    from coordinator.store.status import Status
+    from coordinator.store.status import Status, waits_in
 
     up = _is_up(existing(store))
     tables, queue = Status(store, read_only=True), Queue(store, read_only=True)
@@ -220,6 +223,7 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         "runs": service.get("runs", []) if up else [],
         "stalled": service.get("parked", []) if up else [],
         "queued": [plan.run for plan, _ in waiting],
+        "waiting": {run: dataclasses.asdict(wait) for run, wait in waits_in(service).items()} if up else {},
         "certificates": service.get("certificates", []) if up else [],
     }
     if as_json:
@@ -232,6 +236,8 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         for what in ("runs", "stalled", "queued"):
             if found[what]:
                 typer.echo(f"  {what}: {', '.join(found[what])}")
+        for run, wait in found["waiting"].items():
+            typer.echo(f"  run {run}: {wait['text']}")
         for warning in found["certificates"]:
             typer.echo(f"  {warning}")
     if not ready:

@@ -44,7 +44,7 @@ def prune(
     from coordinator.store.maintenance import prune as forget
 
     done = forget(existing(store), days, models=models)
-    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
+    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} freed")
 
 
 def ledger_checkpoints(

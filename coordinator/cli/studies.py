@@ -15,6 +15,8 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
+    waits_now,
+    warn_of_unsigned,
 )
 from coreg_core.errors import UsageError
 from coreg_wire.terminal import output
@@ -45,6 +47,7 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
+    warn_of_unsigned(plan, configuration.service.identity)
     queue = Queue(path)
     before = queue.submit(plan, utc_now())
     queue.close()
@@ -98,11 +101,13 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
         else:
             typer.echo(queued_line(plan, submitted))
     queue.close()
+    waits = waits_now(store)
     for summary in summaries.runs():
+        waiting = waits.get(summary.run)
         if as_json:
-            output.print_json(dataclasses.asdict(summary))
+            output.print_json({**dataclasses.asdict(summary), "waiting": waiting and dataclasses.asdict(waiting)})
         else:
-            typer.echo(run_line(summary))
+            typer.echo(run_line(summary, "" if waiting is None else waiting.text))
 
 
 def show(
@@ -111,15 +116,17 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: its plan, its rounds, its certificates, its end."""
-    from coordinator.cli.format import checkpoint_line
+    from coordinator.cli.format import checkpoint_line, pruned_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.summaries import Summaries
 
     opened = Summaries(existing(store))
     summary, rounds = opened.show(run)
     checkpoints = opened.checkpoints(run=summary.run)
+    waiting = waits_now(store).get(summary.run)
     if as_json:
-        output.print_json({**dataclasses.asdict(summary), "rounds": rounds, "checkpoints": checkpoints})
+        told = {"rounds": rounds, "checkpoints": checkpoints, "waiting": waiting and dataclasses.asdict(waiting)}
+        output.print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
@@ -130,7 +137,7 @@ def show(
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
     if summary.pruned is not None:
-        typer.echo(f"{summary.rounds} rounds; their history was pruned on {summary.pruned[:10]}")
+        typer.echo(pruned_line(summary))
     else:
         typer.echo(PLAIN.format(*HEADINGS))
     phases = Phases()
@@ -141,6 +148,8 @@ def show(
         typer.echo(line)
     for checkpoint in checkpoints:
         typer.echo(checkpoint_line(checkpoint))
+    if waiting is not None:
+        typer.echo(waiting.text)
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 

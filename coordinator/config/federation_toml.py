@@ -6,7 +6,7 @@ and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a de
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
@@ -191,11 +191,11 @@ class ServiceSection(Section):
 
 
 class TimeoutSection(Section):
-    """The five timeouts, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in
-    bytes a second."""
+    """Timeouts in seconds; `min_bandwidth` in bytes a second."""
 
     join: Patience = Timeouts.join
     plan: Patience = Timeouts.plan
+    approval: Patience = Timeouts.approval
     round: Seconds = Timeouts.round
     stall: Patience = Timeouts.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
@@ -252,11 +252,12 @@ class Configuration(Computed):
         )
 
     def run_timeouts(self) -> Timeouts:
-        """The four timeouts of the runs; the fifth, keepalive, is the transport's."""
+        """The timeouts of the runs. `keepalive` belongs to the transport."""
         t = self.timeouts
         return Timeouts(
             join=_seconds(t.join),
             plan=_seconds(t.plan),
+            approval=_seconds(t.approval),
             round=t.round,
             stall=_seconds(t.stall),
             min_bandwidth=t.min_bandwidth,
@@ -303,8 +304,8 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
     return configuration.model_copy(update={"service": service})
 
 
-def faults_of(path: Path, error: ValidationError) -> UsageError:
-    """Every fault of a federation or study file with its key, as one error."""
+def faults_of(path: Path, error: ValidationError, more: Iterable[str] = ()) -> UsageError:
+    """Every fault of a federation or study file with its key, as one error; ``more`` are further keys to suggest."""
     sections = (FederationSection, ServiceSection, TimeoutSection, AgreementSection, AdditiveSection, ScheduleSection)
     known = {name for section in (*sections, PrivacySection, ScoringSection) for name in section.model_fields}
-    return file_faults(path, error, known, skip=("model",))
+    return file_faults(path, error, {*known, *Configuration.model_fields, *more}, skip=("model",))

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.machine.wording import is_warning, message_for
 from coordinator.store.history import Disclosed, History, NoticeRow
 from coordinator.store.queue import Queue
-from coordinator.store.status import SiteStatus, Status
+from coordinator.store.status import SiteStatus, Status, waits_in
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web.charts import Chart, convergence, side_by_side
 from coreg_wire.files.locks import is_held
@@ -67,6 +67,7 @@ def overview(path: Path) -> dict[str, Any]:
         "runs": runs[:LATEST],
         "more": max(0, len(runs) - LATEST),
         "awaited": service.get("awaited", {}) if up else {},
+        "waits": waits_in(service) if up else {},
         "notices": notices,
     }
 
@@ -88,16 +89,18 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         service = status.service()
         notices = shown(history.notices(summary.run, NOTICES))
         sent = sent_by(history.disclosed(summary.run))
-    awaited = service.get("awaited", {}).get(summary.run) if is_held(path) and summary.closed is None else None
+    open_here = is_held(path) and summary.closed is None
+    awaited = service.get("awaited", {}).get(summary.run) if open_here else None
     return {
         "summary": summary,
         "plan": plan_rows(summary),
         "chart": convergence(rounds),
         "rounds": rounds[-LATEST:][::-1],
         "earlier": max(0, len(rounds) - LATEST),
-        "steps": len(rounds),
+        "steps": summary.steps,  # and not the rows: `prune` removes them
         **_spent(rounds),
         "awaited": awaited,
+        "wait": waits_in(service).get(summary.run) if open_here else None,
         "notices": notices,
         "sent": sent,
     }

@@ -21,7 +21,7 @@ FileOption = Annotated[
     typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml, with a section [data.NAME] for each data set."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-RunArgument = Annotated[str, typer.Argument(help="A run that waits, or a prefix of its name.")]
+RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of its name.")]
 FILE = Path("agent.toml")
 
 
@@ -58,27 +58,26 @@ def state_of(config: Path) -> "StateDir":
 
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the plans that wait for this operator's approval (approval = "ask")."""
-    from site_agent.machine.notices import IN_THE_CLEAR
-
+    """List the plans that wait for approval (approval = "ask"): method, what leaves this machine, deadline."""
     for entry in state_of(config).pending():
         if as_json:
             print_json(entry)
             continue
         plan = entry["plan"]
-        typer.echo(f"{plan['run']}  {plan['study']}  asked {entry['asked']}")
-        if plan["privacy"]["aggregation"] == "plaintext":
-            typer.echo(f"  the coordinator gets each site's answers IN THE CLEAR: {IN_THE_CLEAR}")
-        for name, value in plan.items():
-            if name not in ("run", "study"):
-                typer.echo(f"  {name} = {value}")
+        study = plan["study"] or plan["federation"]
+        typer.echo(f"run {plan['run']} of {study}, received {entry['asked'][:16]}")
+        for heading, text in entry["about"].items():
+            typer.echo(f"  {heading}: {text}")
+        if entry["expires"] is not None:
+            typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
+        typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
 
 
 def approve(run: RunArgument, config: FileOption = FILE) -> None:
-    """Take part in a run that waits. The policy still applies."""
+    """Approve a pending run. The policy still applies. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''))}: approved")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''))}")
 
 
 def refuse(
@@ -86,10 +85,10 @@ def refuse(
     reason: Annotated[str, typer.Option("--reason", help="For the coordinator's operator; it leaves this machine.")],
     config: FileOption = FILE,
 ) -> None:
-    """Do not take part in a run that waits."""
+    """Refuse a pending run. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}: refused")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}")
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:

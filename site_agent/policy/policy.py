@@ -108,6 +108,17 @@ class Policy(BaseModel):
     # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
     scoring: bool = False
 
+    @field_validator("peers", mode="before")
+    @classmethod
+    def _names(cls, peers: object) -> object:
+        """Two mistakes that TOML hides: a key of the policy below [peers], and a name with a dot without quotes."""
+        for name, value in peers.items() if isinstance(peers, dict) else ():
+            if name in cls.model_fields:
+                raise ValueError(f"{name} is a key of the policy, not a site. Move its line above [peers]")
+            if isinstance(value, dict):
+                raise ValueError(f'write a name with a dot in quotes: "{name}.{next(iter(value), "…")}" = …')
+        return peers
+
     @field_validator("peers")
     @classmethod
     def _distinct(cls, peers: dict[str, str]) -> dict[str, str]:

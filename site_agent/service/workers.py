@@ -22,6 +22,7 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
+from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.notices import Notice
 from site_agent.machine.run_keys import Keys
@@ -105,13 +106,15 @@ class RunWorkers:
     # --- plans ----------------------------------------------------------------------------------------------------
 
     def judge(self, plan: Plan) -> Judged:
-        """Hold a plan to the policy and the rows, before the operator is asked."""
+        """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
-            rows = data if isinstance(data, PrivateData) else None
-            return Judged(plan.run, self.policy.objection(plan, rows))
+            reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
+            labelled = len(data.X) if isinstance(data, PrivateData) else 0
+            request = Request(plan, len(data.Z), labelled, self.policy.questions(plan))
+            return Judged(plan.run, reason, about=describe_request(request))
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 

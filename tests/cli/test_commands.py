@@ -135,3 +135,20 @@ def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
         assert row["true_gap"] <= row["certified_gap"] + 1e-13 * found["closed_form"]["objective"]
         assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
         assert row["certified_prediction_bound"] <= 1e-6
+
+
+def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submission(command, tmp_path):
+    command("coreg-coordinator", "init", "co")
+    for site in ("site-a", "site-b", "site-c"):
+        command("coreg-agent", "enroll", "--name", site, "--identity", site)
+        command("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr")
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
+    submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
+    code, _, err = command(*submit)
+    assert (code, "cannot connect" in err) == (0, False)
+    code, out, _ = command("coreg-coordinator", "revoke", "site-b", "--identity", "co")
+    listed = 'co/federation.toml, line 6, still lists it: sites = ["site-a", "site-b", "site-c"]'
+    assert (code, listed in out, "Remove site-b there" in out) == (0, True, True)
+    code, out, err = command(*submit)
+    assert (code, "is in the queue" in out) == (0, True)
+    assert "warning: site-b cannot connect: no certificate in co/authorised-sites" in err
