@@ -22,6 +22,10 @@ def init(
         list[str] | None,
         typer.Option("--host", help="A name or address that sites dial; repeatable. Loopback is always added."),
     ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the federation, for federation.toml.")] = None,
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="Name of a site, for federation.toml; repeatable.")
+    ] = None,
     renew_server: Annotated[
         bool,
         typer.Option(
@@ -37,18 +41,19 @@ def init(
         names = ", ".join(server_names(directory))
         typer.echo(f"{directory / 'coordinator.pem'} is valid until {until:%Y-%m-%d}, for {names}")
         return
-    from coordinator.config.sample import SAMPLE
+    from coordinator.config.sample import sample as text_of
     from coreg_wire.files.files import write_whole
 
     secret = ask_twice(f"the keys in {directory}") if encrypt else None
     fingerprint = create_authority(directory, host or [], secret=secret)
     sample = directory / "federation.toml"
     if not sample.exists():
-        write_whole(sample, SAMPLE.encode(), mode=0o600)
+        write_whole(sample, text_of(name, site or []).encode(), mode=0o600)
     typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {fingerprint}")
-    typer.echo(f"sample configuration: {sample}")
+    typer.echo(f"configuration: {sample}")
+    edit = "" if site else "edit its [federation] sites; "
     typer.echo(
-        "next: edit its [federation] sites; each site runs `coreg-agent enroll --name NAME` and sends its request; "
+        f"next: {edit}each site runs `coreg-agent enroll --name NAME` and sends its request; "
         f"sign it with `coreg-coordinator sign --identity {directory} REQUEST`"
     )
 

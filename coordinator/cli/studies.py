@@ -1,6 +1,7 @@
 """plan, submit, cancel, runs, show: studies and their runs. They work through the run store, with or without a coordinator."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +19,11 @@ from coordinator.cli.options import (
     waits_now,
     warn_of_unsigned,
 )
-from coreg_core.errors import UsageError
+from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal import output
+
+# Of `submit --wait`: how often it reads the store, and how long a coordinator may take to start.
+POLL_SECONDS, RESTART_SECONDS = 0.5, 30.0
 
 
 def plan(federation: FederationArgument, study: StudyOption = None, store: OtherStoreOption = None) -> None:
@@ -35,6 +39,12 @@ def submit(
         Path, typer.Option("--federation", envvar="COREG_FEDERATION", help="Whose study it is [federation.toml].")
     ] = Path("federation.toml"),
     store: OtherStoreOption = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Return when the run has ended, with its exit code. Needs a coordinator that serves."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Put a run of a study into the queue of a coordinator that serves, or will."""
@@ -54,10 +64,43 @@ def submit(
     up = _ring(path)
     if as_json:
         output.print_json({"run": plan.run, "study": plan.study, "before": before, "serving": up})
-        return
-    typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
-    if not up:
-        typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
+    else:
+        typer.echo(f"run {plan.run} of study {plan.study} is in the queue, {before} before it")
+        if not up:
+            typer.echo(f"no coordinator serves {path}: start one with `coreg-coordinator serve {federation}`", err=True)
+    if wait:
+        _wait_for_end(plan.run, path, as_json=as_json)
+
+
+def _wait_for_end(run: str, store: Path, *, as_json: bool) -> None:
+    """Show what the run waits for until it has ended and its sites have their models; its exit code."""
+    from coordinator.cli.format import run_line
+    from coordinator.store.summaries import Summaries
+    from coreg_core.protocol.outcomes import Outcome, exit_code
+    from coreg_wire.files.locks import is_held
+
+    summaries, said, seen = Summaries(store, read_only=True), "", time.monotonic()
+    while True:
+        found = next((each for each in summaries.runs() if each.run == run), None)
+        if found is not None and found.stop is not None and found.closed is not None:
+            break
+        seen = time.monotonic() if is_held(store) else seen
+        if time.monotonic() - seen > RESTART_SECONDS:
+            raise Unreachable(
+                f"no coordinator serves {store}, so run {run} does not continue. Start one with `coreg-coordinator serve`; "
+                f"`coreg-coordinator show {run}` shows how the run ends."
+            )
+        waiting = waits_now(store).get(run)
+        if waiting is not None and waiting.text.partition(" (")[0] != said:  # the time that is left is in brackets
+            said = waiting.text.partition(" (")[0]
+            typer.echo(waiting.text, err=True)
+        time.sleep(POLL_SECONDS)
+    summaries.close()
+    if as_json:
+        output.print_json(dataclasses.asdict(found))
+    else:
+        typer.echo(run_line(found, ""))
+    raise typer.Exit(exit_code(Outcome[found.stop]))
 
 
 def cancel(

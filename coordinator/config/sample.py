@@ -1,7 +1,10 @@
 """The federation.toml that `init` writes: every section with the keys to choose first."""
 
+import json
+from collections.abc import Sequence
+
 SAMPLE = """\
-# A federation. Start one run with `coreg-coordinator run federation.toml`. docs/operators-guide.md lists every key.
+# A federation. Start one run with `coreg-coordinator run federation.toml`. docs/reference/federation-toml.md lists every key.
 
 [federation]
 name = "my federation"
@@ -15,10 +18,10 @@ sites = ["site-a", "site-b", "site-c"]
 
 [model]
 # "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
-# instances (docs/benefit.md). The policy preset "partners" allows it.
+# instances (docs/research/benefit.md). The policy preset "partners" allows it.
 objective = "additive"
-# Forecast before anything is used what joining brings each site. It costs one training for each of the folds.
-# forecast = true
+# Forecast by cross-validation what joining brings each site. It costs one more solve, with a column for each of 5 folds.
+forecast = true
 
 # The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
 # The policy preset "strict" allows it alone.
@@ -63,3 +66,9 @@ approval = 86400
 round = 60
 stall = 600
 """
+
+
+def sample(name: str | None, sites: Sequence[str]) -> str:
+    """The file with the given name and sites in place of the sample's."""
+    text = SAMPLE if name is None else SAMPLE.replace('"my federation"', json.dumps(name))
+    return text.replace('["site-a", "site-b", "site-c"]', json.dumps(list(sites))) if sites else text

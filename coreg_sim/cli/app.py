@@ -31,8 +31,14 @@ app.command()(benefit)
 def tables(
     directory: Annotated[Path, typer.Argument(help="Made when absent.")],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
+    configuration: Annotated[
+        bool,
+        typer.Option(
+            "--configuration", help="Also the federation.toml, joined.toml and policy.toml of docker compose."
+        ),
+    ] = False,
 ) -> None:
-    """Write the demonstration's tables (scikit-learn's diabetes study, three sites) and what docker compose serves on them.
+    """Write the tables of the demonstration: scikit-learn's diabetes study, split over three sites.
 
     Needs the extra `estimators`.
     """
@@ -42,11 +48,15 @@ def tables(
 
     directory.mkdir(parents=True, exist_ok=True)
     data = write_tables(directory, seed)
-    texts = {
-        directory / "federation.toml": federations.federation_toml("agreement", sorted(data.tables)),
-        directory / "joined.toml": federations.federation_toml("additive", sorted(data.tables)),
-        directory / "policy.toml": federations.POLICY,
-    }
+    texts = (
+        {}
+        if not configuration
+        else {
+            directory / "federation.toml": federations.federation_toml("agreement", sorted(data.tables)),
+            directory / "joined.toml": federations.federation_toml("additive", sorted(data.tables)),
+            directory / "policy.toml": federations.POLICY,
+        }
+    )
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     for path in (*data.tables.values(), *data.held_out.values(), *data.judged.values(), *texts):

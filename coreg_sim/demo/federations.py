@@ -23,10 +23,10 @@ from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
 from site_agent.models.findings import sentences
-from site_agent.policy.presets import text_of
+from site_agent.policy.presets import files_of
 
 # The sites trust each other here: training, folds and the convergence table need the preset "partners".
-POLICY = text_of("partners")
+POLICY = files_of("partners", "policy.toml")[1]
 COUPLING = 0.01
 MODELS = {
     "additive": 'objective = "additive"\nforecast = true\n',

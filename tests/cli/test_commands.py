@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import tomllib
 
 import pytest
 
@@ -152,3 +153,30 @@ def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submissio
     code, out, err = command(*submit)
     assert (code, "is in the queue" in out) == (0, True)
     assert "warning: site-b cannot connect: no certificate in co/authorised-sites" in err
+
+
+def test_submit_waits_for_no_coordinator_for_ever(command, tmp_path, monkeypatch):
+    from coordinator.cli import studies
+
+    monkeypatch.setattr(studies, "RESTART_SECONDS", 0.0)
+    (tmp_path / "federation.toml").write_text(
+        '[federation]\nname = "f"\nsites = ["a", "b", "c"]\n[model]\nobjective = "additive"\n'
+    )
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n')
+    code, _, err = command(
+        "coreg-coordinator", "submit", tmp_path / "study.toml", "--federation", tmp_path / "federation.toml", "--wait"
+    )
+    assert code == 7
+    assert "no coordinator serves" in err
+    assert "coreg-coordinator serve" in err
+
+
+def test_init_writes_the_name_and_the_sites(command, tmp_path):
+    assert (
+        command(
+            "coreg-coordinator", "init", tmp_path / "f", "--name", 'a "b"', "--site", "x", "--site", "y", "--site", "z"
+        )[0]
+        == 0
+    )
+    read = tomllib.loads((tmp_path / "f" / "federation.toml").read_text())
+    assert read["federation"] == {"name": 'a "b"', "sites": ["x", "y", "z"]}

@@ -66,7 +66,7 @@ def test_the_commands_of_the_readme_make_a_federation(tmp_path):
     """Three folders for three machines: each line of a site is typed at every site, with its name and its peers."""
     sites = {"clinic": "laboratory insurer", "laboratory": "clinic insurer", "insurer": "clinic laboratory"}
     tables = dict(zip(sites, ("clinic", "laboratory-1", "laboratory-2"), strict=True))
-    [server, site_lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block][1:]
+    [server, site_lines] = [block.splitlines() for block in blocks(ROOT / "README.md") if "coreg-" in block]
     script = ["coreg-sim tables tables"]
     init, sign, serve = server
     script += [init, 'sed -i \'s/^sites = .*/sites = ["clinic", "laboratory", "insurer"]/\' federation/federation.toml']
