@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: help install setup demo test lint proto bench papers bundle certify lock docs site pages clean
+.PHONY: help install setup demo examples test lint proto bench papers bundle certify lock docs site pages clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install  what running needs, into .venv"
 	@echo "make demo   three sites train together over mutual TLS on real patients' records"
+	@echo "make examples  the scripts of examples/ in full, and their pictures in docs/examples (minutes)"
 	@echo "make test   the whole test suite"
 	@echo "make lint   format, lint, types, import contracts"
 	@echo "make bench  the benchmarks behind the figures in the docs"
@@ -50,6 +51,10 @@ $(STAMP): $(RUNTIME) requirements-dev.lock
 
 demo: $(RUNTIME)
 	$(BIN)/python -m coreg_sim.demo
+
+# Each script writes its picture into the current folder.
+examples: setup
+	cd docs/examples && for each in ../../examples/*.py; do ../../$(BIN)/python $$each || exit 1; done
 
 test: setup
 	$(BIN)/python -m pytest

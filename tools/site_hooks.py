@@ -1,7 +1,7 @@
 """mkdocs' hooks for `make site`: pages that live beside docs/ become pages of the site, and links to them work there too.
 
-CHANGELOG.md becomes the last page. A file of the repository that a page links to is copied into the site.
-Nothing is loaded from elsewhere.
+CHANGELOG.md becomes the last page, and examples/ a gallery. A file of the repository that a page links to is copied
+into the site. Nothing is loaded from elsewhere.
 """
 
 import posixpath
@@ -29,6 +29,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     files.append(File.generated(config, "research/attacks/index.md", content=attacks()))
+    for page, text in examples().items():
+        files.append(File.generated(config, page, content=text))
     for pattern in COPIED:
         for path in sorted(ROOT.glob(pattern)):
             if path.is_file() and not path.is_relative_to(ROOT / "docs"):
@@ -56,6 +58,25 @@ def attacks() -> str:
         told = path.read_text(encoding="utf-8").split('"""')[1].strip().split("\n\n")[0]
         lines += [f"- [{path.name}]({path.name}): {' '.join(told.split())}"]
     return "\n".join([*lines, ""])
+
+
+def examples() -> dict[str, str]:
+    """The gallery of examples/, and a page for each script with its picture and its code."""
+    gallery = [
+        "# Examples",
+        "",
+        "Each script has one idea and runs in seconds with `--quick`. `make examples` runs all scripts in full.",
+        "",
+    ]
+    pages = {}
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        _, about, code = path.read_text(encoding="utf-8").split('"""', 2)
+        title, idea, *_ = about.split("\n\n")
+        title, picture = title.rstrip("."), f"![{title}]({path.stem}.svg)"
+        gallery += [f"## [{title}]({path.stem}.md)", "", idea, "", picture, ""]
+        rest = about.partition("\n\n")[2]
+        pages[f"examples/{path.stem}.md"] = f"# {title}\n\n{rest}\n{picture}\n\n```python\n{code.lstrip()}```\n"
+    return {"examples/index.md": "\n".join(gallery), **pages}
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:

@@ -1,0 +1,70 @@
+"""Read a model: its predictions, its intervals and its drift.
+
+A clinic and a laboratory train together, each with 80 labels and other columns. The clinic owns one file at the end. The
+script reads this file, predicts 102 new patients with 90 % intervals, and compares a table with the training ranges.
+
+How to read it: about 90 of 100 intervals cross the diagonal. An interval is wider where the model knows less. In the
+second table the clinic records bmi in another unit. The model still predicts, but the drift sentence says that it
+extrapolates. On the command line, `coreg-agent predict --interval 90` prints the same.
+
+    python examples/model_intervals_drift.py [--quick]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from sklearn.datasets import load_diabetes
+
+from coreg_core.protocol.plan import Additive
+from coreg_federation import load_model, simulate
+from coreg_sim.federation.problems import Problem
+from coreg_sim.federation.simulate import plan_for
+from coreg_wire.terminal.svg import Plot, Series, draw
+from site_agent.data.drift import look
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
+from site_agent.data.tables import read_table
+from site_agent.models.file import load_model as load_site_model
+from site_agent.models.writer import Models
+
+study = load_diabetes(scaled=False)
+patients = pl.DataFrame(study.data, schema=study.feature_names).with_columns(
+    pl.Series("patient", [f"p{i}" for i in range(len(study.target))]), pl.Series("progression", study.target)
+)[np.random.default_rng(0).permutation(len(study.target))]
+held_out, shared, labelled = patients[:102], patients[102:282], patients[282:]
+sites = {"clinic": ["age", "sex", "bmi", "bp"], "laboratory": ["s1", "s2", "s3", "s4", "s5", "s6"]}
+terms = Additive(
+    forecast=True, tuning_steps=2 if "--quick" in sys.argv else 6
+)  # intervals need the folds of a forecast
+
+with tempfile.TemporaryDirectory() as name:
+    folder, prepared = Path(name), {}
+    for v, (site, columns) in enumerate(sites.items()):
+        own = pl.concat([labelled[80 * v : 80 * v + 80], shared.with_columns(progression=pl.lit(None, pl.Float64))])
+        own.select("patient", *columns, "progression").write_csv(folder / f"{site}.csv")
+        prepared[site] = prepare(Inputs(table=folder / f"{site}.csv", target="progression", id="patient"))
+    problem = Problem({site: p.data for site, p in prepared.items()}, (), np.empty(0))
+    run = simulate(problem, plan_for(problem, terms))
+    Models("clinic", prepared["clinic"], "progression", folder / "clinic.model", None).write(run.results[0], print)
+
+    prediction = load_model(folder / "clinic.model").predict(held_out)  # a pandas frame works too
+    held_out.write_csv(folder / "new.csv")
+    held_out.with_columns(bmi=pl.col("bmi") * 0.2048).write_csv(folder / "pounds.csv")  # lb/ft² in place of kg/m²
+    model, new = load_site_model(folder / "clinic.model"), read_table(folder / "new.csv")
+    low, high = model.interval(new, 0.9)
+    warnings = [look(model.preprocessing, read_table(folder / f"{t}.csv")).beyond for t in ("new", "pounds")]
+
+y = held_out["progression"].to_numpy()
+covered = (low <= y) & (y <= high)
+print(f"intervals of 90 % cover {100 * covered.mean():.0f} % of {len(y)} new patients")
+print(f"columns that drift: {len(warnings[0])} in the same unit, {len(warnings[1])} in another unit")
+print(*warnings[1], sep="\n")
+lines = [
+    Series(name, tuple(y[rows]), tuple(prediction[rows]), "points", tuple((high - low)[rows] / 2))
+    for name, rows in (("label inside", covered), ("label outside", ~covered))
+]
+plot = Plot("intervals", "Predictions with 90 % intervals", "true label", "prediction", tuple(lines), diagonal=True)
+Path("model_intervals_drift.svg").write_text(draw(plot), encoding="utf-8")

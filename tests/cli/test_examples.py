@@ -1,0 +1,102 @@
+"""The scripts of examples/ in their quick form: each prints what its docstring claims, and draws its picture."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def quick(name, folder):
+    """The lines that an example prints."""
+    command = [sys.executable, ROOT / "examples" / f"{name}.py", "--quick"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    if "errors.Unreachable: Ray does not start" in done.stderr:
+        pytest.skip(done.stderr[-300:])
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    [picture] = folder.iterdir()
+    assert picture.name == f"{name}.svg"
+    assert ET.parse(picture).getroot().tag.endswith("svg")
+    return done.stdout.splitlines()
+
+
+def numbers(line):
+    return [float(text) for text in re.findall(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?", line)]
+
+
+def test_a_federation_ends_within_its_certified_bound(tmp_path):
+    lines = quick("federation_in_one_process", tmp_path)
+    assert len(lines) == 2
+    for line in lines:
+        assert "CONVERGED" in line
+        *_, error, bound = numbers(line)
+        assert 0.0 < error <= bound
+
+
+def test_joining_pays_on_the_diabetes_study_by_its_own_interval(tmp_path):
+    *bars, change = quick("does_joining_pay", tmp_path)
+    assert len(bars) == 6
+    mean, low, high = numbers(change)
+    assert low < mean < high < 0.0
+
+
+def test_an_additive_target_needs_the_additive_objective_and_pooling_beats_both(tmp_path):
+    _, parts, same = map(numbers, quick("additive_agreement_pooled", tmp_path))
+    for _, *others, pooled in (parts, same):
+        assert pooled < min(others)
+    _, alone, agreement, additive, _, score, _ = parts
+    assert abs(agreement / alone - 1.0) < 0.05  # nothing to agree on
+    assert score < 0.9 * additive
+    _, alone, agreement, *_ = same
+    assert agreement < alone
+
+
+def test_folds_of_labelled_rows_have_scores_where_the_default_folds_have_none(tmp_path):
+    default, *others = quick("grid_search_unlabelled_rows", tmp_path)
+    assert "[nan nan nan nan]" in default
+    found = {re.search(r"\((\w+)\)", line)[1]: line for line in others if line.startswith("labelled folds")}
+    assert "polars" in found
+    assert ("pandas" in found) or "pandas is not installed: polars only" in others
+    for kind, line in found.items():
+        uncoupled, _, coupled, _ = numbers(re.search(r"\[(.*)\]", line)[1])  # of the small ridge
+        assert uncoupled < coupled < 1.0
+        assert line.replace(kind, "polars") == found["polars"]
+
+
+def test_intervals_cover_what_they_promise_and_another_unit_drifts(tmp_path):
+    lines = quick("model_intervals_drift", tmp_path)
+    [covered] = [line for line in lines if line.startswith("intervals of")]
+    # 80 ratios set the width and 102 labels judge it: a deviation is √(0.9 · 0.1 · (1/82 + 1/102)) = 4.5 %.
+    assert numbers(covered)[1] == pytest.approx(90.0, abs=3 * 4.5)
+    assert "columns that drift: 0 in the same unit, 1 in another unit" in lines
+    assert "column 'bmi': 102 of 102 cells" in lines[-1]
+
+
+@pytest.mark.e2e
+def test_sites_on_ray_end_on_the_bits_of_one_process(tmp_path):
+    lines = quick("hundred_sites_on_ray", tmp_path)
+    assert "CONVERGED" in lines[0]
+    assert lines[1].endswith(": True")
+    alone, joined, gaining = numbers(lines[2])
+    assert joined < alone
+    assert gaining > 50
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_an_example_is_short_says_how_to_read_it_and_has_its_picture(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 80  # two screens
+    assert "How to read it:" in text.split('"""')[1]
+    assert (ROOT / "docs" / "examples" / f"{path.stem}.svg").exists()
+
+
+def test_each_picture_has_its_example():
+    pictures = {path.stem for path in (ROOT / "docs" / "examples").glob("*.svg")}
+    assert pictures == {path.stem for path in EXAMPLES}
+    assert len(pictures) == 6
