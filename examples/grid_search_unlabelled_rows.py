@@ -27,7 +27,7 @@ from coreg_wire.terminal.svg import Plot, Series, draw
 class LabelledFolds(KFold):
     """Folds of the labelled rows. All unlabelled rows stay in each training set."""
 
-    def split(self, X, y, groups=None):  # noqa: ARG002, D102 - scikit-learn's interface
+    def split(self, X, y, groups=None):
         labelled, unlabelled = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
         for train, test in super().split(labelled):
             yield np.concatenate([labelled[train], unlabelled]), labelled[test]

@@ -2,7 +2,8 @@
 
 Each site has 10 labelled rows, 300 shared rows and five columns of its own. Ray spreads the sites over all cores of this
 machine. The federation learns an additive model. Then the same federation runs in one process. Both end on the same
-bits, so you can develop in one process and scale later. Needs the extra `sim`.
+bits, so you can develop in one process and scale later. Ray pays with many cores or a cluster; on two cores it is no
+faster. Needs the extra `sim`.
 
 How to read it: each point is a site. Below the diagonal, the site's own model errs less after joining.
 
