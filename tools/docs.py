@@ -3,8 +3,9 @@
     python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
 
 From the code come docs/reference/commands.md and parts of other pages, from JSON files the pages of studies with their pictures,
-figures of measurements and coreg_core/evaluation/calibration.py, and from a list of panels the dashboard. In a page the text
-between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
+figures of measurements and coreg_core/evaluation/calibration.py, and from a list of panels the dashboard. Tables of keys and
+docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page the text between `<!-- generated: NAME -->` and
+`<!-- end -->` is generated.
 """
 
 import io
@@ -16,6 +17,7 @@ from typing import Any, get_args
 
 import dashboard
 import figures
+import schemas
 import studies
 import typer.main
 from pydantic import BeforeValidator
@@ -24,7 +26,8 @@ from render import ROOT, filled, main, table  # first: it finds the packages of 
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration
+from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration, ScoringSection
+from coordinator.config.study_toml import StudySection
 from coordinator.machine.phases import state_diagram
 from coreg_core.protocol.messages import FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
@@ -44,10 +47,16 @@ WIDTH = 100
 UNSAID = {
     "min_sites": "all sites",
     "max_questions": "2 (max_rounds + 2)",
+    "on_dropout": "the federation's",
+    "max_rejoins": "the federation's",
+    "sites": "the federation's",
     "grouped_at_least": "none",
     "peers": "none",
     "ids_secret": "none",
+    "state": "IDENTITY/service",
+    "keep_models": "all",
 }
+KEYS = "| key | default | values | meaning |"
 UNLIMITED = 2**31 - 1  # what fits the wire's integers is no limit that anybody meets
 
 
@@ -123,17 +132,17 @@ def allowed(schema: dict[str, Any]) -> str:
             return " ".join([kind, *said])
 
 
-def key_rows(schema: dict[str, Any], fields: dict[str, Any], prefix: str = "") -> list[str]:
+def key_rows(schema: dict[str, Any], fields: dict[str, Any], explained: str, prefix: str = "") -> list[str]:
     rows = []
     for name, field in fields.items():
-        if name == "relative":  # written as coupling = { relative = … }
+        if name in schemas.HIDDEN:
             continue
         said = UNSAID[name] if field.default is None or field.default_factory else plain(field.default)
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
         if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # one may stand for a list of one
             values = f"{allowed(shape['items'])} or {values}, or `{{ relative = … }}` of either"
-        rows.append(f"| `{prefix}{name}` | {default} | {values} |")
+        rows.append(f"| `{prefix}{name}` | {default} | {values} | {schemas.explanation(explained, name)} |")
     return rows
 
 
@@ -142,33 +151,36 @@ def settings() -> str:
     rows = []
     for section, field in Configuration.model_fields.items():
         model: Any = AgreementSection if section == "model" else field.annotation
-        rows += key_rows(sections[model.__name__], model.model_fields, f"[{section}] ")
+        rows += key_rows(sections[model.__name__], model.model_fields, section, f"[{section}] ")
         rows = [
             row.replace("| `agreement` | `agreement` |", "| `agreement` | `agreement`, `additive` |") for row in rows
         ]
-    return table("| key | default | values |", rows)
+    return table(KEYS, rows)
 
 
-def additive() -> str:
-    shape = AdditiveSection.model_json_schema()
-    return table("| key | default | values |", key_rows(shape, AdditiveSection.model_fields, "[model] "))
+def section(model: Any, explained: str, prefix: str = "") -> str:
+    """The keys of one class of settings."""
+    return table(KEYS, key_rows(model.model_json_schema(), dict(model.model_fields), explained, prefix))
 
 
-def policy() -> str:
-    return table("| key | default | values |", key_rows(Policy.model_json_schema(), dict(Policy.model_fields)))
+def serving() -> str:
+    """Keys of agent.toml that no option has."""
+    fields = {key: field for key, field in AgentSettings.model_fields.items() if key not in {*OWN, "data"}}
+    return table(KEYS, key_rows(AgentSettings.model_json_schema(), fields, "agent"))
 
 
 def agent() -> str:
     options: dict[str, Any] = {opt: param for param in PROGRAMS["coreg-agent"].params for opt in param.opts}
     rows = []
-    fields = {key: Inputs.model_fields[name] for key, name in TABLE.items()}
-    fields |= {key: AgentSettings.model_fields[key] for key in OWN if key not in NOT_IN_FILE}
-    for key, field in fields.items():
+    fields = {key: (Inputs.model_fields[name], "agent" if key == "data" else "data") for key, name in TABLE.items()}
+    fields |= {key: (AgentSettings.model_fields[key], "agent") for key in OWN if key not in NOT_IN_FILE}
+    for key, (field, explained) in fields.items():
         option = f"--{'no-' if key in ('scale', 'labels') else ''}{key}".replace("_", "-")
         variable = options[option].envvar
         default = "" if field.is_required() or field.default in (None, ()) else f"`{plain(field.default)}`"
-        rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} |")
-    return table("| agent.toml | option | environment | default |", rows)
+        meaning = schemas.explanation(explained, key)
+        rows.append(f"| `{key}` | `{option}` | {f'`{variable}`' if variable else ''} | {default} | {meaning} |")
+    return table("| agent.toml | option | environment | default | meaning |", rows)
 
 
 def exit_codes() -> str:
@@ -206,15 +218,18 @@ def sizing() -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes},
-    "docs/operators-guide.md": {
+    "docs/how-to/deploy.md": {"sizing": sizing},
+    "docs/reference/federation-toml.md": {
         "federation.toml": settings,
-        "additive": additive,
-        "agent.toml": agent,
-        "policy.toml": policy,
-        "exit codes": exit_codes,
-        "stops": stops,
+        "additive": lambda: section(AdditiveSection, "additive", "[model] "),
     },
-    "docs/production.md": {"sizing": sizing},
+    "docs/reference/study-toml.md": {
+        "study.toml": lambda: section(StudySection, "study", "[study] "),
+        "scoring": lambda: section(ScoringSection, "scoring", "[model] "),
+    },
+    "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
+    "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},
+    "docs/reference/exit-codes.md": {"exit codes": exit_codes, "stops": stops},
     "docs/reference/protocol.md": {"messages": messages, "phases": lambda: f"```mermaid\n{state_diagram()}```"},
 }
 
@@ -233,6 +248,7 @@ def expected() -> dict[Path, str]:
     return {
         ROOT / "docs" / "reference" / "commands.md": help_pages(),
         **{ROOT / name: filled(ROOT / name, parts()) for name, parts in PAGES.items()},
+        **schemas.files(),
         **studies.files(),
         **figures.pictures(),
         dashboard.TARGET: dashboard.text(),
