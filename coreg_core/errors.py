@@ -1,4 +1,4 @@
-"""What can go wrong, named once. Each class carries the exit code that a command ends with (docs/operators-guide.md).
+"""What can go wrong, named once. Each class carries the exit code that a command ends with (docs/reference/exit-codes.md).
 
 A message says who, what, where and what to do next; commands print it and nothing else.
 """

@@ -135,7 +135,7 @@ def serve(
     Raises
     ------
     CoregError
-        of every kind; see the operator's guide.
+        of every kind; see docs/reference/exit-codes.md.
     """
     service = configuration.service
     access = AccessControl(service.identity, insecure=options.insecure)

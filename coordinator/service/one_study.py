@@ -42,7 +42,7 @@ def run(
     Raises
     ------
     CoregError
-        of every kind; see the operator's guide.
+        of every kind; see docs/reference/exit-codes.md.
     """
     store = configuration.service.store
     with store_of(store):

@@ -57,7 +57,7 @@ def advice(outcome: Outcome) -> str:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The code that both ends' commands end a run with (docs/operators-guide.md)."""
+    """The code that both ends' commands end a run with (docs/reference/exit-codes.md)."""
     return _EXIT_CODES[outcome]
 
 

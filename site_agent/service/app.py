@@ -91,7 +91,7 @@ def join(settings: AgentSettings, observer: Observer) -> Joined:
     Raises
     ------
     CoregError
-        of every kind; see the operator's guide.
+        of every kind; see docs/reference/exit-codes.md.
     """
     for path in (settings.output, settings.local_model):
         check_output(path)
@@ -104,7 +104,7 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
     Raises
     ------
     CoregError
-        of every kind; see the operator's guide.
+        of every kind; see docs/reference/exit-codes.md.
     """
     loaded = load_model(model)
     for inputs in settings.data.values():
@@ -166,7 +166,7 @@ def serve(given: Given, observer: Observer) -> None:
     Raises
     ------
     CoregError
-        of every kind; see the operator's guide.
+        of every kind; see docs/reference/exit-codes.md.
     """
     settings = given.settings()
     running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)

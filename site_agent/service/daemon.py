@@ -98,7 +98,7 @@ class AgentDaemon:
         Raises
         ------
         CoregError
-            of the session's or the run's end; see the operator's guide.
+            of the session's or the run's end; see docs/reference/exit-codes.md.
         """
         self._failed = asyncio.get_running_loop().create_future()
         beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]

@@ -57,7 +57,7 @@ def test_every_number_is_what_happened(tmp_path):
     assert {name: found[name] for name in expected} == expected
 
     there = {f"coreg_agent_{name}" for name, *_ in found} | {"coreg_agent_seconds"}
-    for page in ("deploy/alerts.yml", "docs/operators-guide.md"):
+    for page in ("deploy/alerts.yml", "docs/how-to/monitor.md"):
         named = set(re.findall(r"\bcoreg_agent_\w+", (ROOT / page).read_text()))
         assert named, page
         assert named <= there, f"{page}: {sorted(named - there)}"

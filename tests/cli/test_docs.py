@@ -61,13 +61,13 @@ def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
     for name in ("proto", "coreg_core", "coordinator", "site_agent", "coreg_sim"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "README.md").write_bytes((ROOT / "README.md").read_bytes())
-    page = tmp_path / "docs" / "operators-guide.md"
+    page = tmp_path / "docs" / "reference" / "exit-codes.md"
     good = page.read_text()
     page.write_text(good.replace("| 7 | unreachable |", "| 7 | lost |"))
     done = docs("--check", tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "stale: docs/operators-guide.md; mend it with `make docs`\n"
-    assert docs("--write", tmp_path).stdout == "written: docs/operators-guide.md\n"
+    assert done.stderr == "stale: docs/reference/exit-codes.md; mend it with `make docs`\n"
+    assert docs("--write", tmp_path).stdout == "written: docs/reference/exit-codes.md\n"
     assert page.read_text() == good
 
 

@@ -1,6 +1,6 @@
 """The pages in a real browser, beside a federation at work: they load, move by themselves, name who is awaited, fit a phone.
 
-Where COREG_SCREENSHOTS names a folder (`make pages`), the pictures of the operator's guide are put there.
+Where COREG_SCREENSHOTS names a folder (`make pages`), the pictures of docs/how-to/monitor.md are put there.
 """
 
 import io

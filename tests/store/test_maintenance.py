@@ -25,7 +25,7 @@ from coordinator.web.values import one_run
 from coreg_core.errors import StorageError
 from coreg_core.protocol.messages import Countersigned, LedgerHead
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "production.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_pruning_beside_a_service_gives_the_space_back_a_few_pages_at_a_time(
     assert maintenance.verify(whole).runs == 2
 
 
-# --- the restore drill of docs/production.md ----------------------------------------------------------------------
+# --- the restore drill of docs/how-to/back-up-and-restore.md --------------------------------------------------------
 
 
 def coordinator(*words: object) -> str:

@@ -1,7 +1,7 @@
 """How a command ends, at both ends alike: a user's mistake in one sentence and a documented exit code, never in a
 traceback.
 
-The codes are listed in docs/operators-guide.md.
+The codes are listed in docs/reference/exit-codes.md.
 """
 
 import os
