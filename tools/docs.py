@@ -4,8 +4,8 @@
 
 From the code come docs/reference/commands.md and parts of other pages, from JSON files the pages of studies with their pictures,
 figures of measurements and coreg_core/evaluation/calibration.py, and from a list of panels the dashboard. Tables of keys and
-docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page the text between `<!-- generated: NAME -->` and
-`<!-- end -->` is generated.
+docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page the text between
+`<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
 
 import io

@@ -1,21 +1,25 @@
 """The documentation says what the programs do: generated parts are fresh, links lead somewhere, commands parse, examples run."""
 
 import doctest
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import typer.main
+from jsonschema import Draft7Validator
 
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
+from coordinator.config.sample import SAMPLE
 from coreg_core.agreement.views import make_view
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints
 from coreg_core.kernels.functions import Gaussian
@@ -69,6 +73,49 @@ def test_a_stale_part_is_named_with_the_command_that_mends_it(tmp_path):
     assert done.stderr == "stale: docs/reference/exit-codes.md; mend it with `make docs`\n"
     assert docs("--write", tmp_path).stdout == "written: docs/reference/exit-codes.md\n"
     assert page.read_text() == good
+
+
+def kind_of(text, read):
+    """Which of the four files a TOML example is of."""
+    if named := re.match(r"#:schema \./schemas/(\w+)\.json", text):
+        return named[1]
+    if "federation" in read or "study" in read:
+        return "federation" if "federation" in read else "study"
+    return "agent" if {"data", "coordinator"} & read.keys() else "policy"
+
+
+def toml_texts():
+    yield pytest.param(SAMPLE, id="the sample of `coreg-coordinator init`")
+    for path in sorted((ROOT / "deploy").glob("*.toml")):
+        yield pytest.param(path.read_text(), id=path.name)
+    for page in (page for page in PAGES if page.parent.name in ("how-to", "reference", "tutorials")):
+        for number, block in enumerate(blocks(page, "toml")):
+            yield pytest.param(block, id=f"{page.stem} {number}")
+
+
+def schema_faults(kind, read):
+    schema = json.loads((ROOT / "docs" / "reference" / "schemas" / f"{kind}.json").read_text())
+    Draft7Validator.check_schema(schema)
+    return [error.message for error in Draft7Validator(schema).iter_errors(read)]
+
+
+@pytest.mark.parametrize("text", [*toml_texts()])
+def test_toml_files_and_examples_follow_their_schema(text):
+    read = tomllib.loads(text)
+    kind = kind_of(text, read)
+    faults = schema_faults(kind, read)
+    assert [fault for fault in faults if read] == []  # a block that only names its schema holds no keys
+    assert any("unknown" in fault for fault in schema_faults(kind, {**read, "unknown": 1}))
+
+
+@pytest.mark.parametrize("kind", ["federation", "study", "agent", "policy"])
+def test_a_schema_describes_every_key(kind):
+    """An editor shows the description of a key."""
+    schema = json.loads((ROOT / "docs" / "reference" / "schemas" / f"{kind}.json").read_text())
+    sections = schema.get("definitions") or {kind: schema}
+    keys = [key for section in sections.values() for key in section["properties"].items()]
+    assert len(keys) >= 9
+    assert [key for key, shape in keys if not shape.get("description")] == []
 
 
 # --- links and commands -------------------------------------------------------------------------------------------
@@ -200,8 +247,6 @@ def test_every_answer_is_a_function_of_m0_and_S(span):
 
 
 def test_the_benefit_page_is_of_a_full_study_of_both_groups():
-    import json
-
     from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
 
     folder = ROOT / "docs" / "research" / "benefit"
@@ -212,8 +257,6 @@ def test_the_benefit_page_is_of_a_full_study_of_both_groups():
 
 
 def test_the_experiments_page_has_every_figure_and_every_full_run():
-    import json
-
     folder = ROOT / "docs" / "research" / "experiments"
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     assert not any(run["quick"] for run in runs)
