@@ -32,6 +32,7 @@ COUPLING = {
         {"type": "object", "properties": RELATIVE, "required": ["relative"], "additionalProperties": False},
     ],
     "default": 0.01,
+    "description": EXPLAINED["model"]["coupling"],
 }
 
 
@@ -69,17 +70,30 @@ def of_sections(model: Any) -> dict[str, Any]:
     for name, section in plain["$defs"].items():
         table = SECTIONS.get(name, name.removesuffix("Section").lower())
         definitions[name] = described(section, table)
-    definitions[AgreementSection.__name__]["properties"]["coupling"] |= COUPLING
-    definitions[AgreementSection.__name__]["properties"]["coupling"].pop("type", None)
-    definitions[AgreementSection.__name__]["properties"]["coupling"].pop("items", None)
+    definitions[AgreementSection.__name__]["properties"]["coupling"] = COUPLING
     for name in ("AdditiveSection", "ScoringSection"):
         definitions[name]["required"] = sorted({*definitions[name].get("required", ()), "objective"})
-    properties = {}
+    properties: dict[str, Any] = {}
     for key, shape in plain["properties"].items():
-        found = [choice["$ref"] for choice in shape.get("oneOf", [shape])]
-        properties[key] = {"anyOf": [{"$ref": ref} for ref in found]} if len(found) > 1 else {"$ref": found[0]}
+        if "oneOf" in shape:
+            properties[key] = by_objective(definitions)
+        else:
+            properties[key] = {"$ref": shape["$ref"]}
     made = {"type": "object", "properties": properties, "additionalProperties": False, "definitions": definitions}
     return made | {"required": plain["required"]}
+
+
+def by_objective(definitions: dict[str, Any]) -> dict[str, Any]:
+    """[model]: the keys of its objective. An editor completes from all of them, and a fault is that of the one that counts."""
+    chosen: dict[str, Any] = {"$ref": f"#/definitions/{AgreementSection.__name__}"}
+    every = dict(definitions[AgreementSection.__name__]["properties"])
+    for objective in ("additive", "scoring"):
+        name = f"{objective.capitalize()}Section"
+        every = definitions[name]["properties"] | every
+        said = {"properties": {"objective": {"const": objective}}, "required": ["objective"]}
+        chosen = {"if": said, "then": {"$ref": f"#/definitions/{name}"}, "else": chosen}
+    shown = {key: {"description": shape["description"]} for key, shape in every.items()}
+    return {"type": "object", "properties": shown, **chosen}
 
 
 def agent() -> dict[str, Any]:
