@@ -161,4 +161,6 @@ def _damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, Damaged) as error:
-        raise StorageError(f"{path}: damaged ({error}). Restore it from a backup (docs/how-to/back-up-and-restore.md).") from None
+        raise StorageError(
+            f"{path}: damaged ({error}). Restore it from a backup (docs/how-to/back-up-and-restore.md)."
+        ) from None

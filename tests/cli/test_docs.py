@@ -132,6 +132,14 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
 
 
+def test_pages_that_the_code_names_exist():
+    packages = ("coordinator", "coreg_core", "coreg_federation", "coreg_sim", "proto", "site_agent")
+    files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    named = {(path.name, name) for path in files for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
+    assert len(named) > 5
+    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_tests_that_are_pointed_to_exist(page):
     for path, name in re.findall(
