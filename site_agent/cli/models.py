@@ -130,23 +130,27 @@ def report(
     plot: Annotated[Path | None, typer.Option("--plot", help="The errors as a picture (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Does joining pay here? What this site's runs found from its own labels: a table, a picture, a recommendation.
+    """Show whether joining pays for this site: the errors on its own left-out labels, and a recommendation for each run.
 
-    A path of couplings finds it for the agreement, a plan with forecast = true for learning and for scoring together. Every
-    figure is of labels that neither the model nor a choice about it has seen (nested folds).
+    A run has findings if its plan had a path of couplings (agreement) or forecast = true (additive). Each run is compared
+    with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
     """
-    from site_agent.models.findings import lines, sentences
+    from site_agent.models.findings import sentences
     from site_agent.models.report import picture
     from site_agent.models.report import report as reported
 
-    found = reported(model)
+    runs = reported(model)
     if plot is not None:
-        picture(found, plot, "error on own labels, left out in folds (± one standard error)")
+        picture(runs, plot)
     if as_json:
-        print_json({"event": "report", **found, "recommendation": sentences(found)})
+        told = [
+            {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
+            | {"recommendation": sentences(each.found)}
+            for each in runs
+        ]
+        print_json({"event": "report", "runs": told})
         return
-    for line in [*lines(found), *sentences(found)]:
-        typer.echo(line)
+    typer.echo("\n\n".join("\n".join(each.lines) for each in runs))
     if plot is not None:
         typer.echo(f"picture: {plot}")
 

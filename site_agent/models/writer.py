@@ -98,7 +98,7 @@ class Models:
         kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
         if judged is not None:  # a part is centred over the shared instances, so its mean there is 0
             found = findings.of_training(judged, judged.verdict.labels)
-            for text in [*findings.lines(found), *findings.sentences(found)]:
+            for text in [*findings.lines(found, self.target), *findings.sentences(found)]:
                 note(text)
             kept = replace(kept, found=found, intervals=_intervals(judged))
         paths = [self._save(self.output, result, models.own, None, note, kept)]
@@ -166,7 +166,7 @@ def _of_path(result: SiteResult) -> findings.Found | None:
     choice = result.choice
     if choice is None or 0.0 not in result.couplings:
         return None
-    return findings.of_path(choice, choice.left_out[result.couplings.index(0.0)], result.divisor)
+    return findings.of_path(choice, result.couplings, result.divisor)
 
 
 def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:

@@ -120,6 +120,9 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
     assert "by 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
     assert "keep the joined model" in notes[2]
+    local = dataclasses.replace(chosen, choice=dataclasses.replace(choice, chosen=0))
+    assert written(models, local)[1][-1].startswith("Your labels chose λ = 0; both files are equal")
+    assert slope(paths[0]) == slope(paths[1])
 
 
 def test_a_run_without_models_leaves_the_earlier_one(models, tmp_path):
