@@ -13,7 +13,6 @@ from coreg_core.evaluation import calibration
 from coreg_core.evaluation.losses import Estimate, estimate, paired
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
 from coreg_core.evaluation.track_record import Experience
-from coreg_core.numerics.arrays import Arr
 from site_agent.machine.memory import Judged
 
 Found: TypeAlias = dict[str, Any]
