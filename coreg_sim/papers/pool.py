@@ -56,7 +56,7 @@ class Pool:
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{path}: not a manifest of data sets ({error!r}). It needs \"datasets\", a list of objects with {', '.join(KEYS)}."
+                f'{path}: not a manifest of data sets ({error!r}). It needs "datasets", a list of objects with {", ".join(KEYS)}.'
             ) from None
         for name, entry in entries.items():
             if missing := [key for key in KEYS if key not in entry]:

@@ -91,7 +91,7 @@ def root(
     raise typer.Exit(exit_code(joined.outcome))
 
 
-_VERDICTS = {True: "ok", False: "WRONG", None: "skipped"}
+_VERDICTS = {True: "ok", False: "WRONG"}
 
 
 @app.command("check")
@@ -105,21 +105,23 @@ def check_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check everything before joining: versions, table, policy, identity, network and TLS, disk.
+    """Check everything before joining: versions, table, policy, identity, connection and TLS, disk.
 
-    With --plan also every reason for which this site would refuse that plan, and what its numbers are in units of these rows.
-    With sections [data.NAME] in --config, every data set is read.
+    Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
+    and the plan's numbers in units of these rows. With sections [data.NAME] in --config it reads every data set.
 
-    All faults of a table are listed at once. With --json each has fields: file, row (its first line), rows (how many), column,
-    kind (what was found there, never the cell itself) and do. What could not be checked is skipped (null under "ok").
+    All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
+    column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
     """
     from site_agent.service.preflight import check
 
     def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:
         if as_json:
             print_json({"event": "check", "ok": good, "text": text, **fields})
+        elif good is None:
+            typer.echo(text)
         else:
-            typer.echo(f"{_VERDICTS[good]:<6} {text}")
+            typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
     raise typer.Exit(check(read_settings(config, given, ("data", "target", "id")), show, plan))
 
@@ -127,7 +129,18 @@ def check_command(
 @app.command("score")
 @with_settings(
     without=frozenset(
-        {"target", "unlabelled", "output", "local_model", "categorical", "dates", "drop", "scale", "labels"}
+        {
+            "target",
+            "unlabelled",
+            "output",
+            "local_model",
+            "na_values",
+            "categorical",
+            "dates",
+            "drop",
+            "scale",
+            "labels",
+        }
     )
 )
 def score_command(

@@ -56,7 +56,7 @@ def predict(
 
     check_predictions(output, id_column)
     loaded = load_model(model)
-    table = read_table(source_of(data))
+    table = read_table(source_of(data), na_values=loaded.preprocessing.na_values)
     predictions = loaded.predict(table)
     ids = None if id_column is None else table.ids(id_column)
     ends: dict[str, Any] = {}

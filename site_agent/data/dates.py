@@ -13,7 +13,7 @@ import polars as pl
 
 from coreg_core.errors import UsageError
 from site_agent.data.dialect import DATE
-from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.tables import Table
 
 Part: TypeAlias = Literal["days", "year", "month", "weekday"]
@@ -59,7 +59,7 @@ def asked(texts: Sequence[str], columns: Sequence[str]) -> tuple[DateColumn, ...
             name, said = text, "days"
         parts = tuple(said.split("+"))
         if name not in columns:
-            raise UsageError(f"--dates {text}: no such feature column; there are {', '.join(columns)}.")
+            raise UsageError(f"--dates {text}: no such feature column. The columns are {some(columns, COLUMNS)}.")
         known = tuple(part for part in PARTS if part in parts)
         if len(known) != len(parts):
             raise UsageError(f"--dates {text}: what comes of a date is days, year, month or weekday, joined by +.")
@@ -173,5 +173,5 @@ def _part(days: pl.Series, part: Part) -> pl.Series:
 
 
 def holds_dates(cells: pl.Series) -> bool:
-    """Whether all of these texts look like dates: then somebody may have forgotten to say so."""
-    return len(cells) > 0 and bool(cells.str.contains(DATE).all())
+    """Whether at least half of these texts look like dates, so that the operator perhaps forgot --dates."""
+    return len(cells) > 0 and 2 * int(cells.str.contains(DATE).sum()) >= len(cells)

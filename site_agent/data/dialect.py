@@ -26,6 +26,7 @@ GROUPED_BY_COMMAS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 GROUPED_BY_POINTS = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 THOUSANDS = r"^[+-]?\d{1,3}((\.\d{3})+(,\d*)?|(,\d{3})+(\.\d*)?|([ '\u00a0\u202f]\d{3})+([.,]\d*)?)$"
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
+LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
 UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
 
 
@@ -147,7 +148,9 @@ class _Seen:
 
 def looks_numeric(cells: pl.Series) -> bool:
     """Whether half of these texts are numbers, whatever stands before their decimals."""
-    return len(cells) > 0 and 2 * int(cells.str.contains(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}").sum()) >= len(cells)
+    return len(cells) > 0 and 2 * int(
+        cells.str.contains(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}").sum()
+    ) >= len(cells)
 
 
 def numbers(cells: pl.Series, dialect: Dialect) -> pl.Series:
@@ -170,7 +173,12 @@ def kind_of(cell: str, dialect: Dialect) -> str:
         if dialect.decimal == "," and re.search(GROUPED_BY_POINTS, cell):
             return "thousands or decimals"
         return "decimal comma" if re.search(COMMA, cell) else "decimal point"
-    for kind, pattern in (("thousands separators", THOUSANDS), ("date", DATE), ("number with a unit", UNIT)):
+    for kind, pattern in (
+        ("thousands separators", THOUSANDS),
+        ("date", DATE),
+        ("detection limit", LIMIT),
+        ("number with a unit", UNIT),
+    ):
         if re.search(pattern, cell):
             return kind
     return "not finite" if re.search(rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}", cell) else "text"
@@ -192,7 +200,12 @@ def advice(kind: str, column: str, dialect: Dialect) -> str:
             return "Write numbers without anything between thousands."
         case "date":
             return f"Dates become features with --dates {column}; or leave the column out with --drop {column}."
+        case "detection limit":
+            return (
+                "Replace it by a number, for example half the limit, or declare it as missing (--na-values, or na_values in "
+                "agent.toml)."
+            )
         case "number with a unit":
             return "Write the number alone, and its unit into the column's name."
         case _:
-            return "Mend the cell (missing is an empty cell or NA), or list the column as categorical."
+            return f"Correct the cell, or declare it as missing (--na-values). If the column holds texts: --categorical {column}."

@@ -12,6 +12,7 @@ from typing import Any
 from coreg_core.errors import BadData
 
 SHOWN = 5  # lines or names in one sentence
+COLUMNS = 20  # names of columns in one sentence
 MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 
@@ -108,8 +109,12 @@ class Faults:
             raise BadTable(*sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines)))
 
 
-def some(names: Iterable[object]) -> str:
-    """A few of them, in words."""
-    listed = list(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(map(repr, listed[:SHOWN])) + more
+def some(names: Iterable[object], most: int = SHOWN) -> str:
+    """The first ``most`` of them, quoted, and how many more there are."""
+    return shortened([repr(name) for name in names], most)
+
+
+def shortened(texts: Sequence[str], most: int) -> str:
+    """The first ``most`` of them, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

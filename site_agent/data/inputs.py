@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from site_agent.data.sources import Query, Source, at, source_of
+from site_agent.data.tables import NA_VALUES
 
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -35,6 +36,11 @@ class Inputs(BaseModel):
     id: Text = Field(description="The column that names the instances.")
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."
+    )
+    na_values: Words = Field(
+        default=NA_VALUES,
+        description="A cell text that means a missing value; repeatable. It replaces the default list: "
+        f"{', '.join(NA_VALUES)}. An empty cell is always missing.",
     )
     categorical: Words = Field(
         default=(), description="A column to one-hot encode although it looks numeric; repeatable."

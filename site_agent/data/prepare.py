@@ -4,7 +4,7 @@ What is shared with nobody stays here: rows, ids, columns.
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import StorageError, UsageError
@@ -45,10 +45,14 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         unlabelled=inputs.unlabelled,
         drop=inputs.drop,
         labels=inputs.labels,
+        na_values=inputs.na_values,
         found=found,
     )
     with found.caught():
-        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale)
+        preprocessing = replace(
+            Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale),
+            na_values=inputs.na_values,
+        )
     found.raise_any()
     digest = ids_digest(table.unlabelled_ids)
     data = PrivateData(

@@ -16,14 +16,15 @@ import polars as pl
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
-from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
 from site_agent.data.standardise import mean_of_present, standard
-from site_agent.data.tables import Table
+from site_agent.data.tables import NA_VALUES, Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
 MOST_LEVELS = 200  # as the 2006 paper does for the KDD Cup (section 5.2): nominal attributes of fewer values are binary
+MANY_LEVELS = 10  # a column with fewer is not reported as most of the features
 LARGEST = 1e150  # beyond it squares overflow, and with them variances and kernels
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
@@ -57,10 +58,18 @@ class Preprocessing:
     notes: tuple[str, ...] = ()
     dates: tuple[DateColumn, ...] = ()
     ranges: Ranges | None = None
+    na_values: tuple[str, ...] = NA_VALUES
 
     @property
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def summary(self) -> str:
+        """The columns that become features; a text column with the number of its levels."""
+        texts = [f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name for c in self.columns]
+        missing = sum(c.indicator for c in self.columns)
+        return shortened(texts, COLUMNS) + (f"; {missing} with an indicator of missing values" if missing else "")
 
     @property
     def sources(self) -> list[str]:
@@ -114,7 +123,8 @@ class Preprocessing:
         """The same from the two tables; ``unlabelled`` may be absent."""
         if unknown := [name for name in categorical if name not in labelled.columns]:
             raise UsageError(
-                f"--categorical {', '.join(unknown)}: no such feature column; there are {', '.join(labelled.columns)}."
+                f"--categorical {', '.join(unknown)}: no such feature column. "
+                f"The columns are {some(labelled.columns, COLUMNS)}."
             )
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
         found, columns, of_dates = Faults(), list[Column](), list[DateColumn]()
@@ -131,12 +141,8 @@ class Preprocessing:
                 columns.append(_fit_column(name, having, name in categorical, scale))
         found.raise_any()
         constant = [c.name for c in columns if c.kind != "text" and _constant(tables[0], c)]
-        notes = [f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}"] if constant else []
-        texts = [c.name for c in columns if c.kind == "text" and c.name not in categorical]
-        if forgotten := [name for name in texts if holds_dates(tables[0].frame[name].drop_nulls())]:
-            notes.append(
-                f"dates that are taken as texts: {', '.join(forgotten)}; --dates {forgotten[0]} makes numbers of them"
-            )
+        notes = [f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"] if constant else []
+        notes += _wide(columns, tables[0], categorical)
         ranges = Ranges.of(
             {c.name: [_numbers(t, c.name, c.kind) for t in tables] for c in columns if c.kind == "numeric"}
         )
@@ -190,7 +196,10 @@ class Preprocessing:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a release that knows no dates and no ranges reads the columns alone."""
-        plain: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        plain: dict[str, Any] = {
+            "columns": [asdict(column) for column in self.columns],
+            "na_values": list(self.na_values),
+        }
         if self.dates:
             plain["dates"] = [asdict(date) for date in self.dates]
         if self.ranges is not None:
@@ -201,7 +210,8 @@ class Preprocessing:
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
         columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
         dates = tuple(DateColumn(**{**date, "parts": tuple(date["parts"])}) for date in plain.get("dates", ()))
-        return cls(columns, (), dates, Ranges.from_json(plain["ranges"]) if "ranges" in plain else None)
+        ranges = Ranges.from_json(plain["ranges"]) if "ranges" in plain else None
+        return cls(columns, (), dates, ranges, tuple(plain.get("na_values", ("NA",))))  # older files knew NA alone
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
@@ -278,6 +288,20 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
 def _constant(table: Table, column: Column) -> bool:
     values = _numbers(table, column.name, column.kind)
     return bool(np.nanmin(values) == np.nanmax(values))
+
+
+def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -> list[str]:
+    """Warnings of texts that look like dates, and of a column that makes most of the features."""
+    notes, total = list[str](), sum(len(column.feature_names) for column in columns)
+    for column in columns:
+        if column.kind != "text":
+            continue
+        makes = f"column {column.name!r} makes {len(column.feature_names)} of {total} features, one for each text"
+        if column.name not in categorical and holds_dates(table.frame[column.name].drop_nulls()):
+            notes.append(f"{makes}. Its texts look like dates: use --dates {column.name}, or --drop {column.name}")
+        elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
+            notes.append(f"{makes}. Group the texts, or leave the column out with --drop {column.name}")
+    return notes
 
 
 # --- applying -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
-from site_agent.data.tables import Table, read_table
+from site_agent.data.tables import NA_VALUES, Table, read_table
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def load_site_tables(
     unlabelled: Source | None = None,
     drop: Sequence[str] = (),
     labels: bool = True,
+    na_values: Sequence[str] = NA_VALUES,
     found: Faults | None = None,
 ) -> SiteTable:
     """A site's labelled and unlabelled rows; without ``labels`` every row is shared, and the target may be no column.
@@ -66,7 +67,7 @@ def load_site_tables(
         twice among the unlabelled rows, or no row of either kind: all of these at once.
     """
     own = Faults()
-    table = read_table(data, own)
+    table = read_table(data, own, na_values)
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
@@ -85,7 +86,7 @@ def load_site_tables(
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
-            shared = read_table(unlabelled, own)
+            shared = read_table(unlabelled, own, na_values)
             notes += shared.notes
             shared.require([id_column], "the id column")
             shared.require(features, f"features of {data}")
@@ -160,7 +161,7 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
     return found
 
 
-def load_batch(path: Source, id_column: str) -> tuple[Table, tuple[str, ...]]:
+def load_batch(path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES) -> tuple[Table, tuple[str, ...]]:
     """A table of instances to be scored together, and their ids, both in the order that every site has them in.
 
     Raises
@@ -168,7 +169,7 @@ def load_batch(path: Source, id_column: str) -> tuple[Table, tuple[str, ...]]:
     BadTable
         see `read_table`; an id that is missing, or stands twice.
     """
-    table = read_table(path)
+    table = read_table(path, na_values=na_values)
     table.require([id_column], "the id column")
     ids = _checked_ids(table, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)

@@ -18,12 +18,13 @@ from polars.exceptions import PolarsError
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
-from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.formulas import unguarded
 from site_agent.data.sources import Source
 from site_agent.data.sqlite_rows import ask
 
-MISSING = ("", "NA")
+# Cells that mean a missing value, unless the operator gives a list; an empty cell always does.
+NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 PLAIN = Dialect()
 
 
@@ -59,7 +60,7 @@ class Table:
             Fault(
                 self.source,
                 f"no column {', '.join(map(repr, missing))} ({what})." + (f" Did you mean {hints}" if hints else ""),
-                f"The columns are {', '.join(map(repr, self.frame.columns[:50]))}.",
+                f"The columns are {some(self.frame.columns, COLUMNS)}.",
                 kind="missing column",
                 about=", ".join(missing),
             )
@@ -116,21 +117,27 @@ class Table:
         found = []
         for kind in dict.fromkeys(kinds):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            are = "is not a finite number" if len(lines) == 1 else "and the like are not finite numbers"
-            what = f"{cells[kinds.index(kind)]!r} {are}"
+            one, several = (
+                ("is a detection limit, not a number", "and similar cells are detection limits, not numbers")
+                if kind == "detection limit"
+                else ("is not a finite number", "and similar cells are not finite numbers")
+            )
+            what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
             if kind.startswith("decimal") and self.dialect.why:
                 what += f": {self.dialect.why}"
             found.append(Fault(self.source, f"{what}.", advice(kind, column, self.dialect), kind, column, tuple(lines)))
         return found
 
 
-def read_table(path: Source, found: Faults | None = None) -> Table:
+def read_table(path: Source, found: Faults | None = None, na_values: Sequence[str] = NA_VALUES) -> Table:
     """A CSV or Parquet file, or the rows of a query, as text columns.
 
     Parameters
     ----------
     found
-        where faults go that leave the rest of the table readable; without it they end the reading.
+        collects faults that leave the rest of the table readable; without it they are raised.
+    na_values
+        texts of cells that mean a missing value, compared after white space is stripped.
 
     Raises
     ------
@@ -154,7 +161,7 @@ def read_table(path: Source, found: Faults | None = None) -> Table:
     else:
         found.add(*here)
     text = pl.all().str.strip_chars()
-    frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
+    frame = frame.select(pl.when(text.is_in(["", *na_values])).then(None).otherwise(text).name.keep())
     return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
 
 

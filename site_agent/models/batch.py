@@ -72,7 +72,7 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
 
 
 def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], list[str]]:
-    table, ids = load_batch(inputs.table, inputs.id)
+    table, ids = load_batch(inputs.table, inputs.id, model.preprocessing.na_values)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)

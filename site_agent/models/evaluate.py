@@ -63,7 +63,8 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     if len(targets) > 1:
         raise UsageError(f"models of different targets ({', '.join(sorted(targets))}) are not compared.")
     [target] = targets
-    whole = read_table(data)
+    na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
+    whole = read_table(data, na_values=tuple(na_values))
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
     y = table.numbers(target)

@@ -101,7 +101,13 @@ def test_the_option_names_columns_and_parts():
 
 def test_dates_that_were_not_asked_for_are_noted(tmp_path):
     preprocessing, _ = dated(tmp_path, ["2024-01-01", "2024-01-02", "2024-01-03"])
-    assert "--dates d makes numbers of them" in preprocessing.notes[0]
+    [note] = preprocessing.notes
+    assert note.startswith(
+        "column 'd' makes 3 of 4 features, one for each text. Its texts look like dates: use --dates d"
+    )
+    assert len(dated(tmp_path, ["2024-01-01", "unknown", "2024-01-03", "2024-01-04"])[0].notes) == 1
+    assert dated(tmp_path, ["north", "2024-01-02", "south", "east"])[0].notes == ()
+    assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].notes == ()
     many = [(date(2020, 1, 1) + timedelta(days=i)).isoformat() for i in range(201)]
     with pytest.raises(BadData, match="Dates: --dates d, or leave the column out"):
         dated(tmp_path, many)

@@ -93,6 +93,15 @@ def test_predict_names_evaluate_only_where_it_would_work(folder, table, named):
     assert any("coreg-agent evaluate" in note for note in found["notes"]) == named
 
 
+def test_a_model_reads_missing_values_as_in_training(folder):
+    preprocessing = dataclasses.replace(load_model(folder / "good.model").preprocessing, na_values=("-999",))
+    changed(folder, "coded.model", preprocessing=preprocessing)
+    write(folder, "id,a,y\n1,-999,1\n2,2,4\n3,1,2\n4,3,-999\n", "new.csv")
+    agent("predict", "--model", "coded.model", "--data", "new.csv")
+    assert abs(read_table(folder / "predictions.csv").numbers("prediction")[0]) < 10.0, "the mean, not −999"
+    assert evaluate([folder / "coded.model"], folder / "new.csv").rows == 3
+
+
 def with_intervals(folder, ratios):
     unit = Standardiser(np.zeros(1), np.ones(1))
     spread = Spread(unit, Linear(), np.eye(1), np.array([[0.5]]), np.zeros(1), noise=0.04, factor=2.0)

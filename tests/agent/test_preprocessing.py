@@ -135,7 +135,7 @@ def test_a_constant_column_is_zeros_to_the_last_bit_and_noted(tmp_path, value, s
     expected = 0.0 if scale else float(value)
     assert preprocessing.transform(found.labelled)[:, 0].tolist() == [expected] * 3
     assert preprocessing.transform(found.unlabelled)[:, 0].tolist() == [expected]
-    assert preprocessing.notes == ("constant among the labelled rows, so they tell nothing: a",)
+    assert preprocessing.notes == ("constant among the labelled rows, so without effect: 'a'",)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,23 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     many = "id,c,y\n" + "".join(f"{i},level {i},{i if i < 9 else ''}\n" for i in range(201))
     with pytest.raises(BadData, match="column 'c': 201 different texts; at most 200"):
         fitted(tmp_path, many)
-    assert fitted(tmp_path, many.replace("level 200", "level 199"))[0].columns[0].kind == "text"
+    wide = fitted(tmp_path, many.replace("level 200", "level 199"))[0]
+    assert wide.columns[0].kind == "text"
+    assert wide.summary == "c (200 levels)"
+    [note] = wide.notes
+    assert (
+        note
+        == "column 'c' makes 200 of 200 features, one for each text. Group the texts, or leave the column out with --drop c"
+    )
+
+
+def test_long_lists_of_columns_are_shortened(tmp_path):
+    names = [f"c{i}" for i in range(30)]
+    rows = [",".join([str(i), *(str(i + j) for j in range(30)), str(i) if i < 2 else ""]) for i in range(4)]
+    preprocessing = fitted(tmp_path, "\n".join([",".join(["id", *names, "y"]), *rows]))[0]
+    assert preprocessing.summary.endswith("c19 and 10 more")
+    with pytest.raises(UsageError, match="'c19' and 10 more"):
+        fitted(tmp_path, "\n".join([",".join(["id", *names, "y"]), *rows]), categorical=["d"])
 
 
 REFUSED = {

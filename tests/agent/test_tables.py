@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import itertools
+import json
 import unicodedata
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
 from site_agent.data.formulas import guarded
+from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import ids_digest, load_site_tables
 from site_agent.data.tables import read_table
 
@@ -95,7 +97,6 @@ REFUSED = {
     "a cell without end": (b"id,a,y\n1," + b"x" * 200_000 + b",3\n", "line 2: not a CSV row"),
     "an id and its other spelling": ("id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(), "lines 3 and 4"),
     "a target beyond the numbers": (b"id,a,y\n1,2,1e400\n4,5,\n", "'1e400' is not a finite number"),
-    "a target that is not a number": (b"id,a,y\n1,2,nan\n4,5,\n", "line 2, column 'y': 'nan'"),
     "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
 
@@ -154,6 +155,32 @@ def test_in_one_column_a_blank_line_is_a_missing_cell_but_not_at_the_end(tmp_pat
     found = table(tmp_path, newline.join(["a", "1", "", "3", "", ""]))
     assert found.frame["a"].to_list() == ["1", None, "3"]
     assert found.lines.tolist() == [2, 3, 4]
+
+
+def test_cells_that_mean_a_missing_value_are_a_list_of_the_operator(tmp_path):
+    text = "id,a,c,y\n1,-999,x,1\n2, n/a ,NA,2\n5,6,x,2\n3,4,z,NULL\n4,5,z,\n"
+    plain = table(tmp_path, text).frame
+    assert (plain["a"].to_list(), plain["c"].to_list()) == (["-999", None, "6", "4", "5"], ["x", None, "x", "z", "z"])
+    own = prepared(tmp_path / "new.csv", na_values=["-999", "n/a", "NULL"])
+    assert [column.indicator for column in own.preprocessing.columns] == [True, False]
+    assert own.preprocessing.columns[1].levels == ("NA", "x", "z"), "the list replaces the default"
+    assert own.table.unlabelled_ids == ("3", "4")
+    again = Preprocessing.from_json(json.loads(json.dumps(own.preprocessing.to_json())))
+    assert again.na_values == ("-999", "n/a", "NULL")
+    assert Preprocessing.from_json({"columns": []}).na_values == ("NA",), "as models of an earlier release were trained"
+
+
+def test_a_detection_limit_is_one_fault_in_words(tmp_path):
+    text = "id,a,y\n1,2.5,1\n2,<0.5,2\n3,4,3\n4,< 1,9\n5,2,\n"
+    with pytest.raises(
+        BadData, match=r"t\.csv, lines 3 and 5, column 'a': '<0\.5' and similar cells are detection limits"
+    ) as e:
+        prepared(write(tmp_path, text))
+    assert "half the limit, or declare it as missing (--na-values" in str(e.value)
+    found = prepared(tmp_path / "t.csv", na_values=["<0.5", "< 1"])
+    assert found.preprocessing.columns[0].indicator
+    with pytest.raises(BadData, match=r"'<0\.5' and similar cells are detection limits"):
+        prepared(write(tmp_path, "id,a,y\n1,<0.5,1\n2,<0.5,2\n3,<1,\n"))
 
 
 def test_the_digest_is_of_lengths_and_bytes():
