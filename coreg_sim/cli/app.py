@@ -16,7 +16,6 @@ from coreg_wire.terminal import command_line, output
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Simulate a federation on this machine or a Ray cluster, through the same machines that the service runs.",

@@ -17,7 +17,7 @@ from site_agent.config.settings import read_settings, with_settings
 
 # polars, SciPy and gRPC take a second or two to import: each command imports what it needs, when it runs.
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 for _command in (*models.COMMANDS, *service.COMMANDS, *identity.COMMANDS):
     app.command()(_command)

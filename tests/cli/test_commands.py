@@ -104,6 +104,22 @@ def test_every_program_prints_its_release(command, program, words):
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", out)
 
 
+@pytest.mark.parametrize(
+    ("program", "begun", "names"),
+    [
+        ("coreg-coordinator", "ru", {"run", "runs"}),
+        ("coreg-agent", "re", {"report", "refuse"}),
+        ("coreg-sim", "be", {"benefit"}),
+    ],
+)
+def test_every_program_completes_its_commands_in_a_shell(command, monkeypatch, program, begun, names):
+    for key, value in (("COMP_WORDS", f"{program} {begun}"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv(f"_{program.replace('-', '_').upper()}_COMPLETE", "complete_bash")
+    code, out, _ = command(program)
+    assert (code, set(out.split())) == (0, names)
+
+
 def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
