@@ -1,4 +1,4 @@
-"""A table of this site and how it is read: a section [data.NAME] of agent.toml, or the options of a command."""
+"""A table of this site and how to read it: a section [data.NAME] of agent.toml, or the options of a command."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ Words = Annotated[tuple[Text, ...], Field(strict=False)]
 
 
 def a_source(value: object) -> Source | None:
-    """A file or a query, from its text if it is not one already."""
+    """Parse a file name or a query; a value that is already one is returned as it is."""
     if value is None or isinstance(value, Path | Query):
         return value
     if not isinstance(value, str) or not value:
@@ -22,7 +22,7 @@ def a_source(value: object) -> Source | None:
 
 
 class Inputs(BaseModel):
-    """See the module's docstring. ``target`` is needed for training, and not for a table that is scored."""
+    """One table. Training needs ``target``; scoring does not."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
@@ -43,7 +43,7 @@ class Inputs(BaseModel):
         f"{', '.join(NA_VALUES)}. An empty cell is always missing.",
     )
     categorical: Words = Field(
-        default=(), description="A column to one-hot encode although it looks numeric; repeatable."
+        default=(), description="A column to one-hot encode even if it holds numbers; repeatable."
     )
     dates: Words = Field(
         default=(),
@@ -58,6 +58,6 @@ class Inputs(BaseModel):
     )
 
     def at(self, base: Path) -> "Inputs":
-        """The same, with paths relative to ``base``."""
+        """The same inputs, with paths relative to ``base``."""
         unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})

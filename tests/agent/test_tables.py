@@ -74,7 +74,7 @@ def test_parquet_and_csv_give_the_same_bits(tmp_path):
 REFUSED = {
     "empty": (b"", "empty"),
     "no rows": (b"id,a,y\n", "no rows"),
-    "a column twice": (b"id,a,a,y\n1,2,3,4\n", "'a' stands there twice"),
+    "a column twice": (b"id,a,a,y\n1,2,3,4\n", "'a' twice"),
     "no name": (b"id,,y\n1,2,3\n", "column 2 has no name"),
     "ragged, short": (b"id,a,y\n1,2,3\n4,5\n", "line 3: 2 cells, the header has 3"),
     "ragged, long": (b"id,a,y\n1,2,3\n4,5,6,7\n", "line 3: 4 cells"),
@@ -86,7 +86,7 @@ REFUSED = {
     "no shared row": (b"id,a,y\n1,2,3\n", "no shared unlabelled instances"),
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
     "an infinite target": (b"id,a,y\n1,2,inf\n4,5,\n", "line 2, column 'y'"),
-    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' stands twice"),
+    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs twice"),
     "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: a shared instance without an id"),
     "no feature": (b"id,y\n1,3\n2,\n", "no feature column"),
     "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
@@ -215,7 +215,7 @@ def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_
         site_table(tmp_path, GOOD, unlabelled=shared)
     found = site_table(tmp_path, GOOD, unlabelled=shared, drop=["c"])
     assert found.features == found.unlabelled.columns == ["a"]
-    for name, words in (("y", "target and as id"), ("zz", "no column 'zz'")):
+    for name, words in (("y", "the target and the id"), ("zz", "no column 'zz'")):
         with pytest.raises(BadData, match=words):
             load_site_tables(tmp_path / "t.csv", "y", name)
 
@@ -263,7 +263,7 @@ def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none
     assert (without.X.shape, without.Z.shape) == ((0, 1), (2, 1))
     bare = prepared(write(tmp_path, "id,p\nz1,1\nz2,2\n", "bare.csv"), labels=False).data
     assert bare.ids_digest == without.ids_digest
-    with pytest.raises(BadData, match="--no-labels says that none has"):
+    with pytest.raises(BadData, match="although --no-labels is given"):
         prepared(write(tmp_path, unlabelled + "x,3,3\n"), labels=False)
 
 
