@@ -292,9 +292,9 @@ def test_what_a_study_refuses(folder, tmp_path):
     for options, why in (
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
-        (["--data", folder, "--regimes", "n11"], "there are n10"),
+        (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
         (["--data", folder, "--regimes", "n200", "--out", tmp_path], "rows and columns"),
-        (["--sets", "mg"], "name a folder with --data"),
+        (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder of data sets"),
     ):
         result = benefit(*options)
@@ -322,8 +322,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     made = report(site_outcomes(run_study(asked, tmp_path, "r", Where(1), lambda *_: {}).results))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert "1 sets (judged on)" in made.findings[0]
-    assert "What was asked there" in made.findings[1]
+    assert "The targets there were" in made.findings[1]
     assert "3 sites of 10 labels" in made.findings[2]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
-    assert "Forecasts: rank correlation with what came" in titles
+    assert "Forecasts: rank correlation with the result" in titles
