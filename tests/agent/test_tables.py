@@ -18,7 +18,7 @@ from coreg_core.errors import BadData
 from site_agent.data.formulas import guarded
 from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import ids_digest, load_site_tables
-from site_agent.data.tables import read_table
+from site_agent.data.tables import NA_VALUES, read_table
 
 GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 
@@ -195,7 +195,7 @@ def test_the_digest_is_of_lengths_and_bytes():
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=8))
 def test_ids_are_sorted_by_their_bytes_in_any_order_of_rows(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("ids")
-    normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", "NA"}
+    normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", *NA_VALUES}
     ids = sorted((t for t in normal if "\0" not in t), key=lambda t: t.encode())
     for order in itertools.islice(itertools.permutations(ids), 3 if ids else 0):
         written = [guarded(t) for t in order]  # a reader takes one apostrophe away before a sign

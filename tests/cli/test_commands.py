@@ -59,7 +59,7 @@ MISTAKES = {
     "not a model": ((*PREDICT, "--model", "not-a-model"), 6, "not a model file"),
     "predictions for a spreadsheet": (
         (*PREDICT, "--model", "m", "--output", "p.xlsx"), 2,
-        "p.xlsx: predictions are written as .csv or .parquet; give --output such a name.",
+        "p.xlsx: predictions are written as .csv or .parquet. Give --output such a name.",
     ),
     "a chain that is broken": (("coreg-agent", "ledger", "broken.jsonl"), 8, "broken.jsonl, line 2: the chain is broken"),
     "peers before enrolment": (("coreg-agent", "peers", "--identity", "none"), 2, "coreg-agent enroll --identity none --name"),
