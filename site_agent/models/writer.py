@@ -182,7 +182,8 @@ def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
         f"{name} {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
         f"(root mean square errors: {listed})"
     ]
-    if choice.nested is not None:
+    chosen = result.couplings[choice.chosen] if result.couplings else None
+    if choice.nested is not None and chosen != 0.0:  # with λ = 0 the kept model is the local one
         alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
         beside = "" if alone is None else f", beside {_worded(alone, result.divisor)} alone"
         found.append(

@@ -121,7 +121,9 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert ": 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
     assert "keep the joined model" in notes[2]
     local = dataclasses.replace(chosen, choice=dataclasses.replace(choice, chosen=0))
-    assert written(models, local)[1][-1].startswith("Your labels chose λ = 0; both files are equal")
+    _, notes = written(models, local)
+    assert ("coupling 0 has the least error" in notes[0], len(notes)) == (True, 2)
+    assert notes[1].startswith("Your labels chose λ = 0; both files are equal")
     assert slope(paths[0]) == slope(paths[1])
 
 

@@ -146,7 +146,9 @@ def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(tmp_path_fa
         writer.writerow(row)
     text.write(data.draw(st.sampled_from(["", newline, newline * 3])))
     found = table(tmp_path_factory.mktemp("csv"), text.getvalue())
-    assert found.frame.rows() == [tuple(None if c.strip() in ("", "NA") else c.strip() for c in row) for row in rows]
+    assert found.frame.rows() == [
+        tuple(None if c.strip() in ("", *NA_VALUES) else c.strip() for c in row) for row in rows
+    ]
     assert found.lines.tolist() == lines
 
 
