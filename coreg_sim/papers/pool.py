@@ -52,7 +52,7 @@ class Pool:
         except FileNotFoundError:
             raise UsageError(
                 f"{self.folder}: no folder of data sets (it needs manifest.json). Name one with --data, or let "
-                "--fetch make it from OpenML."
+                "`coreg-sim paper --fetch` make it from OpenML."
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(

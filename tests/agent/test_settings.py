@@ -74,10 +74,10 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path
 def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt_key(tmp_path):
     with pytest.raises(UsageError) as error:
         read_settings(None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator"))
-    assert "needs --data, --coordinator (" in str(error.value)
+    assert "missing: --data, --coordinator." in str(error.value)
     assert "COREG_DATA, COREG_COORDINATOR" in str(error.value)
     with pytest.raises(
-        UsageError, match=r"needs --target, --id, --coordinator .* COREG_TARGET, COREG_ID, COREG_COORDINATOR"
+        UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID, COREG_COORDINATOR"
     ):
         read_settings(None, {"data": "t.csv"}, ("data", "target", "id", "coordinator"))
     with pytest.raises(UsageError, match="dta: unknown key; did you mean data"):
