@@ -10,7 +10,6 @@ from coreg_wire.terminal import command_line
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Run a federation: its certificate authority, its studies, its run store.",

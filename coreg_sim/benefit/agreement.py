@@ -1,12 +1,11 @@
-r"""coRLSR in finite features, in closed form over a path of λ, with each site's own choice by leave-one-out.
+r"""coRLSR in finite features: the closed form on a path of λ, and each site's choice of λ by leave-one-out.
 
     Q = Σ_v [‖y_v − a_v − Φ_v w_v‖² + ν_v‖w_v‖²] + 2Mλ Σ_v ‖f_v(Z) − f̄(Z)‖²,   f_v(Z) = a_v + Z_v w_v
 
-The features, widths and ridges are those of the site alone (`AdditiveSite`), so that λ = 0 is the site alone and every column of
-a table shares one rule. The intercept a_v is a feature that is hardly penalised. Two choices of λ: a site's own, by the product's
-rule (`coreg_core.agreement.views.left_out`: labels left out at the final target, which is held); and by exact
-leave-one-out of the whole federation, which would take a column a label. Needs every site's arrays. Source: Brefeld
-et al. (2006), equation 2.
+The features, widths and ridges are those of the site alone (`AdditiveSite`), so λ = 0 is the site alone. The intercept a_v is
+a feature with a small penalty. There are two choices of λ. The site's own choice uses the product's rule: labels are left out
+while the target is held (`coreg_core.agreement.views.left_out`). The other is exact leave-one-out of the whole federation,
+which in the product would need a column per label. Both need the arrays of all sites. Source: Brefeld et al. (2006), equation 2.
 """
 
 import itertools
@@ -23,13 +22,13 @@ from coreg_core.evaluation.losses import Paired, paired
 from coreg_core.numerics.arrays import Arr
 
 COUPLINGS = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0)
-# Variance of an intercept in units of the target's: its feature's square, at a ridge of ν.
+# Prior variance of an intercept, in units of the target's variance: the square of its feature, at ridge ν.
 _INTERCEPT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
 class SiteFeatures:
-    """One site: features of labelled, shared and test rows, its labels less the federation's mean, its ridge."""
+    """One site: features of labelled, shared and test rows, centred labels (by the federation's mean), and the ridge."""
 
     labelled: Float64[Arr, "n r"]
     shared: Float64[Arr, "m r"]
@@ -48,9 +47,9 @@ class SiteFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Of every site: predictions of test rows at every λ, and where each choice fell; None with too few labels to choose by.
+    """For each site: predictions of test rows at every λ, and the index of each choice (None: too few labels).
 
-    ``beside`` is what nested folds say of the choice, beside the site alone.
+    ``beside`` compares the choice with the site alone in nested folds.
     """
 
     test: list[Float64[Arr, "k t"]]
@@ -60,7 +59,7 @@ class Path:
 
 
 def agree(parts: list[SiteFeatures]) -> Path:
-    """The path, and each site's choices."""
+    """Solve the path of λ, and make each site's choices."""
     parts = [part.with_intercept() for part in parts]
     M = len(parts)
     ends = np.cumsum([0, *(part.shared.shape[1] for part in parts)])
@@ -105,7 +104,7 @@ def agree(parts: list[SiteFeatures]) -> Path:
 
 
 def _on_labels(part: SiteFeatures, target: Float64[Arr, " m"], weight: float) -> LabelledFit:
-    """respond(t, μ) at the labelled rows: its residuals and G."""
+    """The site's answer to a target and a weight at its labelled rows: residuals and G."""
     A = part.labelled.T @ part.labelled + part.ridge * np.eye(part.labelled.shape[1])
     factor = cho_factor(A + weight * (part.shared.T @ part.shared), lower=True, check_finite=False)
     w = cho_solve(factor, part.labelled.T @ part.y + weight * (part.shared.T @ target), check_finite=False)

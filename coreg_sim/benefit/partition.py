@@ -6,9 +6,9 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 
-An attribute's columns stay together: a nominal one has a column for each level. The target is centred and scaled over the table.
-It is clipped at its quantiles 0.002 and 0.998, so that no single row decides a mean of squares. Each draw has its own shared and
-test rows. A table too short for a regime is left out of it.
+The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
+the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
+shared and test rows. A table with too few rows for a regime is left out.
 """
 
 import itertools
@@ -25,22 +25,22 @@ from coreg_sim.papers.pool import NumericDataSet
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
 Twist: TypeAlias = Literal["none", "shuffled", "biased"]
 
-# A nominal attribute of more levels is an identifier, and a column a level would be most of the table.
+# A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
 MOST_LEVELS = 12
 MOST_TEST = 2000
 LEAST_TEST = 45
-# Of a short table at most so much is shared: the rest is needed for labels and tests.
+# Largest share of a table's rows that is shared; the other rows are needed for labels and tests.
 SHARED_PART = 0.45
 _CLIP = (0.002, 0.998)
-_LEAN = 2.0  # biased rows: odds of the highest to the lowest are e² to 1
+_LEAN = 2.0  # biased rows: the highest row is drawn with e² times the odds of the lowest
 
 
 @dataclass(frozen=True)
 class Regime:
     """A way to partition a table; see the module's docstring.
 
-    ``name`` is typed after --regimes. ``labels`` has n_v of each site, ``shared`` is m. Only ``counted`` regimes are in the
-    headline: with the same rows everywhere private rows are not recommended.
+    ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. Only ``counted`` regimes are in the
+    headline. The regime with the same rows everywhere is not, because private rows are not recommended there.
     """
 
     name: str
@@ -83,7 +83,7 @@ REGIMES: dict[str, Regime] = {
 
 @dataclass(frozen=True, eq=False)
 class AttributeTable:
-    """A data set before its partition: a matrix an attribute, and the target in its own deviations."""
+    """A data set before its partition: one matrix for each attribute, and the target in units of its deviation."""
 
     attributes: tuple[Float64[Arr, "N _"], ...]
     y: Float64[Arr, " N"]
@@ -91,11 +91,11 @@ class AttributeTable:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """One federation: X_v of every site over all rows of the table, and the row numbers of each part.
+    """One federation: X_v of each site over all rows of the table, and the row numbers of each part.
 
-    Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels; shared
-    and labelled rows together are the common rows. ``test`` rows are for judging alone. A site with shuffled labels is not
-    ``honest``, and not judged.
+    Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
+    and labelled rows together are the common rows. ``test`` rows only measure errors. A site with shuffled labels is not
+    ``honest``, and its errors are not counted.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -108,19 +108,19 @@ class Partition:
 
 
 def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable:
-    """Attributes that are not constant, less those named in ``drop``, and the target.
+    """The target, and the attributes that are not constant and not in ``drop``.
 
     Raises
     ------
     UsageError
-        The table has no attribute of a name in ``drop``.
+        ``drop`` names an attribute that the table does not have.
     """
     named = [
         (data.columns[of[0]].partition("=")[0] if len(of) > 1 else data.columns[of[0]], of) for of in data.attributes
     ]
     if unknown := [name for name in drop if name not in dict(named)]:
         raise UsageError(
-            f"{data.name}: no column {', '.join(unknown)} to leave out; there are {', '.join(dict(named))}."
+            f"{data.name}: no column {', '.join(unknown)} to leave out. The columns are {', '.join(dict(named))}."
         )
     kept = [data.X[:, list(of)] for name, of in named if name not in drop]
     kept = [block for block in kept if block.shape[1] <= MOST_LEVELS and np.ptp(block, axis=0).max(initial=0.0) > 0]
@@ -133,9 +133,9 @@ def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable
 def partition(
     table: AttributeTable, regime: Regime, seed: tuple[int, ...], most_rows: int | None = None
 ) -> Partition | None:
-    """One draw, of ``most_rows`` rows (None: all); None where the table has too few rows or columns for the regime.
+    """One draw from ``most_rows`` rows (None: all). The result is None if the table has too few rows or columns.
 
-    Rows and columns depend on the table and the seed alone.
+    Rows and columns depend only on the table and the seed.
     """
     rng = np.random.default_rng(list(seed))
     M, N = len(regime.labels), len(table.y)
@@ -164,7 +164,7 @@ def partition(
 
 
 def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
-    """Attributes of each site; None where one would go without."""
+    """The attributes of each site; None if a site would have none."""
     if how == "adjacent":
         blocks = [block.tolist() for block in np.array_split(np.arange(count), sites)]
         return blocks if all(blocks) else None
@@ -177,7 +177,7 @@ def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Gene
 
 
 def _leaning(columns: list[Arr], rest: Ints, labels: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:
-    """Rows without replacement, with odds that grow along one of the site's columns, up or down it."""
+    """Draw rows without replacement, with odds that rise or fall along one of the site's columns."""
     out = []
     for X, n in zip(columns, labels, strict=True):
         along = X[rest, int(rng.integers(X.shape[1]))]

@@ -1,4 +1,4 @@
-"""A study in tables, plots and sentences, all made from its results (docs/research/benefit.md)."""
+"""The report of a study: tables, plots and sentences from its results (docs/research/benefit.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def report(found: Sequence[SiteOutcome]) -> Report:
         "other sets": [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
     }
     groups = {name: among for name, among in groups.items() if among}
-    # Only sets on which nothing was chosen can judge; a study without such sets reports all of its own.
+    # Only sets on which no choice was made are a fair test. A study without such sets reports all of its sets.
     honest = [site for site in found if site.set not in CHOSEN_ON] or list(found)
     tables = [
         _methods("Each site's own model, against the site alone", OWN, groups),
@@ -68,21 +68,21 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
         if own is not None and pick is not None:
             out.append(
                 f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites worse by "
-                f"more than {100 * HARM:.0f} %; scored together where own folds say so {percent(pick.mean)}, "
+                f"more than {100 * HARM:.0f} %; scored together if own folds favour it {percent(pick.mean)}, "
                 f"{share(pick.harmed, 1)} worse."
             )
             if name == "judged on":
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"What was asked there: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored together "
-                    f"at least 20 % better with at most 4 % harmed ({words[1]})."
+                    f"The targets there were: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
+                    f"together at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
     return out
 
 
 def _limits(found: Sequence[SiteOutcome]) -> list[str]:
-    """Where it pays little or not, in sentences."""
+    """Sentences about regimes with small or negative gains."""
     out = []
     for regime, methods in _HARD.items():
         there = [site for site in found if site.judged and site.labels and site.regime.name == regime]
@@ -134,7 +134,7 @@ def _methods(title: str, methods: tuple[str, ...], groups: dict[str, list[SiteOu
 
 
 def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
-    """What other limits of the verdict's two rules would have given."""
+    """Results with other limits in the two rules of the verdict."""
     rows: list[tuple[Cell, ...]] = []
     for what, method, otherwise in (("own", "additive-blended", "joined"), ("together", "together", "together")):
         for limit in (-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, np.inf):
@@ -147,8 +147,8 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             cells = [_row([ruled(site) for site in among], "rule") for among in groups.values()]
             name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
-    header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
-    note = "Of a site's nested loss beside its model alone. The product's are 1 for its own model, and 0 for scoring together."
+    header = ("rule (else alone)", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
+    note = "Limits of a site's nested loss against its model alone. The product has 1 for own models and 0 for scoring together."
     return ReportTable("Other rules", header, tuple(rows), note)
 
 
@@ -168,8 +168,8 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         "Map of regimes",
         ("regime", "federation", *MAP),
         tuple(rows),
-        "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels stand beside "
-        "the federation's mean label. Not counted in the tables above: the same rows everywhere, and sites without labels.",
+        "Mean change against the site alone, and the share of sites worse by more than 2 %. The baseline of sites without labels "
+        "is the federation's mean label. The tables above leave out the same rows everywhere, and sites without labels.",
     )
 
 
@@ -199,14 +199,14 @@ def _pairs(found: Sequence[SiteOutcome], what: str, method: str) -> list[tuple[f
 FORECASTS = (
     ("agreement", "nested folds of the agreement at the site's own λ", "agreement-loo"),
     ("own", "the site's own nested folds of its joined model", "additive-blended"),
-    ("federation", "the federation's sum of them", "additive-blended"),
-    ("r2", "r² of the others' score, before anything is trained (a large one should help)", "additive-blended"),
+    ("federation", "the federation's sum of these folds", "additive-blended"),
+    ("r2", "r² of the others' score, before training (a large value should help)", "additive-blended"),
     ("together", "own folds of the joint score", "together"),
 )
 
 
 def correlations(found: Sequence[SiteOutcome]) -> dict[str, dict[str, float | None]]:
-    """Rank correlation of each forecast with what came, by the site's labels and over all; r² with the gain."""
+    """Rank correlation of each forecast with the result, by number of labels and over all; r² with the gain."""
     out: dict[str, dict[str, float | None]] = {}
     for what, _, method in FORECASTS:
         sign = -1.0 if what == "r2" else 1.0
@@ -221,7 +221,7 @@ def correlations(found: Sequence[SiteOutcome]) -> dict[str, dict[str, float | No
 def bins(
     found: Sequence[SiteOutcome], what: str, method: str, edges: tuple[float, ...]
 ) -> list[tuple[float, float, int, float, float]]:
-    """(from, to, sites, median change, share harmed) of the sites whose forecast fell between two edges."""
+    """(from, to, sites, median change, share harmed) of the sites with a forecast between two edges."""
     pairs = _pairs(found, what, method)
     out = []
     for low, high in pairwise(edges):
@@ -232,9 +232,9 @@ def bins(
 
 
 def calibration(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
-    """The product's figures of forecasts (`coreg_core.evaluation.calibration`); None is an open end.
+    """The figures of `coreg_core.evaluation.calibration`; None is an open end.
 
-    A band without a site joins the next one, so that every forecast is in a band.
+    A band without a site is merged with the next one, so every forecast is in a band. Without any site there is no band.
     """
     by, out = correlations(found), {}
     for what, _, method in FORECASTS:
@@ -263,11 +263,11 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
     ]
     tables = [
         ReportTable(
-            "Forecasts: rank correlation with what came",
+            "Forecasts: rank correlation with the result",
             header,
             tuple(rows),
-            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring "
-            "together. A site is a point.",
+            "The result is the change by the agreement (first line), of a site's own model (blended, next three lines), or by "
+            "scoring together (last line). Each site is a point.",
         )
     ]
     for what, about, method in FORECASTS:
@@ -276,7 +276,7 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
             (_between(low, high, name), sites, percent(median), share(harmed))
             for low, high, sites, median, harmed in bins(found, what, method, _edges(what))
         ]
-        title = f"What came where {about.partition(' (')[0]} said"
+        title = f"Results by forecast: {about.partition(' (')[0]}"
         tables.append(ReportTable(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))
     return tables
 
@@ -288,7 +288,7 @@ def _between(low: float, high: float, name: Callable[[float], str]) -> str:
 
 
 def coverage(found: Sequence[SiteOutcome], asked: float) -> tuple[int, float, float] | None:
-    """(sites, mean share covered, share of sites that covered less than the asked by 5 points); None without intervals."""
+    """(sites, mean coverage, share of sites more than 5 points below nominal); None without intervals."""
     covered = [site.record["coverage"][f"{asked:g}"][0] for site in found if f"{asked:g}" in site.record["coverage"]]
     if not covered:
         return None
@@ -303,10 +303,10 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
             if got is not None:
                 rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
     return ReportTable(
-        "Prediction intervals of own models: how many test labels they held",
-        ("labels", "asked", "sites", "held on average", "sites that held 5 points less"),
+        "Prediction intervals of own models: coverage of test labels",
+        ("labels", "nominal", "sites", "mean coverage", "sites more than 5 points below"),
         tuple(rows),
-        "Biased rows are among them: an interval calibrated on labels that lean holds less where they do not.",
+        "Biased rows are included. An interval that is calibrated on biased labels covers fewer labels elsewhere.",
     )
 
 
@@ -314,7 +314,7 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
 
 
 def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
-    """Where own models, or scoring together by own forecast, harm most: sets within regimes."""
+    """The largest losses by own models, or by scoring together as forecast: sets within regimes."""
     rows = []
     for method in ("additive", "together-own-pick"):
         groups: dict[tuple[str, str], list[SiteOutcome]] = {}
@@ -325,11 +325,11 @@ def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
             if mean > 0.0:
                 rows.append((method, place, name, f.sites, percent(mean), share(f.harmed)))
     return ReportTable(
-        "Losses: where it does not pay",
+        "Largest losses",
         ("method", "regime", "set", "sites", "mean change", "harmed"),
         tuple(rows),
-        "The eight worst of each. A site is told to stay alone only where its own folds show the loss; with few labels "
-        "they do not.",
+        "The eight worst of each. A site is advised to stay alone only if its own folds show the loss. With few labels they "
+        "do not.",
     )
 
 
@@ -343,7 +343,7 @@ def _against_best(found: Sequence[SiteOutcome], regime: str, method: str) -> flo
 
 
 def _plot(name: str, title: str, unit: str, methods: Sequence[str], value: Callable[[str, str], float | None]) -> Plot:
-    """A line a method: its value by the number of labels, where at least two regimes have one."""
+    """One line for each method with values in at least two regimes, by the number of labels."""
     lines = []
     for method in methods:
         known = {float(regime[1:]): 100.0 * y for regime in LABELS if (y := value(regime, method)) is not None}
@@ -353,18 +353,18 @@ def _plot(name: str, title: str, unit: str, methods: Sequence[str], value: Calla
 
 
 def _price(found: Sequence[SiteOutcome]) -> Plot:
-    """The price of privacy: the error of scores that disclose less."""
-    title = "The price of privacy: error of one score for all"
+    """The error of joint scores by how much they disclose."""
+    title = "Cost of privacy: error of the joint score"
     unit = "% against the best single site"
     return _plot("benefit-price", title, unit, PRICE, lambda regime, method: _against_best(found, regime, method))
 
 
 def _labels(found: Sequence[SiteOutcome]) -> Plot:
-    """Own models and scoring together by the number of labels."""
+    """Own models and joint scores by the number of labels."""
 
     def value(regime: str, method: str) -> float | None:
         got = figure([site for site in found if site.regime.name == regime and site.counted], method)
         return None if got is None else got.mean
 
     methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
-    return _plot("benefit-labels", "What joining brings a site", "% against alone", methods, value)
+    return _plot("benefit-labels", "Change of a site's error by joining", "% against alone", methods, value)

@@ -1,7 +1,7 @@
-"""The sets, regimes and draws of the study. A job is one federation.
+"""The data sets, regimes and draws of the study. A job is one federation.
 
-Columns that are other targets of a set go to no site. A manifest's entry names them as ``drop`` (or ``exclude``,
-``exclusions``; the manifest itself, by set, under the same names). `OTHER_TARGETS` has those that only a note mentions.
+No site gets a column that is another target of the set. A manifest's entry names these columns as ``drop`` (or ``exclude``,
+``exclusions``), or the manifest itself does, by set, under the same names. `OTHER_TARGETS` has those that only a note mentions.
 """
 
 import json
@@ -18,23 +18,23 @@ from coreg_sim.benefit.trial import trial
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.study.jobs import JSON, Job
 
-# Choices (widths, steps, priors, blend, rules) were made on the first group, and are judged on the second.
+# Choices (widths, steps, priors, blend, rules) were made on the first group and are tested on the second.
 CHOSEN_ON = ("abalone", "bank32nh", "cpu_act", "house_16H", "housing", "stock", "space_ga", "diabetes")
 JUDGED_ON = (
     "ailerons", "elevators", "bank8FM", "cal_housing", "pol", "puma32H", "sarcos_test", "autoMpg", "bodyfat", "mg",
 )  # fmt: skip
 GROUPS = {"chosen-on": CHOSEN_ON, "judged-on": JUDGED_ON}
-BUNDLED = "diabetes"  # scikit-learn's, where a folder has no set of this name
+BUNDLED = "diabetes"  # from scikit-learn, if the folder has no set of this name
 OTHER_TARGETS = {"sarcos_test": ("torque5", "torque7")}
 _DROP_KEYS = ("drop", "exclude", "exclusions")
-# Raise it when a change of code changes the result of a job: the jobs of an earlier record are then done again.
+# Increment it when a change of code changes the result of a job. Earlier records are then computed again.
 METHODS = 2
 QUICK_ROWS, QUICK_DRAWS, DRAWS = 1000, 2, 3
 
 
 @dataclass(frozen=True)
 class BenefitStudy:
-    """A frozen value: a folder of data sets (None: scikit-learn's), names, draws of each, and at most so many rows of a table."""
+    """The study as a value: folder (None: the bundled set), sets, regimes, draws of each, and the limit of rows (None: all)."""
 
     folder: str | None
     sets: tuple[str, ...]
@@ -43,7 +43,7 @@ class BenefitStudy:
     rows: int | None
 
     def jobs(self) -> list[Job]:
-        """One for each federation. A draw of all sets and regimes comes before the next, so that a partial study is balanced."""
+        """One job for each federation. Draws come one after another, so a partial study is balanced."""
         fixed = {"rows": self.rows, "methods": METHODS}
         drop = {name: list(dropped(Path(self.folder), name)) if self.folder is not None else [] for name in self.sets}
         return [
@@ -54,26 +54,26 @@ class BenefitStudy:
         ]
 
     def do(self, job: Job) -> dict[str, JSON]:
-        """One federation; empty where the table is too small for the regime."""
+        """Compute one federation. The result is empty if the table is too small for the regime."""
         asked = job.arguments
         table = _table(self.folder, asked["set"], tuple(asked["drop"]))
         regime = REGIMES[asked["regime"]]
-        # A seed of its own for each regime: otherwise all regimes of a draw would share the columns.
+        # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
         seed = (asked["draw"], zlib.crc32(asked["set"].encode()), zlib.crc32(regime.name.encode()))
         drawn = partition(table, regime, seed, asked["rows"])
-        # Trees take as long as everything else together; one draw is enough for their comparison.
+        # Trees take as long as all other methods together, and one draw is enough for their comparison.
         return {} if drawn is None else trial(drawn, asked["draw"], trees=asked["draw"] == 0)
 
 
 def study(
     folder: Path | None, sets: str | None, regimes: str | None, *, draws: int | None = None, quick: bool = False
 ) -> BenefitStudy:
-    """From the command's options: sets (or groups of sets) and regimes with commas between; None takes all.
+    """Make a study from the command's options: comma-separated sets (or groups of sets) and regimes; None takes all.
 
     Raises
     ------
     UsageError
-        An unknown name, or nothing to do.
+        A name is unknown.
     """
     pool = None if folder is None else Pool(folder)
     there = () if pool is None else pool.names()
@@ -82,12 +82,12 @@ def study(
         wanted = tuple(dict.fromkeys(each for name in sets.split(",") for each in GROUPS.get(name, (name,))))
     if unknown := [name for name in wanted if name not in there and name != BUNDLED]:
         raise UsageError(
-            f"{', '.join(unknown)}: no such data set{f' in {folder}' if folder else '; name a folder with --data'}. "
-            f"--sets takes names of the manifest, {BUNDLED} (scikit-learn's), and the groups {', '.join(GROUPS)}."
+            f"{', '.join(unknown)}: no such data set{f' in {folder}' if folder else ' without a folder. Name it with --data'}. "
+            f"--sets takes names of the manifest, {BUNDLED} (from scikit-learn), and the groups {', '.join(GROUPS)}."
         )
     chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
-        raise UsageError(f"--regimes {', '.join(unknown)}: there are {', '.join(REGIMES)}.")
+        raise UsageError(f"--regimes {', '.join(unknown)}: unknown. The regimes are {', '.join(REGIMES)}.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
     return BenefitStudy(
         None if folder is None else str(folder.resolve()), wanted, chosen, draws, QUICK_ROWS if quick else None
@@ -95,12 +95,12 @@ def study(
 
 
 def table_named(folder: Path, name: str) -> AttributeTable:
-    """A set of the study, without the columns that are other targets."""
+    """A data set of the study, without columns that are other targets."""
     return _table(str(folder.resolve()), name, dropped(folder, name))
 
 
 def dropped(folder: Path, name: str) -> tuple[str, ...]:
-    """Columns of a set that are other targets, by the manifest and by what is known."""
+    """Columns of a data set that are other targets, from the manifest and from `OTHER_TARGETS`."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     entry: Mapping[str, Any] = next((each for each in manifest["datasets"] if each["name"] == name), {})
     listed = [column for source in (entry, _by_set(manifest, name)) for column in _listed(source)]

@@ -1,12 +1,14 @@
-r"""Changes of errors relative to each site alone, over a study's federations; each set counts once.
+r"""Changes of errors relative to each site alone, over a study's federations. Each set counts once.
 
-    change = √(mse / mse alone) − 1, cut at −0.9 and 2         harmed: change > 0.02
+    change = √(mse / mse alone) − 1, clipped to −0.9 and 2         harmed: change > 0.02
 
-A mean is the mean over sets of the mean over a set's sites; a median weighs sets alike; a share of harmed is the mean
-over sets of the share in a set. "additive" is the blended own model where the site's verdict keeps it;
-"together-own-pick" the joint score where own folds say that it errs less, else the model alone; "together-else-own" the
-verdict on common rows: else the own model of that training. Counted are sites with at least three labels that are as
-they are (not shuffled), in the regimes that `Regime.counted` has.
+A mean is the mean over sets of the mean over a set's sites. A median weighs all sets equally. A share of harmed sites is the
+mean over sets of the share in a set. Counted are sites with at least three labels (not shuffled), in regimes with
+`Regime.counted`. Three methods follow the site's verdict:
+
+- "additive": the blended own model if the verdict keeps it, else the model alone;
+- "together-own-pick": the joint score if its error in own folds is smaller, else the model alone;
+- "together-else-own": the same on common rows, else the own model of that training.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +53,7 @@ class SiteOutcome:
 
     @property
     def place(self) -> str:
-        """The regime, with which kind of site where they differ."""
+        """The regime, with the kind of site if the sites differ."""
         most = max(self.regime.labels)
         if min(self.regime.labels) == most:
             return self.regime.name
@@ -60,7 +62,7 @@ class SiteOutcome:
 
 @dataclass(frozen=True)
 class Figure:
-    """Mean and median change, share of harmed, and of how many sites."""
+    """Mean and median change, share of harmed sites, and number of sites."""
 
     mean: float
     median: float
@@ -68,7 +70,7 @@ class Figure:
     sites: int
 
     def to_json(self) -> dict[str, float]:
-        """As `coreg-sim benefit --json` prints it."""
+        """The values that `coreg-sim benefit --json` prints."""
         return {
             "mean_change": round(self.mean, 5),
             "median_change": round(self.median, 5),
@@ -77,7 +79,7 @@ class Figure:
 
 
 def site_outcomes(results: Mapping[str, dict[str, JSON]]) -> list[SiteOutcome]:
-    """Every site of every federation; tables too small for a regime have none."""
+    """All sites of all federations. A table too small for a regime has none."""
     return [site for key, result in results.items() if result for site in _of_federation(key, result)]
 
 
@@ -103,7 +105,7 @@ def _beside(record: Mapping[str, JSON] | None) -> Paired | None:
 
 
 def figure(found: Iterable[SiteOutcome], method: str) -> Figure | None:
-    """Of a method over some sites, each set counted once; None where nothing is there."""
+    """The figures of a method over some sites, each set counted once; None without a site."""
     by_set = _by_set([(site.set, site.change[method]) for site in found if method in site.change])
     if not by_set:
         return None
@@ -120,7 +122,7 @@ def figure(found: Iterable[SiteOutcome], method: str) -> Figure | None:
 
 
 def standard_errors(record: Mapping[str, JSON] | None) -> float | None:
-    """A nested loss in standard errors; None where the folds gave none."""
+    """A nested loss in standard errors; None without one."""
     if record is None or not record["standard_error"] > 0.0:
         return None
     return float(record["difference"] / record["standard_error"])
@@ -134,7 +136,7 @@ def _by_set(pairs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
 
 
 def headline(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
-    """The object that `coreg-sim benefit --json` ends with."""
+    """The last object of `coreg-sim benefit --json`."""
     counted = [site for site in found if site.counted]
     names = list(dict.fromkeys(site.set for site in counted))
 
@@ -155,7 +157,7 @@ def headline(found: Sequence[SiteOutcome]) -> dict[str, JSON]:
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Spearman's; None for fewer than five pairs, or where one side never changes."""
+    """Spearman's rank correlation; None for fewer than five pairs or a constant side."""
     if len(x) < 5 or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
         return None
     from scipy.stats import spearmanr

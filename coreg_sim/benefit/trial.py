@@ -1,19 +1,19 @@
-r"""One federation: every method's error on test rows at every site, and each site's forecasts from its own labels.
+r"""One federation: the error of each method on test rows at each site, and each site's forecasts from its own labels.
 
-| method | what predicts | compared |
+| method | predictor | compared with alone |
 |---|---|---|
-| alone | the site's own ridge, width and ridge by leave-one-out | the measure of all |
-| agreement-0.01, -0.1, -loo, -exact | coRLSR; -loo takes each site's own λ (0 among them) | own model |
+| alone | the site's own kernel ridge, width and ridge by leave-one-out | the baseline |
+| agreement-0.01, -0.1, -loo, -exact | coRLSR; -loo with each site's own choice of λ (0 included) | own model |
 | additive-joined, -blended | private rows; blended 0.8/0.2 | own model |
 | additive-common | common rows, blended | own model |
 | hgb-alone, extra-trees-alone | scikit-learn's, on the site's rows and columns | own model |
 | together | common rows, smoothed residuals | joint score |
-| together-private, -grouped-3, -open | private rows; residuals as means over three; residuals as they are | joint score |
-| mean-of-sites, best-site | of the models alone; the one of least leave-one-out error | joint score |
+| together-private, -grouped-3, -open | private rows; residuals as means of three; open residuals | joint score |
+| mean-of-sites, best-site | mean of the models alone; the one with the least leave-one-out error | joint score |
 | pooled, hgb-pooled, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
 
 `summary` derives "additive", "together-own-pick" and "together-else-own" from these and the sites' verdicts. Errors are mean
-squares, in the target's variance. A site without labels is compared with the federation's mean label.
+squares, in units of the target's variance. A site without labels is compared with the federation's mean label.
 """
 
 from collections.abc import Callable
@@ -38,13 +38,13 @@ from coreg_sim.benefit.partition import Partition
 from coreg_sim.study.jobs import JSON
 
 COVERAGES = (0.8, 0.9)
-# Everything pooled has more rows and columns than a site, and gets more landmarks for them.
+# The pooled data has more rows and columns than a site, so it gets more landmarks.
 POOLED_LANDMARKS = 150
 _EVERYTHING = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 
 
 def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, JSON]:
-    """All results of one federation, as JSON. The seed is that of landmarks, probes, folds and trees."""
+    """All results of one federation, as JSON. The seed is for landmarks, probes, folds and trees."""
     federation = Federation(partition, seed)
     methods = federation.methods()
     if trees:
@@ -53,7 +53,7 @@ def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, J
 
 
 class Federation:
-    """The trainings of one cell."""
+    """The trainings of one federation."""
 
     def __init__(self, partition: Partition, seed: int):
         self.partition, self.seed = partition, seed
@@ -89,7 +89,7 @@ class Federation:
         return sites, train_dense(terms, sites, len(shared))
 
     def errors(self, terms: Additive) -> tuple[list[float], float]:
-        """Mean squared errors under other terms: of each site's own model, and of one score for all."""
+        """Mean squared errors under other terms: of each site's own model, and of the joint score."""
         sites, _ = self._train(replace(terms, seed=self.seed))
         own = [
             s.model.own.predict(X[self.partition.test])
@@ -106,7 +106,7 @@ class Federation:
         return joint
 
     def methods(self) -> dict[str, list[float]]:
-        """Mean squared errors, one a site (a joint score has the same at each)."""
+        """Mean squared errors of each method, one for each site; a joint score has the same at all sites."""
         M = len(self.partition.columns)
         out = {**self._agreement(), **self._own_models(), **self._common()}
         labelled = self.labelled_sites
@@ -125,7 +125,7 @@ class Federation:
             own = site.own_fit
             candidate = site.candidates[own.candidate if own else len(site.candidates) - 1]
             test = candidate.features(site.standardiser(X[partition.test]))
-            # A site without labels has nothing of its own to be smooth by: ν = 1.
+            # A site without labels cannot choose its smoothness, so ν = 1.
             ridge = own.ridge if own else 1.0
             parts.append(SiteFeatures(candidate.labelled, candidate.shared, test, site.labels - self.mean, ridge))
         path = agree(parts)
@@ -133,7 +133,7 @@ class Federation:
         for name, at in (("agreement-0.01", 0.01), ("agreement-0.1", 0.1)):
             out[name] = [self._mse(self.mean + test[COUPLINGS.index(at)]) for test in path.test]
         for name, chosen in (("agreement-loo", path.chosen), ("agreement-exact", path.chosen_exactly)):
-            # λ = 0 is the model alone itself, whose intercept is free and not hardly penalised.
+            # For λ = 0 take the model alone, because its intercept has no penalty.
             out[name] = [
                 self._mse(self.mean + test[j]) if j else alone
                 for test, j, alone in zip(path.test, chosen, self.alone, strict=True)
@@ -160,7 +160,7 @@ class Federation:
         return out
 
     def _coverage(self, site: AdditiveSite, own: Float64[Arr, " t"], X: Float64[Arr, "N d"]) -> dict[str, JSON]:
-        """How many test labels lie in the interval, and how wide it is, in the target's deviations."""
+        """The share of test labels in the interval, and its mean width in units of the target's deviation."""
         found, out = site.left_out, {}
         for coverage in COVERAGES:
             if found is not None and len(found.rows) >= least_rows(coverage):
@@ -191,7 +191,7 @@ class Federation:
         return out
 
     def _pooled(self) -> float:
-        """One site with every column: kernel ridge by the same rule as each site alone."""
+        """Kernel ridge on all columns and rows in one place, by the same rule as each site alone."""
         X, rows, y = _pooled_rows(self.partition)
         terms = Additive(seed=self.seed, landmarks=POOLED_LANDMARKS, tuning_steps=0)
         site = AdditiveSite(X[rows], y, X[self.partition.shared], terms, name="pooled", policy=_EVERYTHING)
@@ -202,21 +202,21 @@ class Federation:
 
 
 def _to_json(beside: Paired | None) -> dict[str, JSON] | None:
-    """A comparison by folds as JSON, which has no NaN; None where there is none."""
+    """A comparison by folds as JSON; None without one, because JSON has no NaN."""
     if beside is None or not np.isfinite([beside.difference, beside.standard_error, beside.change]).all():
         return None
     return asdict(beside)
 
 
 def _common_rows(partition: Partition) -> tuple[Ints, list[Ints]]:
-    """The shared instances with all labelled rows among them, each once; where each site's stand."""
+    """The shared instances and all labelled rows, each once, with the positions of each site's labelled rows."""
     labelled = np.unique(np.concatenate(partition.labelled))
     shared = np.concatenate([partition.shared, labelled])
     return shared, [len(partition.shared) + np.searchsorted(labelled, rows) for rows in partition.labelled]
 
 
 def _pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
-    """(all columns, labelled rows, labels); a row or column that several sites have counts once."""
+    """(all columns, labelled rows, labels). A row or column of several sites counts once."""
     X = np.concatenate(partition.columns, axis=1)
     _, first = np.unique(X, axis=1, return_index=True)
     rows, labels = np.concatenate(partition.labelled), np.concatenate(partition.labels)
@@ -225,11 +225,11 @@ def _pooled_rows(partition: Partition) -> tuple[Arr, Ints, Arr]:
 
 
 def _trees(partition: Partition, seed: int) -> dict[str, list[float]]:
-    """Boosted and extremely randomised trees, at each site alone and pooled; a site without labels gets the mean label."""
+    """Errors of boosted and extremely randomised trees, at each site alone and pooled; mean label for a site without labels."""
     from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
     def boosted(n: int) -> Any:
-        leaf = int(np.clip(n // 10, 2, 20))  # scikit-learn's 20 rows a leaf would leave most sites a constant
+        leaf = int(np.clip(n // 10, 2, 20))  # with scikit-learn's 20 rows per leaf most sites would predict a constant
         return HistGradientBoostingRegressor(min_samples_leaf=leaf, early_stopping=False, random_state=seed)
 
     def error(make: Callable[[int], Any], X: Arr, rows: Ints, y: Arr) -> float:

@@ -1,4 +1,4 @@
-"""coreg-sim: a federation before anyone signs. Through the real machines, in one process or over Ray."""
+"""The command coreg-sim: simulate a federation with the product's own state machines, in one process or over Ray."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +16,9 @@ from coreg_wire.terminal import command_line, output
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Simulate a federation on this machine or a Ray cluster, through the same machines that the service runs.",
+    help="Simulate a federation on this machine or on a Ray cluster, with the state machines of the service.",
 )
 app.command()(run)
 app.command()(compare)
@@ -29,8 +28,8 @@ app.command()(benefit)
 
 @app.command()
 def tables(
-    directory: Annotated[Path, typer.Argument(help="Made when absent.")],
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Another draw of patients.")] = 0,
+    directory: Annotated[Path, typer.Argument(help="The output folder; it is created if absent.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the draw of patients.")] = 0,
     configuration: Annotated[
         bool,
         typer.Option(
@@ -66,18 +65,18 @@ def tables(
 @app.command()
 def paper(
     name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(NAMES) + ", or all.")],
-    data: Annotated[
-        Path, typer.Option("--data", help="The folder of data sets: one CSV each, listed in manifest.json.")
-    ],
-    quick: Annotated[bool, typer.Option("--quick", help="A small form of it, which shows that it runs.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; more than 1 needs Ray (extra sim).")] = 1,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed run goes on there.")] = Path(
-        "paper-out"
-    ),
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch from OpenML what the folder lacks.")] = False,
+    data: Annotated[Path, typer.Option("--data", help="A folder of data sets: CSV files, listed in manifest.json.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version, as a test.")] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="Number of processes; more than 1 needs Ray (extra sim).")
+    ] = 1,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the results. An interrupted run resumes from it.")
+    ] = Path("paper-out"),
+    fetch: Annotated[bool, typer.Option("--fetch", help="Download missing data sets from OpenML.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a paper's experiment on real data, and show its table beside what comes out here. Needs the extra `estimators`."""
+    """Run a paper's experiment on real data, and show the paper's table beside our results. Needs the extra `estimators`."""
     require_scikit_learn("paper")
     from coreg_sim.papers import pool as pools
     from coreg_sim.study.terminal import show, waiting
@@ -86,7 +85,7 @@ def paper(
     if fetch:
         wanted = tuple(dict.fromkeys(each for experiment in experiments for each in experiment.sets))
         for lacking in pools.fetch(wanted, data):
-            typer.echo(f"{lacking}: not on OpenML in a form that can be read; its rows will be absent.", err=True)
+            typer.echo(f"{lacking}: not on OpenML in a readable form. The tables will not have its rows.", err=True)
     pool = pools.Pool(data)
     for experiment in experiments:
         with waiting(experiment.name) as progress:

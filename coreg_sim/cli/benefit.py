@@ -1,4 +1,4 @@
-"""coreg-sim benefit: the benefit of joining on real tables, for every method and each site."""
+"""coreg-sim benefit: the benefit of joining on real tables, for each method and site."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,31 +15,39 @@ from coreg_wire.terminal import output
 def benefit(
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="A folder of data sets with manifest.json; without it scikit-learn's diabetes."),
+        typer.Option("--data", help="A folder of data sets with manifest.json [the diabetes data of scikit-learn]."),
     ] = None,
     sets: Annotated[
         str | None,
-        typer.Option("--sets", help="Which, by name; also chosen-on, judged-on (docs/research/benefit.md) [all]."),
+        typer.Option(
+            "--sets", help="Names of data sets, or the groups chosen-on, judged-on (docs/research/benefit.md) [all]."
+        ),
     ] = None,
     regimes: Annotated[
-        str | None, typer.Option("--regimes", help="How they are partitioned, by name: n20,M5,rich,... [all].")
+        str | None, typer.Option("--regimes", help="Names of partitions: n20,M5,rich,... [all].")
     ] = None,
-    draws: Annotated[int | None, typer.Option("--draws", min=1, help="Of each set and regime [3; 2 if quick].")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="At most a thousand rows of each table, fewer draws.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; more than 1 needs Ray (extra sim).")] = 1,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed study goes on there.")] = Path(
-        "benefit-out"
-    ),
+    draws: Annotated[
+        int | None, typer.Option("--draws", min=1, help="Draws of each set and regime [3; 2 if quick].")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use at most 1000 rows of each table, and fewer draws.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="Number of processes; more than 1 needs Ray (extra sim).")
+    ] = 1,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the results. An interrupted study resumes from it.")
+    ] = Path("benefit-out"),
     as_json: JsonOption = False,
 ) -> None:
-    """Partition real tables over sites, and compare every method with each site alone: gains, losses, forecasts.
+    """Partition real tables over sites, and compare each method with each site alone: gains, losses, forecasts.
 
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
     from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, study
-    from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take a second to import
+    from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
     from coreg_sim.study.terminal import show, waiting
 
     asked = study(data, sets, regimes, draws=draws, quick=quick)
@@ -48,7 +56,8 @@ def benefit(
         found = site_outcomes(results)
         if not found:
             raise UsageError(
-                f"none of {', '.join(asked.sets)} has the rows and columns for any of {', '.join(asked.regimes)}."
+                f"no federation: {', '.join(asked.sets)} has too few rows and columns for {', '.join(asked.regimes)}. "
+                "Choose other --regimes or --sets."
             )
         return {
             "study": {**asdict(asked), "folder": None},

@@ -1,4 +1,4 @@
-"""coreg-sim compare: every schedule beside the centralised closed form."""
+"""coreg-sim compare: each schedule beside the centralised closed form."""
 
 from typing import Any
 
@@ -45,9 +45,10 @@ def compare(
     sites_per_actor: o.SitesPerActor = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Run every schedule on the same problem, beside the centralised closed form; exit code 3 unless all converge.
+    """Run each schedule on the same problem, beside the centralised closed form. Exit code 3 unless all converge.
 
-    With --objective additive: messages alone beside the dense oracle, to the default tolerance and to 1e-10.
+    With --objective additive the command compares training by messages with the dense oracle, at the default tolerance and at
+    1e-10.
     """
     problem = o.problem_of(data, target, drop, sites, labelled, unlabelled, views, seed)
     with o.place(on, address, sites_per_actor) as there:
@@ -78,7 +79,7 @@ def compare(
 
 
 def _additive(problem: Problem, there: o.Place, threads: int, *, as_json: bool) -> int:
-    """Two tolerances beside the dense oracle; the exit code."""
+    """Run two tolerances beside the dense oracle, and return the exit code."""
     rows, code = [], 0
     for tolerance in (Additive().final_tolerance, 1e-10):
         plan = plan_for(problem, Additive(final_tolerance=tolerance), Iteration(threads=threads))
@@ -98,14 +99,14 @@ def _additive(problem: Problem, there: o.Place, threads: int, *, as_json: bool) 
 
 
 class _NearEnough(Exception):
-    """Ends a schedule from within: ``args`` are the rounds that it took."""
+    """Ends a schedule from its callback. ``args`` has the number of rounds."""
 
 
 def rounds_to(error: float, views: list[View], plan: Plan, truth: Float64[Arr, "M m"], most: int) -> int | None:
-    """The fewest rounds after which a schedule's models are that near the closed form's, certified or not.
+    """The least number of rounds after which a schedule's models are within ``error`` of the closed form, certified or not.
 
-    The schedule runs in memory. After each round every site states what it would predict if that were the last. None
-    where ``most`` rounds are not enough.
+    The schedule runs in memory. After each round the predictions of each site are computed as if it were the last. The result
+    is None if ``most`` rounds are not enough.
     """
     terms = Terms(plan.couplings, tuple(v.bound("tight") for v in views), 1.0, 0.0, 0.0, most)
     schedule = make_schedule(plan.iteration.name, terms)
@@ -114,7 +115,7 @@ def rounds_to(error: float, views: list[View], plan: Plan, truth: Float64[Arr, "
     def look(state: Any) -> None:
         nonlocal seen
         if state.round == seen:
-            return  # within a sweep
+            return  # the sweep is not complete
         seen = state.round
         if isinstance(state, SweepState):
             found = state.predictions[:, :, 0]
@@ -150,6 +151,6 @@ def _print_table(rows: list[dict[str, Any]], error: float, objective: float, sec
     rounding = 64 * np.finfo(float).eps * objective
     typer.echo(
         f"closed form: Q* = {objective:.12g} in {seconds:.3f} s; seconds include factoring each site's data\n"
-        f"rounds to {error:.0e}: until the true error is that small, certified or not\n"
-        f"a true gap is the difference of two objectives: values below about {rounding:.0e} are rounding"
+        f"rounds to {error:.0e}: rounds until the true error is that small, certified or not\n"
+        f"true gap: the difference of two objectives. Values below about {rounding:.0e} are rounding errors"
     )

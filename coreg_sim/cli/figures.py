@@ -1,4 +1,4 @@
-"""The figures of a simulated run, for machines and for people."""
+"""The figures of a simulated run, as JSON values and as text."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from coreg_wire.terminal.output import human_bytes
 
 
 def figures(problem: Problem, run: Simulated) -> dict[str, Any]:
-    """One run's figures, for JSON."""
+    """The figures of one run, as JSON values."""
     if isinstance(run.plan.objective, Additive):
         phases, engines = Phases(), additive.engines_of(problem, run)
         for step in run.taken:
@@ -46,7 +46,7 @@ def figures(problem: Problem, run: Simulated) -> dict[str, Any]:
 
 
 def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
-    """The sites' errors on held-out rows, together and alone; of the agreement also those of the mean prediction."""
+    """The sites' errors on held-out rows, joined and alone; for the agreement also the errors of the mean prediction."""
     if isinstance(run.plan.objective, Additive):
         models = additive.models_of(run)
         return {
@@ -64,21 +64,22 @@ def errors(problem: Problem, run: Simulated) -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """What a run's figures and errors say, for people."""
+    """The figures and errors of a run, as text."""
     mean, alone = _mean(found["rmse_sites"]), _mean(found["rmse_sites_alone"])
     if found["objective"] == "additive":
         noise = ", ".join(f"{site} {value:.3f}" for site, value in found["noise"].items() if value is not None)
         return [
             f"{found['rounds']} rounds ({rounds(found)}), {found['numbers_sent']} numbers sent, {found['seconds']:.2f} s",
             f"J - J* <= {found['certified_gap']:.2e}; {against_oracle(found)}",
-            f"label noise of each site, of the federation's label variance: {noise}",
-            f"held-out rmse of the sites' own models, mean: {alone} alone, {mean} together",
+            f"label noise of each site, in units of the federation's label variance: {noise}",
+            f"root mean square error on held-out rows, mean over sites: {alone} alone, {mean} joined",
         ]
     return [
         f"{found['rounds']} rounds, {found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
         f"({human_bytes(found['bytes_sent'])}), {found['seconds']:.2f} s; Q - Q* <= {found['certified_gap']:.2e}",
-        f"held-out rmse, mean over sites: {alone} alone, {mean} together; of the sites' mean prediction: "
-        f"{found['rmse_mean_alone']:.4f} alone, {found['rmse_mean']:.4f} together",
+        f"root mean square error on held-out rows, mean over sites: {alone} alone, {mean} joined",
+        f"root mean square error of the sites' mean prediction: {found['rmse_mean_alone']:.4f} alone, "
+        f"{found['rmse_mean']:.4f} joined",
     ]
 
 
@@ -89,8 +90,8 @@ def rounds(found: dict[str, Any]) -> str:
 
 def against_oracle(found: dict[str, Any]) -> str:
     if found["off_oracle"] is None:
-        return f"more than {additive.MAX_ORACLE_LABELS} labels: no dense oracle beside it"
-    return f"{found['off_oracle']:.1e} deviations from the dense oracle at most"
+        return f"no dense oracle, because there are more than {additive.MAX_ORACLE_LABELS} labels"
+    return f"at most {found['off_oracle']:.1e} label deviations from the dense oracle"
 
 
 def _mean(values: list[float | None]) -> str:

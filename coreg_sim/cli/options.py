@@ -1,4 +1,4 @@
-"""Options and values that the commands share."""
+"""Options shared by the commands."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,52 +14,60 @@ from coreg_core.protocol.plan import Aggregation, Agreement, Form, Plan
 from coreg_sim.federation.problems import Problem, from_table, generated
 from coreg_sim.federation.simulate import ClosedForm, Hosting, closed_form, in_process
 
-Sites = Annotated[int, typer.Option("--sites", min=1, help="How many sites.")]
-Labelled = Annotated[int, typer.Option("--labelled", min=1, help="Labelled instances of each site.")]
+Sites = Annotated[int, typer.Option("--sites", min=1, help="Number of sites.")]
+Labelled = Annotated[int, typer.Option("--labelled", min=1, help="Labelled instances at each site.")]
 Unlabelled = Annotated[
     int | None,
-    typer.Option("--unlabelled", min=1, help="Shared unlabelled instances [500; two thirds of a table's rest]."),
+    typer.Option(
+        "--unlabelled", min=1, help="Shared unlabelled instances [500; for a table two thirds of the other rows]."
+    ),
 ]
 Views = Annotated[
     str,
-    typer.Option("--views", help="Features of each site (generated data), or a views.toml: who has which columns."),
+    typer.Option(
+        "--views", help="Features of each site (generated data), or a views.toml with the columns of each site."
+    ),
 ]
 CouplingOption = Annotated[float, typer.Option("--coupling", min=0, help="λ.")]
 FormOption = Annotated[Form, typer.Option("--form", help="The form of the views.")]
 ScheduleOption = Annotated[ScheduleName, typer.Option("--schedule", help="The schedule of the rounds.")]
-Tolerance = Annotated[float, typer.Option("--tolerance", min=0, help="Certified gap over Σ‖y‖².")]
+Tolerance = Annotated[float, typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖².")]
 PredictionTolerance = Annotated[
     float | None,
     typer.Option(
-        "--prediction-tolerance", min=0, help="Certified error of the predictions (2-norm) [1e-5 √m: 1e-5 an instance]."
+        "--prediction-tolerance",
+        min=0,
+        help="Stop at this certified error of the predictions (2-norm) [1e-5 √m: 1e-5 per instance].",
     ),
 ]
-MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Most rounds (sweeps).")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the data and of the draw.")]
+MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the data and of the draw.")]
 Data = Annotated[Path | None, typer.Option("--data", help="A CSV or Parquet table instead of generated data.")]
-Drop = Annotated[list[str] | None, typer.Option("--drop", help="A column of it to leave out, as an id; repeatable.")]
-Target = Annotated[str | None, typer.Option("--target", help="Its target column.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for machines.")]
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", help="A column of the table to leave out, such as an id; repeatable.")
+]
+Target = Annotated[str | None, typer.Option("--target", help="The target column of the table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ObjectiveOption = Annotated[
     Literal["agreement", "additive"],
-    typer.Option("--objective", help="agreement (the paper's), or additive: sites learn parts that add up."),
+    typer.Option("--objective", help="agreement (of the paper), or additive: the sites learn parts of a sum."),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="BLAS threads.")]
 On = Annotated[
-    Literal["process", "ray"], typer.Option("--on", help="Where the sites are: this process, or Ray (extra sim).")
+    Literal["process", "ray"], typer.Option("--on", help="Run the sites in this process, or on Ray (extra sim).")
 ]
 Address = Annotated[
     str | None,
-    typer.Option("--address", help="A Ray cluster to join, auto or HOST:PORT; without it Ray is started here."),
+    typer.Option("--address", help="The Ray cluster, auto or HOST:PORT [a new Ray on this machine]."),
 ]
 SitesPerActor = Annotated[
-    int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one process of Ray [sites over cores].")
+    int | None, typer.Option("--sites-per-actor", min=1, help="Sites in one Ray process [sites divided by cores].")
 ]
 AggregationOption = Annotated[
     Aggregation,
     typer.Option(
         "--aggregation",
-        help="plaintext, or secure: masked as between organisations. The same bits, and the cost of masking.",
+        help="plaintext, or secure (masked). The results are the same to the bit.",
     ),
 ]
 
@@ -77,10 +85,10 @@ def problem_of(
     views: str,
     seed: int,
 ) -> Problem:
-    """The sites' data: generated, a table whose columns go to the sites in turn, or a table divided by a views.toml."""
+    """The sites' data: generated, a table with its columns dealt to the sites in turn, or a table split by a views.toml."""
     check_table(data, target, drop, views)
     if not views.isdigit():
-        from coreg_sim.federation.views_file import partitioned, read_views  # here: polars takes a second to import
+        from coreg_sim.federation.views_file import partitioned, read_views  # polars takes one second to import
 
         return partitioned(read_views(Path(views)), labelled, unlabelled, seed)
     if data is None or target is None:
@@ -89,18 +97,16 @@ def problem_of(
 
 
 def check_table(data: Path | None, target: str | None, drop: list[str] | None, views: str) -> None:
-    """Raise a UsageError where the options of a table do not go together."""
+    """Raise a UsageError if the options of a table contradict each other."""
     if not views.isdigit() and (data is not None or target is not None or drop):
-        raise UsageError(
-            f"--views {views} names table, target and columns itself; leave --data, --target and --drop out."
-        )
+        raise UsageError(f"--views {views} names table, target and columns. Leave out --data, --target and --drop.")
     if data is not None and target is None:
-        raise UsageError("--data needs --target, the column to predict.")
+        raise UsageError("--data needs --target. Name the column to predict.")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the sites are, and how the closed form is computed there."""
+    """The host of the sites, and its computation of the closed form."""
 
     hosting: Hosting = in_process
     closed_form: Callable[[Problem, Plan], ClosedForm] = closed_form
@@ -108,10 +114,10 @@ class Place:
 
 @contextmanager
 def place(on: str, address: str | None, sites_per_actor: int | None) -> Iterator[Place]:
-    """Where the sites will be, for as long as the block lasts."""
+    """The host of the sites while the block runs."""
     if on == "process":
         if address is not None or sites_per_actor is not None:
-            raise UsageError("--address and --sites-per-actor are Ray's: add --on ray.")
+            raise UsageError("--address and --sites-per-actor need Ray. Add --on ray.")
         yield Place()
         return
     from coreg_sim.over_ray import OverRay

@@ -1,4 +1,4 @@
-"""coreg-sim run: one federation, and how it converges."""
+"""coreg-sim run: simulate one federation."""
 
 import typer
 
@@ -16,7 +16,7 @@ from coreg_wire.terminal import output
 
 
 class _Printing(Steps):
-    """Prints each question's row when it is answered."""
+    """Prints one row for each answered question."""
 
     def __init__(self, *, as_json: bool):
         super().__init__()
@@ -28,7 +28,7 @@ class _Printing(Steps):
         super().notice(notice, measured)
         if isinstance(notice, Left) and notice.lost and not self._lost:
             typer.echo(f"{notice.site} and all sites of its process: {notice.reason}", err=True)
-        self._lost = isinstance(notice, Left)  # hundreds can be lost at once: one line serves for all
+        self._lost = isinstance(notice, Left)  # hundreds of sites can be lost at once, so print one line
         if not isinstance(notice, StepAnswered):
             return
         values = row(notice, measured)
@@ -61,9 +61,9 @@ def run(
     sites_per_actor: o.SitesPerActor = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Simulate one federation and watch it converge; exit code 3 when it does not.
+    """Simulate one federation and print each round. Exit code 3 if it does not converge.
 
-    Under --objective additive the agreement's own options (coupling, schedule, form, tolerances, rounds) have no meaning.
+    With --objective additive the options of the agreement (coupling, schedule, form, tolerances, rounds) are ignored.
     """
     problem = o.problem_of(data, target, drop, sites, labelled, unlabelled, views, seed)
     if objective == "additive":

@@ -1,4 +1,4 @@
-"""coreg-sim sweep: couplings, splits, numbers of sites and seeds, each beside the sites' own models."""
+"""coreg-sim sweep: compare couplings, splits, numbers of sites and seeds with the sites' own models."""
 
 import hashlib
 from dataclasses import asdict
@@ -19,15 +19,17 @@ COUPLINGS = "0,0.001,0.003,0.01,0.03,0.1,0.3,1"
 
 
 def sweep(
-    couplings: Annotated[str, typer.Option("--couplings", help="λ, several: one run trains them all.")] = COUPLINGS,
-    sites: Annotated[str, typer.Option("--sites", help="How many sites, several.")] = "4",
+    couplings: Annotated[
+        str, typer.Option("--couplings", help="Comma-separated λ; one run trains all of them.")
+    ] = COUPLINGS,
+    sites: Annotated[str, typer.Option("--sites", help="Comma-separated numbers of sites.")] = "4",
     splits: Annotated[
         str,
         typer.Option(
-            "--splits", help="LABELLED:UNLABELLED, several: rows of each site, and shared rows (may be empty)."
+            "--splits", help="Comma-separated LABELLED:UNLABELLED: rows of each site, and shared rows (can be empty)."
         ),
     ] = "20:",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Draws of each; intervals are over them.")] = 10,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Draws of each combination, for the intervals.")] = 10,
     form: o.FormOption = "exact",
     schedule: o.ScheduleOption = SCHEDULE_NAMES[0],
     tolerance: o.Tolerance = 1e-8,
@@ -37,28 +39,28 @@ def sweep(
     data: o.Data = None,
     target: o.Target = None,
     drop: o.Drop = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a killed sweep goes on there.")] = Path(
-        "sweep-out"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the results. An interrupted sweep resumes from it.")
+    ] = Path("sweep-out"),
     on: o.On = "process",
     address: o.Address = None,
     as_json: o.JsonOption = False,
 ) -> None:
-    """Try couplings, splits and numbers of sites over many draws: a table with intervals, and a plot.
+    """Compare couplings, splits and numbers of sites over many draws, in a table with intervals and a plot.
 
-    With --on ray every core of Ray takes draws.
+    With --on ray the draws run on all cores of Ray.
     """
     from coreg_sim.federation.views_file import read_views
-    from coreg_sim.study.terminal import show, waiting  # polars takes a second to import
+    from coreg_sim.study.terminal import show, waiting  # polars takes one second to import
     from coreg_sim.sweep import Split, Sweep
     from coreg_wire.terminal.svg import draw
 
     if on == "process" and address is not None:
-        raise UsageError("--address is Ray's: add --on ray.")
+        raise UsageError("--address needs Ray. Add --on ray.")
     o.check_table(data, target, drop, views)
     lambdas = _several("couplings", couplings, float, 0)
     if len(lambdas) > MOST_COLUMNS:
-        raise UsageError(f"--couplings: {len(lambdas)}; at most {MOST_COLUMNS} in one run.")
+        raise UsageError(f"--couplings: {len(lambdas)} values. At most {MOST_COLUMNS} fit in one run.")
     own = None if views.isdigit() else Path(views)
     files = [own, read_views(own).data] if own is not None else [data] if data is not None else []
     asked = Sweep(
@@ -107,9 +109,9 @@ def _several(name: str, text: str, kind: type[N], least: N) -> tuple[N, ...]:
     try:
         values = tuple(kind(each) for each in text.split(","))
     except ValueError:
-        raise UsageError(f"--{name} {text}: numbers with commas between them, as 1,2,5.") from None
+        raise UsageError(f"--{name} {text}: write numbers separated by commas, for example 1,2,5.") from None
     if len(set(values)) != len(values) or not all(least <= value < float("inf") for value in values):
-        raise UsageError(f"--{name} {text}: each once, finite, and at least {least}.")
+        raise UsageError(f"--{name} {text}: each value must be finite, at least {least}, and given once.")
     return values
 
 
@@ -120,5 +122,7 @@ def _split(text: str) -> tuple[int, int | None]:
     except ValueError:
         parsed = 0, None
     if parsed[0] < 1 or (parsed[1] is not None and parsed[1] < 1):
-        raise UsageError(f"--splits {text}: LABELLED:UNLABELLED, as 20:500, or 20: for all that is left.")
+        raise UsageError(
+            f"--splits {text}: write LABELLED:UNLABELLED, for example 20:500, or 20: to share all other rows."
+        )
     return parsed

@@ -17,6 +17,7 @@ from coreg_core.errors import BadData, Unreachable, UsageError
 from coreg_core.numerics.arrays import Arr
 
 MISSING = ("", "?", "NA", "nan", "NaN")
+KEYS = ("name", "file", "target", "task")  # of each entry of a manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +48,22 @@ class Pool:
         path = self.folder / "manifest.json"
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            return {entry["name"]: entry for entry in manifest["datasets"]}
+            entries = {entry["name"]: entry for entry in manifest["datasets"]}
         except FileNotFoundError:
             raise UsageError(
                 f"{self.folder}: no folder of data sets (it needs manifest.json). Name one with --data, or let "
-                "--fetch make it from OpenML."
+                "`coreg-sim paper --fetch` make it from OpenML."
             ) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path}: not a manifest of data sets ({error!r}).") from None
+            raise UsageError(
+                f'{path}: not a manifest of data sets ({error!r}). It needs "datasets", a list of objects with {", ".join(KEYS)}.'
+            ) from None
+        for name, entry in entries.items():
+            if missing := [key for key in KEYS if key not in entry]:
+                raise UsageError(
+                    f"{path}: the data set {name!r} has no {', '.join(missing)}. Add the keys; the task is regression or binary."
+                )
+        return entries
 
     def names(self) -> tuple[str, ...]:
         """Every set that is there, in the manifest's order."""

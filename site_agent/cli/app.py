@@ -1,4 +1,4 @@
-"""coreg-agent: parse, build, run, and name the next step."""
+"""The command coreg-agent."""
 
 import sys
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from site_agent.cli import identity, ledger, models, service
 from site_agent.cli.service import JsonOption
 from site_agent.config.settings import read_settings, with_settings
 
-# polars, SciPy and gRPC take a second or two to import: each command imports what it needs, when it runs.
+# polars, SciPy and gRPC take one or two seconds to import, so each command imports them when it runs.
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 
 for _command in (*models.COMMANDS, *service.COMMANDS, *identity.COMMANDS):
     app.command()(_command)
@@ -39,16 +39,16 @@ def root(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take part in one run of a federation with this organisation's own table. Without a command: join, and write the model.
+    """Take part in one run of a federation with this organisation's own table, and write the model (without a command).
 
-    What leaves this machine (the ledger has a line for each message): this site's name and its release of coreg; with the
-    plan, how many shared, unlabelled instances there are, a digest of their ids, two numbers (b_v, which bounds a spectral
-    number of the features, and the sum of squares of the targets, as the plan transforms them) and a salted digest of the
-    data; to each question a prediction for each shared instance; and the texts of refusals and of faults. No record does.
+    No record leaves this machine. The ledger lists every message that does: this site's name and its release of coreg; for a
+    plan the number of shared instances, a digest of their ids, two numbers (b_v, a bound of a spectral number of the features,
+    and the sum of squares of the targets as transformed by the plan) and a salted digest of the data; for each question a
+    prediction for each shared instance; and the texts of refusals and faults.
     """
     if context.invoked_subcommand is not None:
         return
-    # A container may say everything in its environment; if nothing is given at all, show the help.
+    # A container can give all options in its environment. Show the help only if no option is given.
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
@@ -79,8 +79,8 @@ def root(
     else:
         listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
         console.note(
-            f"what left this machine: {listed}; labels in {joined.label_bearing.messages} of these vectors; "
-            f"every entry is in {joined.ledger}"
+            f"what left this machine: {listed}; {joined.label_bearing.messages} of these vectors depend on labels; "
+            f"all entries are in {joined.ledger}"
         )
         for path in joined.written:
             console.note(f"model: {path}")
@@ -91,7 +91,7 @@ def root(
     raise typer.Exit(exit_code(joined.outcome))
 
 
-_VERDICTS = {True: "ok", False: "WRONG", None: "skipped"}
+_VERDICTS = {True: "ok", False: "WRONG"}
 
 
 @app.command("check")
@@ -101,25 +101,27 @@ def check_command(
     config: ConfigOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="A plan to check policy and table against, from `coreg-coordinator plan`."),
+        typer.Option("--plan", help="Check this plan against policy and table. `coreg-coordinator plan` writes it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check everything before joining: versions, table, policy, identity, network and TLS, disk.
+    """Check everything before joining: versions, table, policy, identity, connection and TLS, disk.
 
-    With --plan also every reason for which this site would refuse that plan, and what its numbers are in units of these rows.
-    With sections [data.NAME] in --config, every data set is read.
+    Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
+    and the plan's numbers in units of these rows. With sections [data.NAME] in --config it reads every data set.
 
-    All faults of a table are listed at once. With --json each has fields: file, row (its first line), rows (how many), column,
-    kind (what was found there, never the cell itself) and do. What could not be checked is skipped (null under "ok").
+    All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
+    column, kind (never the cell itself) and do. A check that is not possible has null under "ok".
     """
     from site_agent.service.preflight import check
 
     def show(text: str, good: bool | None, fields: Mapping[str, Any]) -> None:
         if as_json:
             print_json({"event": "check", "ok": good, "text": text, **fields})
+        elif good is None:
+            typer.echo(text)
         else:
-            typer.echo(f"{_VERDICTS[good]:<6} {text}")
+            typer.echo(f"{'WARN' if fields.get('warning') else _VERDICTS[good]:<6} {text}")
 
     raise typer.Exit(check(read_settings(config, given, ("data", "target", "id")), show, plan))
 
@@ -127,22 +129,33 @@ def check_command(
 @app.command("score")
 @with_settings(
     without=frozenset(
-        {"target", "unlabelled", "output", "local_model", "categorical", "dates", "drop", "scale", "labels"}
+        {
+            "target",
+            "unlabelled",
+            "output",
+            "local_model",
+            "na_values",
+            "categorical",
+            "dates",
+            "drop",
+            "scale",
+            "labels",
+        }
     )
 )
 def score_command(
     given: dict[str, Any],
-    model: Annotated[Path, typer.Option("--model", help="This site's model of the run that is scored with.")],
+    model: Annotated[Path, typer.Option("--model", help="This site's model of the run to score with.")],
     output: Annotated[
-        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
+        Path, typer.Option("--output", help="The output file, CSV or Parquet. A new file has mode 0600.")
     ] = Path("scores.csv"),
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score shared instances together with the other sites: each sends its part for the same ids, and the sum comes back.
+    """Score shared instances together with the other sites. Each site sends its part for the same ids and receives the sum.
 
-    --data has the id column and the model's columns. A row whose features are all empty is an instance that this site has no
-    record of. What leaves is one number for each instance (the ledger has it). The policy has to allow it (scoring = true).
+    --data has the id column and the model's columns. If all features of a row are empty, this site has no record of that
+    instance. One number for each instance leaves this machine, and the ledger lists it. The policy must have scoring = true.
     """
     from site_agent.service.app import score
     from site_agent.service.console import OperatorConsole

@@ -1,6 +1,6 @@
-"""predict, evaluate, report: what an organisation does with its models by itself. No coordinator, no network.
+"""predict, evaluate, report: commands on a site's own models, without a coordinator and without a network.
 
-Parses, calls a room, and prints; polars and SciPy are imported when a command runs.
+Each command imports polars and SciPy when it runs, because these imports are slow.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from coreg_wire.terminal.output import print_json
 if TYPE_CHECKING:
     from site_agent.models.store import ModelStore
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def predict(
@@ -26,12 +26,15 @@ def predict(
         typer.Option("--data", help="New records with the model's columns: CSV, Parquet, or 'sqlite:PATH?SELECT …'."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
+        Path, typer.Option("--output", help="The output file, CSV or Parquet. A new file has mode 0600.")
     ] = Path("predictions.csv"),
-    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy beside each prediction.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy into the output.")] = None,
     interval: Annotated[
         float | None,
-        typer.Option("--interval", help="Also low and high, between which so many of 100 new labels should lie: 90."),
+        typer.Option(
+            "--interval",
+            help="Add columns low and high: an interval for this percentage of new labels, for example 90.",
+        ),
     ] = None,
     warn_above: Annotated[
         float,
@@ -39,15 +42,15 @@ def predict(
             "--warn-above",
             min=0,
             max=100,
-            help="Warn where more of 100 cells of a column are not as training saw them.",
+            help="Warn if more than this percentage of a column's cells is outside the range of training.",
         ),
     ] = 5.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Score new records inside the organisation; needs no coordinator and no network.
+    """Predict new records with a model of this site. No coordinator and no network are used.
 
-    What the model never saw (unknown texts, missing cells, numbers beyond those of training) is counted on standard error, and so
-    are columns that it does not use. --json has it by column.
+    Standard error reports unknown texts, missing cells, numbers outside the range of training, and unused columns. --json
+    lists them by column.
     """
     from site_agent.data.drift import look
     from site_agent.data.sources import source_of
@@ -56,7 +59,7 @@ def predict(
 
     check_predictions(output, id_column)
     loaded = load_model(model)
-    table = read_table(source_of(data))
+    table = read_table(source_of(data), na_values=loaded.preprocessing.na_values)
     predictions = loaded.predict(table)
     ids = None if id_column is None else table.ids(id_column)
     ends: dict[str, Any] = {}
@@ -65,15 +68,15 @@ def predict(
     write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
     seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
     notes = (*table.notes, *loaded.preprocessing.notes_on(table), *seen.notes)
-    if loaded.target in table.columns and table.frame[loaded.target].count() >= 2:  # fewer make no error
-        could = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
+    if loaded.target in table.columns and table.frame[loaded.target].count() >= 2:  # an error needs two
+        command = f"coreg-agent evaluate --model {model} --data {shlex.quote(data)}"
         notes = (
             *notes,
-            f"{table.source} has a column {loaded.target!r}: `{could}` says how far predictions are from it",
+            f"{table.source} has a column {loaded.target!r}. To compare it with the predictions: {command}",
         )
     if as_json:
-        told = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
-        print_json({**told, **seen.fields()})
+        fields = {"event": "predicted", "rows": len(predictions), "output": str(output), "notes": notes}
+        print_json({**fields, **seen.fields()})
     else:
         for text in notes:
             typer.echo(text, err=True)
@@ -82,22 +85,20 @@ def predict(
 
 def evaluate(
     model: Annotated[
-        list[Path], typer.Option("--model", help="A model file; repeatable, the first is the one compared with.")
+        list[Path], typer.Option("--model", help="A model file; repeatable. The first model is the baseline.")
     ],
     data: Annotated[
         str,
         typer.Option(
-            "--data", help="Labelled records that no model has seen: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
+            "--data", help="Labelled records that no model was trained on: CSV, Parquet, or 'sqlite:PATH?SELECT …'."
         ),
     ],
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="The errors and their intervals as a picture (SVG).")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors and intervals (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Errors of this site's models on its own labelled records, with intervals, beside each other; nothing leaves.
+    """Compare models of this site on its own labelled records. No data leaves the machine.
 
-    Intervals hold 95 of 100, from drawing rows again, the same for every model, so that small differences of two models show.
+    The 95 % intervals are from a bootstrap that draws the same rows for every model, so small differences are visible.
     """
     from site_agent.data.sources import source_of
     from site_agent.models.evaluate import evaluate, lines, picture
@@ -124,34 +125,36 @@ def evaluate(
 
 
 def report(
-    model: Annotated[
-        list[Path], typer.Option("--model", help="A model of this site's; repeatable, for its runs' findings.")
-    ],
-    plot: Annotated[Path | None, typer.Option("--plot", help="The errors as a picture (SVG).")] = None,
+    model: Annotated[list[Path], typer.Option("--model", help="A model of this site; repeatable, one for each run.")],
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write a plot of the errors (SVG).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Does joining pay here? What this site's runs found from its own labels: a table, a picture, a recommendation.
+    """Show whether joining pays for this site: the errors on its own left-out labels, and a recommendation for each run.
 
-    A path of couplings finds it for the agreement, a plan with forecast = true for learning and for scoring together. Every
-    figure is of labels that neither the model nor a choice about it has seen (nested folds).
+    A run has findings if its plan had a path of couplings (agreement) or forecast = true (additive). Each run is compared
+    with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
     """
-    from site_agent.models.findings import lines, sentences
+    from site_agent.models.findings import sentences
     from site_agent.models.report import picture
     from site_agent.models.report import report as reported
 
-    found = reported(model)
+    runs = reported(model)
     if plot is not None:
-        picture(found, plot, "error on own labels, left out in folds (± one standard error)")
+        picture(runs, plot)
     if as_json:
-        print_json({"event": "report", **found, "recommendation": sentences(found)})
+        found = [
+            {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
+            | {"recommendation": sentences(each.found)}
+            for each in runs
+        ]
+        print_json({"event": "report", "runs": found})
         return
-    for line in [*lines(found), *sentences(found)]:
-        typer.echo(line)
+    typer.echo("\n\n".join("\n".join(each.lines) for each in runs))
     if plot is not None:
         typer.echo(f"picture: {plot}")
 
 
-app = typer.Typer(help="The models that a serving agent keeps.", no_args_is_help=True)
+app = typer.Typer(help="List and remove the models of a serving agent.", no_args_is_help=True)
 FileOption = Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml.")]
 
 
@@ -165,7 +168,7 @@ def _store(config: Path) -> "ModelStore":
 
 @app.command("list")
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
-    """List the models that this agent keeps, by study; a star marks the one in use (models/STUDY/current)."""
+    """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
     for manifest in _store(config).manifests():
         if as_json:
             print_json(manifest)
@@ -180,11 +183,11 @@ def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = F
 
 @app.command()
 def prune(
-    study: Annotated[str, typer.Argument(help="A study, as `coreg-agent models list` names it.")],
+    study: Annotated[str, typer.Argument(help="The name of a study, as in `coreg-agent models list`.")],
     config: FileOption = Path("agent.toml"),
-    keep: Annotated[int, typer.Option("--keep", min=0, help="Keep this many of its latest runs.")] = 0,
+    keep: Annotated[int, typer.Option("--keep", min=0, help="Number of latest runs to keep.")] = 0,
 ) -> None:
-    """Remove the models of a study from this machine. The ledger keeps what left it."""
+    """Remove the models of a study from this machine. The ledger keeps its entries."""
     gone = _store(config).prune(study, keep)
     typer.echo(f"{study}: {len(gone)} runs removed" + (f" ({', '.join(gone)})" if gone else ""))
 

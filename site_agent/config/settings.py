@@ -126,8 +126,8 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
     if missing:
         _validated(config, plain)  # a misspelt key is named first
         raise UsageError(
-            f"needs {', '.join('--' + name for name in missing)} (or the same names in agent.toml, or "
-            f"{', '.join('COREG_' + name.upper() for name in missing)})."
+            f"missing: {', '.join('--' + name for name in missing)}. Give them as options, as keys of agent.toml, or as the "
+            f"environment variables {', '.join('COREG_' + name.upper() for name in missing)}."
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})

@@ -1,1 +1,1 @@
-"""From an operator's files to arrays: tables, their encoding, and the set of shared instances. What leaves here stays here."""
+"""Read the operator's files into arrays: tables, their encoding, and the set of shared instances. No data leaves the site."""

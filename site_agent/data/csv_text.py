@@ -1,4 +1,4 @@
-"""A CSV file to rows of text and the line on which each begins."""
+"""Read a CSV file into rows of text, with the line number of each row."""
 
 import csv
 import io
@@ -14,43 +14,43 @@ from coreg_core.numerics.arrays import Ints
 from site_agent.data.dialect import SEPARATORS, separator_of
 from site_agent.data.errors import BadTable, Fault, Faults, some
 
-BROKEN = "A quote inside a cell is doubled and its cell quoted; lines end in LF or CRLF."
+BROKEN = "Quote a cell that holds a quote, and double the inner quote. End lines with LF or CRLF."
 
 
 def read_csv(path: Path, found: Faults) -> tuple[pl.DataFrame, Ints, str]:
-    """The cells below the header, the line on which each row begins, and what stands between columns.
+    """The cells below the header, the line number of each row, and the separator.
 
-    Rows that have another number of cells than the header are put into ``found`` and left out.
+    A row with another number of cells than the header becomes a fault in ``found`` and is left out.
 
     Raises
     ------
     BadTable
-        not a CSV file, or a header that names a column twice or not at all.
+        the file is not CSV, or its header has an empty name or a name twice.
     """
     source = str(path)
     data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")  # the mark that Excel writes is no part of the first name
+        text = data.decode("utf-8-sig")  # Excel writes a byte order mark before the first name
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         fault = Fault(source, "not UTF-8 text.", "Save the table as UTF-8.", kind="encoding", lines=(line,))
         raise BadTable(fault) from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise BadTable(Fault(source, "a NUL byte; this is not a CSV file.", kind="encoding", lines=(line,)))
+        raise BadTable(Fault(source, "a NUL byte. This is not a CSV file.", kind="encoding", lines=(line,)))
     if not text.strip():
         raise BadTable(Fault(source, "empty."))
-    body = text.lstrip("\r\n \v\f")  # polars takes the number of columns from the first line, be it blank
+    body = text.lstrip("\r\n \v\f")  # polars counts columns in the first line, even if it is blank
     separator = separator_of(body, source)
     outline = _outline(body, text[: len(text) - len(body)].count("\n"), source, separator)
     if outline.ragged:
         found.add(_uneven(source, outline, separator))
-        # Rows and their lines belong together only where polars reads what the standard reader does.
+        # With ragged rows polars and the standard reader do not find the same rows, so take those of the standard reader.
         frame = pl.DataFrame(outline.cells, schema=[f"c{i}" for i in range(outline.width)], orient="row")
     else:
         frame = _read(body, source, separator)
     if frame.height != len(outline.begins):
-        what = f"not a CSV table ({frame.height} or {len(outline.begins)} rows, as one reads it)."
+        what = f"not a CSV table (two readers find {frame.height} and {len(outline.begins)} rows)."
         raise BadTable(Fault(source, what, BROKEN))
     names = [(name or "").strip() for name in frame.row(0)]
     check_names(names, source)
@@ -74,20 +74,20 @@ def _read(body: str, source: str, separator: str) -> pl.DataFrame:
 
 @dataclass
 class _Outline:
-    """Lines on which rows begin, which of them are blank, and those of another width than the header."""
+    """The first line of each row, which rows are blank, and the lines with another number of cells than the header."""
 
     width: int
     begins: Ints
     blank: NDArray[np.bool_]
     ragged: dict[int, int] = field(default_factory=dict)  # line: cells
-    cells: list[list[str | None]] = field(default_factory=list)  # the rows that fit, where some do not
+    cells: list[list[str | None]] = field(default_factory=list)  # the rows that fit; filled only if some do not
 
 
 def _outline(text: str, above: int, source: str, separator: str) -> _Outline:
-    """The line on which each row begins, counted as an editor would, and which rows are blank lines.
+    """The first line of each row, counted as in an editor, and which rows are blank lines.
 
-    polars counts no lines, pads short rows and reads a blank line as a row without values, so the standard reader goes
-    over the text too. A blank line is no row; in a table of one column it is a missing cell, unless it is at the end.
+    polars does not count lines, pads short rows and reads a blank line as a row of nulls. So the standard reader reads the
+    text too. A blank line is not a row. In a table with one column it is a missing cell, except at the end of the file.
     """
     begins: list[int] = []
     blank: list[bool] = []
@@ -109,7 +109,7 @@ def _outline(text: str, above: int, source: str, separator: str) -> _Outline:
             Fault(
                 source,
                 f"not a CSV row ({error}).",
-                "Look there for a quote that is never closed or not doubled.",
+                "Look for a quote that is not closed or not doubled.",
                 lines=(line,),
             )
         ) from None
@@ -124,33 +124,33 @@ def _outline(text: str, above: int, source: str, separator: str) -> _Outline:
 
 
 def _is_blank(row: list[str], width: int) -> bool:
-    """The header is no blank line, be its only name empty; and spaces are a cell where there is one column."""
+    """Whether the row is a blank line. A header never is; in a table with one column, spaces are a cell."""
     return width > 0 and (not row or (len(row) == 1 and width > 1 and not row[0].strip()))
 
 
 def _uneven(source: str, outline: _Outline, separator: str) -> Fault:
     first = next(iter(outline.ragged.values()))
-    told = f"{first} cells" if len(outline.ragged) == 1 else f"{first} cells in the first of them"
+    counted = f"{first} cells" if len(outline.ragged) == 1 else f"{first} cells in the first of them"
     return Fault(
         source,
-        f"{told}, the header has {outline.width}.",
-        f"Quote a cell that holds one of the {SEPARATORS[separator]} between columns, or add what is missing.",
+        f"{counted}, the header has {outline.width}.",
+        f"Quote cells that hold {SEPARATORS[separator]}, or add the missing cells.",
         kind="ragged",
         lines=tuple(outline.ragged),
     )
 
 
 def check_names(names: list[str], source: str) -> None:
-    """Every column has a name, and no two the same.
+    """Check that each column has a name of its own.
 
     Raises
     ------
     BadTable
-        they do not.
+        a name is empty or occurs twice.
     """
     found = Faults()
     if empty := [str(i + 1) for i, name in enumerate(names) if not name]:
         found.add(Fault(source, f"column {', '.join(empty)} has no name in the header.", kind="header"))
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        found.add(Fault(source, f"column {some(twice)} stands there twice; rename one.", kind="header"))
+        found.add(Fault(source, f"the header has column {some(twice)} twice. Rename one.", kind="header"))
     found.raise_any()

@@ -1,6 +1,6 @@
-"""The site's data sets by name: read when a run wants one, and again when a file has changed since.
+"""The site's data sets by name. A data set is read when a run needs it, and read again if its file has changed.
 
-A run that is under way keeps what it began with.
+A run in progress keeps the data with which it began.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 class DataSets:
-    """See the module's docstring.
+    """Reads data sets on demand and caches them.
 
     Parameters
     ----------
     inputs
-        each data set by its name.
+        data sets by name.
     salt
         the site's secret for its data digest.
     """
@@ -30,37 +30,37 @@ class DataSets:
         self._known: dict[str, tuple[Inputs, Stamp, Prepared]] = {}
 
     def relist(self, inputs: Mapping[str, Inputs]) -> None:
-        """Other data sets, or others under the old names."""
+        """Replace the list of data sets, and drop those from the cache that it no longer has."""
         self._inputs = dict(inputs)
         self._known = {name: known for name, known in self._known.items() if name in inputs}
 
     def choose(self, name: str) -> str:
-        """The data set that a plan means: the one that it names; where it names none, the only one.
+        """The data set of a plan: the one that it names, or the only one if it names none.
 
         Raises
         ------
         UsageError
-            there is no such data set; the text names none of those that there are, since the coordinator hears it.
+            there is no such data set. The coordinator receives this text, so it names no other data set.
         """
         if name in self._inputs:
             return name
-        if "" in self._inputs or (not name and len(self._inputs) == 1):  # a table without a name serves every plan
+        if "" in self._inputs or (not name and len(self._inputs) == 1):  # a table without a name is for every plan
             return next(iter(self._inputs))
         if not name:
             raise UsageError("the plan names no data set, and this site has several.")
         raise UsageError(f"this site has no data set {name!r}.")
 
     def inputs(self, name: str) -> Inputs:
-        """How a data set is read."""
+        """How to read a data set."""
         return self._inputs[name]
 
     def get(self, name: str) -> tuple[Prepared, bool]:
-        """A data set as it is on the disk now, and whether it had to be read.
+        """A data set as it is on the disk now, and whether it was read again.
 
         Raises
         ------
         BadData
-            it cannot be used; the text may name rows, so it stays here.
+            the data set cannot be used. The text can name rows, so it must not leave the site.
         """
         inputs = self._inputs[name]
         stamp = _stamp(inputs)
@@ -70,7 +70,7 @@ class DataSets:
         prepared = self._prepare(inputs, self.salt)
         if _stamp(inputs) != stamp:
             raise BadData(
-                f"{inputs.table}: changed while it was read. Replace a table at one instant: write beside it, then move."
+                f"{inputs.table}: the file changed during reading. Write a new file beside it, then rename that."
             )
         self._known[name] = (inputs, stamp, prepared)
         return prepared, True

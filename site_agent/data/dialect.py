@@ -1,8 +1,7 @@
-"""How a table of text is written: what stands between its columns, and what before its decimals. Found, said, or
-refused.
+"""Find the notation of a table of text: the separator between columns and the decimal mark.
 
-Spreadsheets of half of Europe write ; between columns and a comma before decimals. Which it is shows in the file
-itself, or it does not, and then nothing is guessed: 1,234 alone may be a thousand or one.
+Spreadsheets in many countries write ; between columns and a decimal comma. The file usually shows its notation. Otherwise the
+table is refused and not guessed: 1,234 alone is a thousand or a little more than one.
 """
 
 import csv
@@ -26,12 +25,13 @@ GROUPED_BY_COMMAS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 GROUPED_BY_POINTS = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 THOUSANDS = r"^[+-]?\d{1,3}((\.\d{3})+(,\d*)?|(,\d{3})+(\.\d*)?|([ '\u00a0\u202f]\d{3})+([.,]\d*)?)$"
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})([T ].*)?$"
+LIMIT = r"^[<>≤≥]=?\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)$"  # of detection: <0.5
 UNIT = r"^[+-]?\d+([.,]\d*)?\s*[^\d\s.,:/-][^\d]{0,9}$"
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What stands between columns and before decimals; "?" where it is not clear. ``why`` tells of decimals of another kind."""
+    """Separator and decimal mark ("?": not clear). ``why`` explains a cell with another decimal mark."""
 
     separator: str = ","
     decimal: Mark = "."
@@ -39,7 +39,7 @@ class Dialect:
 
     @property
     def said(self) -> str | None:
-        """In words, where it is not commas and points."""
+        """The notation in words, if it is not commas and decimal points."""
         between = {";": ";", "\t": "tabs"}.get(self.separator)
         parts = [f"{between} between columns"] if between else []
         parts += ["decimal commas"] if self.decimal == "," else []
@@ -47,17 +47,17 @@ class Dialect:
 
 
 def separator_of(text: str, source: str) -> str:
-    """Which of , ; and tab parts the columns: the one in the header under which every line has as many cells as it.
+    """The separator of the columns (, ; or tab): every line has as many cells as the header.
 
     Parameters
     ----------
     text
-        the table, its header first.
+        the table, which begins with its header.
 
     Raises
     ------
     BadTable
-        every line fits with two of them.
+        every line fits with two separators.
     """
     wide = {s: width for s in SEPARATORS if (width := _width(text, s)) > 1}
     if len(wide) < 2:
@@ -68,8 +68,8 @@ def separator_of(text: str, source: str) -> str:
         raise BadTable(
             Fault(
                 source,
-                f"may be read with {either} between columns: every line has as many cells as the header either way.",
-                "Quote the cells of the header that hold a separator, or rename them.",
+                f"can be read with {either} between columns. Every line has as many cells as the header either way.",
+                "Quote the names in the header that hold a separator, or rename the columns.",
                 kind="separator",
                 lines=(1,),
             )
@@ -93,11 +93,10 @@ def _fits(text: str, separator: str, width: int) -> bool:
 
 
 def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
-    """What stands before decimals, told from the columns that look like numbers.
+    """The decimal mark, from the columns that look like numbers.
 
-    A comma shows itself as a decimal comma by what it cannot be otherwise: 1,5 and 0,125 are no thousands. Where commas part
-    the columns too, a comma in a cell is never taken for a decimal one. Where nearly all decimals are of one kind, the few others
-    are slips: they are no numbers, and named each for itself.
+    A comma is a decimal comma if it cannot separate thousands, as in 1,5 and 0,125. If commas separate the columns too, a comma
+    in a cell is never a decimal comma. If nearly all decimals have one mark, the few others are mistakes, and each is a fault.
     """
     commas, points, grouped = _Seen(), _Seen(), _Seen()
     for name in frame.columns:
@@ -111,7 +110,7 @@ def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
         grouped.add(name, comma)
         points.add(name, point)
     if grouped.count and separator == ",":
-        why = "commas stand between this table's columns too, so this may be a decimal comma, a thousand or a slip"
+        why = "commas separate this table's columns too, so this can be a decimal comma, a thousand or a mistake"
         return Dialect(separator, "." if grouped.slips_beside(points) else "?", why)
     if commas.count and points.count:
         if commas.slips_beside(points):
@@ -121,17 +120,17 @@ def dialect_of(frame: pl.DataFrame, separator: str) -> Dialect:
         why = f"the table has decimal commas ({commas.first}) and decimal points ({points.first})"
         return Dialect(separator, "?", why)
     if grouped.count and not commas.count and not points.count:
-        why = f"nothing in the table tells whether its commas ({grouped.first}) are decimal commas or thousands"
+        why = f"no cell of the table shows whether its commas ({grouped.first}) are decimal commas or thousands"
         return Dialect(separator, "?", why)
     return Dialect(separator, "," if commas.count else ".")
 
 
-SLIPS = 5  # one decimal of the other kind among so many is a slip; with more the table is in two minds
+SLIPS = 5  # at most one decimal in so many may have the other mark, to count as a mistake
 
 
 @dataclass
 class _Seen:
-    """How many cells were written in some way, and the first of them in words."""
+    """The number of cells with one notation, and the first of them in words."""
 
     count: int = 0
     first: str = ""
@@ -146,12 +145,14 @@ class _Seen:
 
 
 def looks_numeric(cells: pl.Series) -> bool:
-    """Whether half of these texts are numbers, whatever stands before their decimals."""
-    return len(cells) > 0 and 2 * int(cells.str.contains(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}").sum()) >= len(cells)
+    """Whether at least half of these texts are numbers in any notation, or detection limits."""
+    return len(cells) > 0 and 2 * int(
+        cells.str.contains(f"{INTEGER}|{POINT}|{COMMA}|{THOUSANDS}|{LIMIT}").sum()
+    ) >= len(cells)
 
 
 def numbers(cells: pl.Series, dialect: Dialect) -> pl.Series:
-    """The texts as Float64, null where one is no number as this table writes them; "?" leaves whole numbers alone."""
+    """The texts as Float64; null if a text is not a number in this notation. With "?" only whole numbers are read."""
     match dialect.decimal:
         case ".":
             return cells.cast(pl.Float64, strict=False)
@@ -165,34 +166,44 @@ def numbers(cells: pl.Series, dialect: Dialect) -> pl.Series:
 
 
 def kind_of(cell: str, dialect: Dialect) -> str:
-    """In a word or two, what a cell is that is no number: for a person to know what to mend, and nothing of what it holds."""
+    """The kind of a cell that is not a number, in a word or two and without its content."""
     if (re.search(COMMA, cell) and dialect.decimal != ",") or (re.search(POINT, cell) and dialect.decimal != "."):
         if dialect.decimal == "," and re.search(GROUPED_BY_POINTS, cell):
             return "thousands or decimals"
         return "decimal comma" if re.search(COMMA, cell) else "decimal point"
-    for kind, pattern in (("thousands separators", THOUSANDS), ("date", DATE), ("number with a unit", UNIT)):
+    for kind, pattern in (
+        ("thousands separators", THOUSANDS),
+        ("date", DATE),
+        ("detection limit", LIMIT),
+        ("number with a unit", UNIT),
+    ):
         if re.search(pattern, cell):
             return kind
     return "not finite" if re.search(rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}", cell) else "text"
 
 
 def advice(kind: str, column: str, dialect: Dialect) -> str:
-    """What to do about a cell of that kind."""
+    """Advice for a cell of that kind."""
     match kind:
         case "decimal comma" | "decimal point" if dialect.decimal == "?":
             return (
-                "Write decimals with a point; or put ; between the table's columns, decimal commas before decimals, and nothing "
-                f"between thousands. If these are texts: --categorical {column}."
+                "Write decimals with a point. Or separate columns by ; and write decimal commas, without a mark for "
+                f"thousands. If the column holds texts: --categorical {column}."
             )
         case "decimal comma":
-            return f"Write it with a point, and no thousands. If these are texts: --categorical {column}."
+            return f"Write it with a point, without a mark for thousands. If the column holds texts: --categorical {column}."
         case "decimal point" | "thousands or decimals":
-            return "Decimals have commas in this table. Write this column so too, and no thousands."
+            return "Decimals have commas in this table. Write this column with commas, without a mark for thousands."
         case "thousands separators":
-            return "Write numbers without anything between thousands."
+            return "Write numbers without a mark for thousands."
         case "date":
-            return f"Dates become features with --dates {column}; or leave the column out with --drop {column}."
+            return f"Use --dates {column} to make features of dates, or leave the column out with --drop {column}."
+        case "detection limit":
+            return (
+                "Replace it by a number, for example half the limit, or declare it as missing (--na-values, or na_values in "
+                "agent.toml)."
+            )
         case "number with a unit":
-            return "Write the number alone, and its unit into the column's name."
+            return "Write the number only, and the unit into the column's name."
         case _:
-            return "Mend the cell (missing is an empty cell or NA), or list the column as categorical."
+            return f"Correct the cell, or declare it as missing (--na-values). If the column holds texts: --categorical {column}."

@@ -1,7 +1,7 @@
-"""How a table that a model is to predict differs from those that it was made of: its columns, and where its values lie.
+"""Compare a table for prediction with the training data: its columns, and the range of its values.
 
-Columns are found by name, so that another order or one more changes nothing; both are told. A value beyond those of
-training is where a model extrapolates.
+Columns are found by name, so their order and additional columns change nothing; both are reported. A model extrapolates at
+values outside the range of training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ WARN_ABOVE = 0.05
 
 @dataclass(frozen=True)
 class Drift:
-    """One column: ``outside`` of ``cells`` are beyond what training saw (for texts: none of its levels), ``missing`` are empty.
+    """One column. ``outside`` of its ``cells`` are outside the range of training (texts: are no level of it).
 
-    Of a number that is drawn as those of training were, 2 of n + 1 lie beyond n of them on average: ``expected``.
+    ``missing`` cells are empty. ``expected`` is the mean share outside if nothing has changed: 2 of n + 1 for n training cells.
     """
 
     column: str
@@ -34,17 +34,17 @@ class Drift:
 
     @property
     def share(self) -> float:
-        """Of the cells that are there."""
+        """Share of the present cells that are outside."""
         return self.outside / self.cells if self.cells else 0.0
 
     def is_above(self, share: float) -> bool:
-        """Whether it is more than that, and more than twice what is expected of few rows."""
+        """Whether the share outside exceeds ``share`` and twice the expected share."""
         return self.share > max(share, 2.0 * self.expected)
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found, column by column."""
+    """The comparison, column by column."""
 
     source: str
     drifts: tuple[Drift, ...]
@@ -56,25 +56,24 @@ class Looked:
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """A sentence a numeric column that lies elsewhere than in training."""
+        """One sentence for each numeric column with values outside the range of training."""
         return tuple(
-            f"{self.source}, column {d.column!r}: {d.outside} of {d.cells} cells ({100 * d.share:.0f} %) are beyond what "
-            f"training saw ({d.low:g} to {d.high:g}); the model extrapolates there"
+            f"{self.source}, column {d.column!r}: {d.outside} of {d.cells} cells ({100 * d.share:.0f} %) are outside the "
+            f"range of training ({d.low:g} to {d.high:g}). The model extrapolates there"
             for d in self.drifts
             if d.kind == "numeric" and d.is_above(self.above)
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person who predicts should read."""
-        told = list(self.beyond)
+        """Notes for the operator."""
+        notes = list(self.beyond)
         if self.extra:
-            told.append(f"{self.source}: columns that the model does not use: {some(self.extra)}")
-        told += [
-            f"{self.source}, column {name!r}: texts when the model was made, and numbers now"
-            for name in self.texts_now_numbers
+            notes.append(f"{self.source}: columns that the model does not use: {some(self.extra)}")
+        notes += [
+            f"{self.source}, column {name!r}: texts in training, and numbers now" for name in self.texts_now_numbers
         ]
-        return tuple(told)
+        return tuple(notes)
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -89,12 +88,19 @@ class Looked:
 
 
 def look(preprocessing: Preprocessing, table: Table, above: float = WARN_ABOVE, named: Sequence[str] = ()) -> Looked:
-    """Compare a table with what the model was made of; ``named`` are columns that are there for another reason.
+    """Compare a table with the training data.
+
+    Parameters
+    ----------
+    above
+        share of cells outside the range above which a column is reported.
+    named
+        columns with another purpose, which are not reported as unused.
 
     Raises
     ------
     BadTable
-        a column that is not there; a cell that is no date or no number.
+        a column is missing, or a cell is not a date or a number.
     """
     sources = preprocessing.sources
     wide = preprocessing.expanded(table)
@@ -130,7 +136,7 @@ def _unseen(column: Column, table: Table) -> int:
 
 
 def _became_numbers(preprocessing: Preprocessing, table: Table, name: str) -> bool:
-    """Texts then, and numbers now that are none of its levels: two columns may have changed places."""
+    """Whether the column held texts in training and holds numbers now: perhaps two columns changed places."""
     column = next(c for c in preprocessing.columns if c.name == name)
     cells = table.frame[name].drop_nulls()
     return looks_numeric(cells) and _unseen(column, table) == len(cells)

@@ -1,7 +1,7 @@
-"""What is wrong with a table, as values: a sentence for a person, fields for a program, and all of them at once.
+"""Faults of a table: a sentence for a person, fields for a program, and an error that lists all of them.
 
-A fault's text may show the cell that it is about, for the eyes of the site's own operator; its fields say of which kind
-the cell is, and never what stands in it.
+The text of a fault can show a cell, because only the site's own operator reads it. Its fields name the kind of the cell and
+never its content.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,15 +12,20 @@ from typing import Any
 from coreg_core.errors import BadData
 
 SHOWN = 5  # lines or names in one sentence
+COLUMNS = 20  # names of columns in one sentence
 MOST = 20  # sentences of one error; `coreg-agent check` shows them all
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with a table: in which file, lines and column, what it is, and what to do about it.
+    """One fault of a table: file, lines and column, the problem, and what to do.
 
-    ``kind`` says in a word or two what was found there ("text", "decimal comma", "missing"), for a program to read; ``about``
-    names a column that is not there.
+    Parameters
+    ----------
+    kind
+        the problem in a word or two, for a program ("text", "decimal comma", "missing").
+    about
+        the name of a column that is not in the file.
     """
 
     file: str
@@ -37,7 +42,7 @@ class Fault:
         return f"{self.file}{_places(self.lines)}{column}: {self.what}{' ' if self.todo else ''}{self.todo}"
 
     def fields(self) -> dict[str, Any]:
-        """For a program: nothing of what stands in a cell."""
+        """Fields for a program, without the content of a cell."""
         return {
             "file": self.file,
             "row": self.lines[0] if self.lines else None,
@@ -57,7 +62,7 @@ def _places(lines: Sequence[int]) -> str:
 
 
 class BadTable(BadData):
-    """A table that cannot be used, with every fault that was found."""
+    """A table that cannot be used, with all its faults."""
 
     def __init__(self, *faults: Fault):
         self.faults = faults
@@ -73,7 +78,7 @@ class BadTable(BadData):
 
 
 class Faults:
-    """Faults so far, each once: reading goes on where it can, and `raise_any` ends it where there was one."""
+    """Collects faults, each once, so that reading can continue. `raise_any` raises them together."""
 
     def __init__(self) -> None:
         self._found: dict[Fault, None] = {}
@@ -83,7 +88,7 @@ class Faults:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """What is wrong in this block is kept, and what comes after it is tried all the same."""
+        """Collect the faults of this block instead of raising them."""
         try:
             yield
         except BadTable as error:
@@ -96,20 +101,24 @@ class Faults:
         return len(self._found)
 
     def raise_any(self) -> None:
-        """End here if anything was found: by file, and in a file by line, as somebody goes through it who mends it.
+        """Raise the collected faults, by file in reading order, then by line.
 
         Raises
         ------
         BadTable
-            with all of it.
+            there is at least one fault.
         """
         if self._found:
             files = list(dict.fromkeys(fault.file for fault in self._found))  # as they were read
             raise BadTable(*sorted(self._found, key=lambda fault: (files.index(fault.file), fault.lines)))
 
 
-def some(names: Iterable[object]) -> str:
-    """A few of them, in words."""
-    listed = list(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(map(repr, listed[:SHOWN])) + more
+def some(names: Iterable[object], most: int = SHOWN) -> str:
+    """The first ``most`` names, quoted, and the number of the others."""
+    return shortened([repr(name) for name in names], most)
+
+
+def shortened(texts: Sequence[str], most: int) -> str:
+    """The first ``most`` texts, and the number of the others."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

@@ -1,8 +1,7 @@
-"""Ids that a spreadsheet would run: written behind an apostrophe, and read without it.
+"""Protect ids that a spreadsheet would run as a formula: an apostrophe is written before them and removed on reading.
 
-A cell that begins with = + - @ is a formula to a spreadsheet, and ids come from elsewhere: =HYPERLINK(…) would run at
-whoever opens the predictions. Numbers stay as they are. Where an apostrophe stood before such a sign it gets another:
-each id comes back.
+A spreadsheet runs a cell that begins with = + - @, for example =HYPERLINK(…), and ids come from outside. Numbers stay as they
+are. An id that already has an apostrophe before such a sign gets another, so that every id can be read back.
 """
 
 import re
@@ -12,7 +11,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def guarded(text: str) -> str:
-    """As it may stand in a CSV file that somebody opens."""
+    """The text for a CSV file."""
     return f"'{text}" if _RUNS.match(text) and not _NUMBER.fullmatch(text) else text
 
 

@@ -1,4 +1,4 @@
-"""A table of this site and how it is read: a section [data.NAME] of agent.toml, or the options of a command."""
+"""A table of this site and how to read it: a section [data.NAME] of agent.toml, or the options of a command."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,14 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from site_agent.data.sources import Query, Source, at, source_of
+from site_agent.data.tables import NA_VALUES
 
 Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[Text, ...], Field(strict=False)]
 
 
 def a_source(value: object) -> Source | None:
-    """A file or a query, from its text if it is not one already."""
+    """Parse a file name or a query; a value that is already one is returned as it is."""
     if value is None or isinstance(value, Path | Query):
         return value
     if not isinstance(value, str) or not value:
@@ -21,7 +22,7 @@ def a_source(value: object) -> Source | None:
 
 
 class Inputs(BaseModel):
-    """See the module's docstring. ``target`` is needed for training, and not for a table that is scored."""
+    """One table. Training needs ``target``; scoring does not."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
@@ -36,8 +37,13 @@ class Inputs(BaseModel):
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."
     )
+    na_values: Words = Field(
+        default=NA_VALUES,
+        description="A cell text that means a missing value; repeatable. It replaces the default list: "
+        f"{', '.join(NA_VALUES)}. An empty cell is always missing.",
+    )
     categorical: Words = Field(
-        default=(), description="A column to one-hot encode although it looks numeric; repeatable."
+        default=(), description="A column to one-hot encode even if it holds numbers; repeatable."
     )
     dates: Words = Field(
         default=(),
@@ -52,6 +58,6 @@ class Inputs(BaseModel):
     )
 
     def at(self, base: Path) -> "Inputs":
-        """The same, with paths relative to ``base``."""
+        """The same inputs, with paths relative to ``base``."""
         unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})

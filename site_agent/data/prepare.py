@@ -1,10 +1,7 @@
-"""From the operator's files to the arrays that the machine computes with, and the notes that the operator should read.
-
-What is shared with nobody stays here: rows, ids, columns.
-"""
+"""Read the operator's files into the arrays of a run, with notes for the operator. Rows, ids and columns stay at the site."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import StorageError, UsageError
@@ -17,7 +14,7 @@ from site_agent.machine.site_data import PrivateData, row_keys
 
 @dataclass(frozen=True)
 class Prepared:
-    """The arrays, how they were made, and what to tell the operator."""
+    """The arrays, the preprocessing that made them, and notes for the operator."""
 
     data: PrivateData
     preprocessing: Preprocessing
@@ -26,17 +23,17 @@ class Prepared:
 
 
 def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
-    """Read, align, preprocess.
+    """Read and preprocess a site's tables.
 
     Raises
     ------
     UsageError
-        the inputs name no target: they are a table to score.
+        the inputs name no target, so they are for scoring.
     BadTable
-        everything that cannot be used, with file, line and column.
+        all faults of the tables, with file, line and column.
     """
     if inputs.target is None:
-        raise UsageError(f"{inputs.table}: training needs the column to predict (target).")
+        raise UsageError(f"{inputs.table}: training needs a target. Name the column to predict.")
     found = Faults()
     table = load_site_tables(
         inputs.table,
@@ -45,10 +42,14 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         unlabelled=inputs.unlabelled,
         drop=inputs.drop,
         labels=inputs.labels,
+        na_values=inputs.na_values,
         found=found,
     )
     with found.caught():
-        preprocessing = Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale)
+        preprocessing = replace(
+            Preprocessing.fit(table, categorical=inputs.categorical, dates=inputs.dates, scale=inputs.scale),
+            na_values=inputs.na_values,
+        )
     found.raise_any()
     digest = ids_digest(table.unlabelled_ids)
     data = PrivateData(
@@ -66,12 +67,12 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
 
 
 def site_salt(path: Path) -> bytes:
-    """The site's secret for its data digest: made once, mode 0600, never sent.
+    """The site's secret for its data digest. It is created once (mode 0600) and never sent.
 
     Raises
     ------
     StorageError
-        it can be neither read nor made.
+        the file can be neither read nor created.
     """
     try:
         if path.exists():

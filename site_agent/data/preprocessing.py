@@ -1,8 +1,7 @@
-"""Text columns to a float64 matrix: what each column is, and how it is encoded, fitted once and kept in the model file.
+"""Encode text columns as a float64 matrix. The encoding is fitted once and kept in the model file.
 
-Fitted as scikit-learn fits SimpleImputer, StandardScaler and OneHotEncoder, applied from plain numbers that JSON holds:
-no pickle. Means and scales come from the labelled rows alone; which levels there are, and where values are missing,
-from the labelled and the unlabelled rows together.
+The fit equals SimpleImputer, StandardScaler and OneHotEncoder of scikit-learn. It is stored as plain numbers in JSON, without
+pickle. Means and scales are from the labelled rows. Levels and missing values are from the labelled and unlabelled rows.
 """
 
 import math
@@ -16,21 +15,22 @@ import polars as pl
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
-from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
 from site_agent.data.standardise import mean_of_present, standard
-from site_agent.data.tables import Table
+from site_agent.data.tables import NA_VALUES, Table
 
 Kind: TypeAlias = Literal["numeric", "boolean", "text"]
-MOST_LEVELS = 200  # as the 2006 paper does for the KDD Cup (section 5.2): nominal attributes of fewer values are binary
-LARGEST = 1e150  # beyond it squares overflow, and with them variances and kernels
+MOST_LEVELS = 200  # the limit of the 2006 paper for the KDD Cup data (section 5.2)
+MANY_LEVELS = 10  # a column with fewer is not reported as most of the features
+LARGEST = 1e150  # above it, squares overflow, and so do variances and kernels
 TRUE, FALSE = frozenset({"true", "yes"}), frozenset({"false", "no"})
 
 
 @dataclass(frozen=True)
 class Column:
-    """How one column is encoded: (x − mean)/scale for numbers, one column a level for text; and where it is missing."""
+    """The encoding of one column: (x − mean)/scale for numbers, a 0/1 column per level for text, and an indicator."""
 
     name: str
     kind: Kind
@@ -44,37 +44,45 @@ class Column:
 
     @property
     def feature_names(self) -> list[str]:
-        """The columns that come of it."""
+        """The names of its features."""
         own = [f"{self.name}={level}" for level in self.levels] if self.kind == "text" else [self.name]
         return [*own, f"{self.name} is missing"] if self.indicator else own
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Every column, in order; see the module's docstring."""
+    """The encoding of all columns, in order, with notes for the operator."""
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
     dates: tuple[DateColumn, ...] = ()
     ranges: Ranges | None = None
+    na_values: tuple[str, ...] = NA_VALUES
 
     @property
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.feature_names]
 
     @property
+    def summary(self) -> str:
+        """The columns that become features; a text column with the number of its levels."""
+        texts = [f"{c.name} ({len(c.levels)} levels)" if c.kind == "text" else c.name for c in self.columns]
+        missing = sum(c.indicator for c in self.columns)
+        return shortened(texts, COLUMNS) + (f"; {missing} with an indicator of missing values" if missing else "")
+
+    @property
     def sources(self) -> list[str]:
-        """The columns that a table has to have, in the order in which they were found."""
+        """The columns that a table must have, in the order of training."""
         made = {date.called(part): date.name for date in self.dates for part in date.parts}
         return list(dict.fromkeys(made.get(column.name, column.name) for column in self.columns))
 
     def expanded(self, table: Table) -> Table:
-        """The table with what its dates come to, as it is encoded.
+        """The table with the features of its date columns.
 
         Raises
         ------
         BadTable
-            a column that is not there, by name; a cell that is no date.
+            a column is missing, or a cell is not a date.
         """
         table.require(self.sources, "a feature of this model")
         return expanded(table, self.dates) if self.dates else table
@@ -88,14 +96,14 @@ class Preprocessing:
         dates: Sequence[str] = (),
         scale: bool = True,
     ) -> "Preprocessing":
-        """Decide every column's kind from all rows, and its numbers from the labelled ones (without any, the shared).
+        """Fit the kind of each column on all rows, and its numbers on the labelled rows (or the shared ones if none is labelled).
 
         Raises
         ------
         BadTable
-            every numeric column with a cell that is no number, every one of too many levels or without any value.
+            a numeric column has a cell that is not a number, or a column has too many levels or no value.
         UsageError
-            ``categorical`` or ``dates`` names a column that is not there.
+            ``categorical`` or ``dates`` names a column that the table does not have.
         """
         if len(table.labelled) == 0:
             return cls.fit_columns(table.unlabelled, categorical=categorical, dates=dates, scale=scale)
@@ -111,10 +119,11 @@ class Preprocessing:
         dates: Sequence[str] = (),
         scale: bool = True,
     ) -> "Preprocessing":
-        """The same from the two tables; ``unlabelled`` may be absent."""
+        """Fit on two tables, or on one; see `fit`."""
         if unknown := [name for name in categorical if name not in labelled.columns]:
             raise UsageError(
-                f"--categorical {', '.join(unknown)}: no such feature column; there are {', '.join(labelled.columns)}."
+                f"--categorical {', '.join(unknown)}: no such feature column. "
+                f"The columns are {some(labelled.columns, COLUMNS)}."
             )
         tables = [labelled] if unlabelled is None else [labelled, unlabelled]
         found, columns, of_dates = Faults(), list[Column](), list[DateColumn]()
@@ -127,16 +136,12 @@ class Preprocessing:
             if name in unusable:
                 continue
             with found.caught():
-                having = [t for t in tables if name in t.columns]  # that a table lacks one has been said
+                having = [t for t in tables if name in t.columns]  # a missing column is a fault already
                 columns.append(_fit_column(name, having, name in categorical, scale))
         found.raise_any()
         constant = [c.name for c in columns if c.kind != "text" and _constant(tables[0], c)]
-        notes = [f"constant among the labelled rows, so they tell nothing: {', '.join(constant)}"] if constant else []
-        texts = [c.name for c in columns if c.kind == "text" and c.name not in categorical]
-        if forgotten := [name for name in texts if holds_dates(tables[0].frame[name].drop_nulls())]:
-            notes.append(
-                f"dates that are taken as texts: {', '.join(forgotten)}; --dates {forgotten[0]} makes numbers of them"
-            )
+        notes = [f"constant among the labelled rows, so without effect: {some(constant, COLUMNS)}"] if constant else []
+        notes += _wide(columns, tables[0], categorical)
         ranges = Ranges.of(
             {c.name: [_numbers(t, c.name, c.kind) for t in tables] for c in columns if c.kind == "numeric"}
         )
@@ -148,7 +153,7 @@ class Preprocessing:
         Raises
         ------
         BadTable
-            every column that is not there, by name; every cell that is no number, by file, line and column.
+            a column is missing, or a cell is not a number.
         """
         table = self.expanded(table)
         X = np.empty((len(table), len(self.feature_names)))
@@ -162,12 +167,12 @@ class Preprocessing:
         return X
 
     def notes_on(self, table: Table) -> tuple[str, ...]:
-        """What a person who predicts should read: values that no row showed when the model was made, counted.
+        """Notes for the operator: the number of unknown texts and of newly missing cells in each column.
 
         Raises
         ------
         BadTable
-            a column that is not there, by name.
+            a column is missing.
         """
         table = self.expanded(table)
         notes = []
@@ -177,20 +182,23 @@ class Preprocessing:
                 unseen = text.drop_nulls().filter(~text.drop_nulls().is_in(list(column.levels)))
                 if len(unseen):
                     notes.append(
-                        f"{table.source}, column {column.name!r}: {len(unseen)} cells hold a text that the model never "
-                        f"saw ({unseen[0]!r} first); they count as none of its levels"
+                        f"{table.source}, column {column.name!r}: {len(unseen)} cells hold a text that training never "
+                        f"had ({unseen[0]!r} first). They count as none of its levels"
                     )
             if not column.indicator and (missing := text.null_count()):
                 instead = "none of its levels" if column.kind == "text" else "the mean"
                 notes.append(
-                    f"{table.source}, column {column.name!r}: {missing} cells are missing, as none was when the model "
-                    f"was made; they count as {instead}"
+                    f"{table.source}, column {column.name!r}: {missing} cells are missing, and none was in "
+                    f"training. They count as {instead}"
                 )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a release that knows no dates and no ranges reads the columns alone."""
-        plain: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        """Plain values for the model file."""
+        plain: dict[str, Any] = {
+            "columns": [asdict(column) for column in self.columns],
+            "na_values": list(self.na_values),
+        }
         if self.dates:
             plain["dates"] = [asdict(date) for date in self.dates]
         if self.ranges is not None:
@@ -201,7 +209,8 @@ class Preprocessing:
     def from_json(cls, plain: dict[str, Any]) -> "Preprocessing":
         columns = tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in plain["columns"])
         dates = tuple(DateColumn(**{**date, "parts": tuple(date["parts"])}) for date in plain.get("dates", ()))
-        return cls(columns, (), dates, Ranges.from_json(plain["ranges"]) if "ranges" in plain else None)
+        ranges = Ranges.from_json(plain["ranges"]) if "ranges" in plain else None
+        return cls(columns, (), dates, ranges, tuple(plain.get("na_values", ("NA",))))  # older files knew NA alone
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
@@ -222,7 +231,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     kind: Kind = "text" if categorical else _kind(name, tables)
     labelled = tables[0]
     if labelled.frame[name].null_count() == len(labelled):
-        what = "no labelled row has a value, so nothing can be learnt from it."
+        what = "no labelled row has a value, so the model cannot learn from it."
         raise BadTable(Fault(labelled.source, what, f"Leave it out with --drop {name}.", "missing", name))
     missing = np.concatenate([t.frame[name].is_null().to_numpy() for t in tables])
     indicator = bool(missing.any())
@@ -236,18 +245,18 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
     if kind == "text":
         return Column(name, kind, levels=_levels(name, tables), **shared)
     found, read = Faults(), list[Arr]()
-    for table in tables:  # every table's cells are checked, not the labelled alone
+    for table in tables:  # check the cells of every table, not only the labelled one
         with found.caught():
             read.append(_numbers(table, name, kind))
     found.raise_any()
     values = read[0]
     largest = int(np.nanargmax(np.abs(values)))
     if abs(values[largest]) > LARGEST:
-        what = f"{labelled.frame[name][largest]!r} is beyond ±{LARGEST:g}, so its square overflows."
-        todo, line = "Mend the cell, or write the column in another unit.", int(labelled.lines[largest])
+        what = f"{labelled.frame[name][largest]!r} is outside ±{LARGEST:g}, so its square overflows."
+        todo, line = "Correct the cell, or write the column in another unit.", int(labelled.lines[largest])
         raise BadTable(Fault(labelled.source, what, todo, "too large", name, (line,)))
     if (one := float(values[largest])) == np.nanmin(values) == np.nanmax(values):
-        # The mean of 0.1, 0.1 and 0.1 is not 0.1: taken as it is, a constant column is zeros to the last bit.
+        # The floating-point mean of 0.1, 0.1 and 0.1 is not 0.1. With the value itself, a constant column becomes exact zeros.
         return Column(name, kind, one if scale else 0.0, 1.0, one, **shared)
     fill = mean_of_present(values)
     mean, deviation = standard(np.where(np.isnan(values), fill, values)) if scale else (0.0, 1.0)
@@ -255,7 +264,7 @@ def _fit_column(name: str, tables: list[Table], categorical: bool, scale: bool) 
 
 
 def _kind(name: str, tables: list[Table]) -> Kind:
-    """Numeric if any cell is a number: one typo must not turn a column into one-hot (its cell is then an error)."""
+    """Numeric if any cell is a number, so that one typing error is a fault and does not make the column one-hot."""
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls()
     if len(values) == 0:
         todo = f"Leave it out with --drop {name}."
@@ -268,9 +277,9 @@ def _kind(name: str, tables: list[Table]) -> Kind:
 def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
     if len(values) > MOST_LEVELS:
-        what = f"{len(values)} different texts; at most {MOST_LEVELS} are one-hot encoded."
-        forgotten = holds_dates(values)
-        todo = f"{f'Dates: --dates {name}' if forgotten else 'Group them'}, or leave the column out with --drop {name}."
+        what = f"{len(values)} different texts. At most {MOST_LEVELS} are one-hot encoded."
+        instead = f"For dates, use --dates {name}" if holds_dates(values) else "Group them"
+        todo = f"{instead}, or leave the column out with --drop {name}."
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     return tuple(sorted(values.to_list()))
 
@@ -278,6 +287,20 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
 def _constant(table: Table, column: Column) -> bool:
     values = _numbers(table, column.name, column.kind)
     return bool(np.nanmin(values) == np.nanmax(values))
+
+
+def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -> list[str]:
+    """Warnings of texts that look like dates, and of a column that makes most of the features."""
+    notes, total = list[str](), sum(len(column.feature_names) for column in columns)
+    for column in columns:
+        if column.kind != "text":
+            continue
+        makes = f"column {column.name!r} makes {len(column.feature_names)} of {total} features, one for each text"
+        if column.name not in categorical and holds_dates(table.frame[column.name].drop_nulls()):
+            notes.append(f"{makes}. Its texts look like dates: use --dates {column.name}, or --drop {column.name}")
+        elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
+            notes.append(f"{makes}. Group the texts, or leave the column out with --drop {column.name}")
+    return notes
 
 
 # --- applying -----------------------------------------------------------------------------------------------------
@@ -293,7 +316,7 @@ def _encode(column: Column, table: Table) -> Arr:
         )
         known = np.flatnonzero(
             codes >= 0
-        )  # an unseen level is a row of zeros, as OneHotEncoder(handle_unknown="ignore")
+        )  # an unknown text becomes a row of zeros, as with OneHotEncoder(handle_unknown="ignore")
         block[known, codes[known]] = 1.0
     else:
         values = _numbers(table, column.name, column.kind)
@@ -314,8 +337,6 @@ def _numbers(table: Table, name: str, kind: Kind) -> Arr:
         rows = bad.arg_true().to_list()
         what = f"{table.frame[name][rows[0]]!r} is neither true nor false (nor yes nor no)"
         lines = tuple(int(table.lines[row]) for row in rows)
-        raise BadTable(
-            Fault(table.source, f"{what}, as the column was when the model was made.", "", "text", name, lines)
-        )
+        raise BadTable(Fault(table.source, f"{what}. The column was boolean in training.", "", "text", name, lines))
     values = text.is_in(list(TRUE)).cast(pl.Float64)
     return np.where(text.is_null().to_numpy(), math.nan, values.fill_null(0.0).to_numpy())

@@ -1,6 +1,4 @@
-"""Between which values a feature lay when the model was made, kept in its file, so that `predict` can say how far off
-it is.
-"""
+"""The range of each feature in training. The model file keeps it, and `predict` reports values outside."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +11,13 @@ from coreg_core.numerics.arrays import Arr
 
 @dataclass(frozen=True)
 class Ranges:
-    """(least, greatest, cells) of each numeric column, over labelled and shared rows; a column without a cell has none."""
+    """(least, greatest, cells) of each numeric column with a value, over labelled and shared rows."""
 
     columns: dict[str, tuple[float, float, int]]
 
     @classmethod
     def of(cls, values: Mapping[str, Sequence[Arr]]) -> "Ranges":
-        """From the columns' values, NaN where one is missing."""
+        """Ranges of the columns' values, where NaN is a missing value."""
         known = {name: np.concatenate([v[~np.isnan(v)] for v in parts]) for name, parts in values.items()}
         return cls({name: (float(v.min()), float(v.max()), len(v)) for name, v in known.items() if len(v)})
 

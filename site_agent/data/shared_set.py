@@ -1,8 +1,7 @@
-"""A site's table parted: its own labelled rows, and the shared unlabelled instances in the order that every site has
-them in.
+"""Split a site's table into its own labelled rows and the shared unlabelled instances, in the same order at every site.
 
-Ids are text everywhere: stripped, NFC-normalised, sorted by their UTF-8 bytes, so that neither file order nor a guessed
-type can matter.
+Ids are text: stripped, NFC-normalised, and sorted by their UTF-8 bytes. So the order of the file and a guessed type cannot
+change them.
 """
 
 import hashlib
@@ -16,14 +15,14 @@ from numpy.typing import NDArray
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
-from site_agent.data.tables import Table, read_table
+from site_agent.data.tables import NA_VALUES, Table, read_table
 
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A site's rows: labelled with their targets, and the shared unlabelled ones, sorted by id.
+    """A site's labelled rows with their targets, and the shared unlabelled rows, sorted by id.
 
-    ``positions``: where each labelled row stands among the shared ones, where all of them do.
+    ``positions`` are the indices of the labelled rows among the shared ones; None unless all labelled rows are shared.
     """
 
     labelled: Table
@@ -47,53 +46,54 @@ def load_site_tables(
     unlabelled: Source | None = None,
     drop: Sequence[str] = (),
     labels: bool = True,
+    na_values: Sequence[str] = NA_VALUES,
     found: Faults | None = None,
 ) -> SiteTable:
-    """A site's labelled and unlabelled rows; without ``labels`` every row is shared, and the target may be no column.
+    """Read a site's labelled and unlabelled rows. Without ``labels`` all rows are shared, and no target column is needed.
 
-    Rows of ``data`` with an empty target are the shared unlabelled set, unless ``unlabelled`` names a file; such
-    rows are then left out, with a note.
+    Rows of ``data`` with an empty target are the shared unlabelled set. If ``unlabelled`` names a file, that is the shared set,
+    and such rows are left out with a note.
 
     Parameters
     ----------
     found
-        where faults go; what is returned then serves to look for more of them, and for nothing else. Without it they are raised.
+        collects the faults; the result then only serves to find more of them. Without it they are raised.
 
     Raises
     ------
     BadTable
-        see `read_table`; a column that is missing, a target that is no number, an id that is missing or stands
-        twice among the unlabelled rows, or no row of either kind: all of these at once.
+        see `read_table`; a column is missing, a target is not a number, an unlabelled row has no id or an id twice, or there is
+        no labelled or no unlabelled row. All faults are in one error.
     """
     own = Faults()
-    table = read_table(data, own)
+    table = read_table(data, own, na_values)
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
-        own.add(Fault(table.source, f"{target!r} is named as target and as id column.", kind="column", about=target))
+        own.add(Fault(table.source, f"{target!r} is both the target and the id column.", kind="column", about=target))
     y, unread = _labels(table, target, own)
-    # Of a misspelt name the column that was meant is no feature either: one slip is told once.
+    # The column that a misspelt name means is not a feature either; otherwise one mistake would be two faults.
     meant = {name if name in table.columns else table.like(name) for name in (target, id_column, *drop)}
     features = [name for name in table.columns if name not in meant]
     if not features:
-        own.add(Fault(table.source, f"no feature column is left beside {target!r} and {id_column!r}."))
+        own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
     labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
-    if not len(own) or target in table.columns:  # without a target there is nothing to part by
+    if not len(own) or target in table.columns:  # without a target column the rows cannot be split
         own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None))
     notes = [*table.notes]
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
-            shared = read_table(unlabelled, own)
+            shared = read_table(unlabelled, own, na_values)
             notes += shared.notes
             shared.require([id_column], "the id column")
             shared.require(features, f"features of {data}")
             if extra := [c for c in shared.columns if c not in {*features, id_column, target, *drop}]:
-                notes.append(f"{shared.source}: columns that {data} does not have are not used: {some(extra)}")
+                notes.append(f"{shared.source}: not used, because {data} does not have these columns: {some(extra)}")
         if len(empty):
             notes.append(
-                f"{data}: {len(empty)} rows without a target are left out, since --unlabelled names the shared set"
+                f"{data}: {len(empty)} rows without a target are left out, because --unlabelled names the shared set"
             )
     own_ids: tuple[str, ...] = ()
     ids: list[str] = [""] * len(shared)
@@ -119,7 +119,7 @@ def load_site_tables(
 
 
 def _labels(table: Table, target: str, found: Faults) -> tuple[Arr, NDArray[np.bool_]]:
-    """The label column, NaN where it is empty, and which rows have a label that cannot be read."""
+    """The label column (NaN: empty), and which rows have a label that cannot be read."""
     nothing = np.full(len(table), np.nan)
     if target not in table.columns:
         return nothing, np.zeros(len(table), dtype=np.bool_)
@@ -132,27 +132,27 @@ def _labels(table: Table, target: str, found: Faults) -> tuple[Arr, NDArray[np.b
 
 
 def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty: int, here: bool) -> list[Fault]:
-    """No labelled row where there has to be one, one where there must be none, no shared row."""
+    """Faults if there is no labelled row, a labelled row with --no-labels, or no shared row."""
     found = []
     if labels and labelled == 0:
         found.append(
             Fault(
                 table.source,
-                f"no row has a value in {target!r}; a site needs labelled rows of its own.",
-                "Under the additive objective it may take part without any: --no-labels says so.",
+                f"no row has a value in {target!r}. A site needs labelled rows of its own.",
+                "Under the additive objective a site without labels can take part with --no-labels.",
                 kind="missing",
                 about=target,
             )
         )
     if not labels and labelled:
-        what = f"{labelled} rows have a value in {target!r}, and --no-labels says that none has."
+        what = f"{labelled} rows have a value in {target!r}, although --no-labels is given."
         found.append(Fault(table.source, what, kind="column", about=target))
     if here and empty == 0:
         found.append(
             Fault(
                 table.source,
                 f"no row has an empty {target!r}, so there are no shared unlabelled instances.",
-                "Add them with an empty target, or name their table with --unlabelled.",
+                "Add rows with an empty target, or name their table with --unlabelled.",
                 kind="missing",
                 about=target,
             )
@@ -160,15 +160,15 @@ def _parts_lacking(table: Table, target: str, labels: bool, labelled: int, empty
     return found
 
 
-def load_batch(path: Source, id_column: str) -> tuple[Table, tuple[str, ...]]:
-    """A table of instances to be scored together, and their ids, both in the order that every site has them in.
+def load_batch(path: Source, id_column: str, na_values: Sequence[str] = NA_VALUES) -> tuple[Table, tuple[str, ...]]:
+    """Read a table of instances to score together: the rows and their ids, sorted by id as at every site.
 
     Raises
     ------
     BadTable
-        see `read_table`; an id that is missing, or stands twice.
+        see `read_table`; a row has no id, or an id occurs twice.
     """
-    table = read_table(path)
+    table = read_table(path, na_values=na_values)
     table.require([id_column], "the id column")
     ids = _checked_ids(table, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
@@ -176,7 +176,7 @@ def load_batch(path: Source, id_column: str) -> tuple[Table, tuple[str, ...]]:
 
 
 def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
-    """Where each id stands among the shared ones; None where one does not, or there is none."""
+    """The index of each own id among the shared ones; None if one is not shared, or there are no own ids."""
     where = {text: i for i, text in enumerate(shared)}
     found = [where.get(text, -1) for text in own]
     return np.array(found, dtype=np.int64) if found and min(found) >= 0 else None
@@ -188,7 +188,7 @@ def _checked_ids(table: Table, column: str) -> list[str]:
     Raises
     ------
     BadTable
-        every row without one, and every id that stands twice.
+        rows have no id, or ids occur more than once.
     """
     ids, found = table.ids(column), Faults()
     if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
@@ -201,16 +201,18 @@ def _checked_ids(table: Table, column: str) -> list[str]:
     for text, lines in where.items():
         if len(lines) > 1:
             often = "twice" if len(lines) == 2 else f"{len(lines)} times"
-            what = f"the id {text!r} stands {often} among the shared instances."
+            what = f"the id {text!r} occurs {often} among the shared instances."
             found.add(
-                Fault(table.source, what, "Each is shared once.", kind="duplicate", lines=tuple(lines), about=column)
+                Fault(
+                    table.source, what, "Keep each instance once.", kind="duplicate", lines=tuple(lines), about=column
+                )
             )
     found.raise_any()
     return ids
 
 
 def ids_digest(ids: Sequence[str]) -> str:
-    """SHA-256 (hex) over the ordered ids, each after its length, so that no two lists run together."""
+    """SHA-256 (hex) of the ordered ids. The length before each id keeps different lists apart."""
     digest = hashlib.sha256()
     for text in ids:
         data = text.encode()
@@ -219,13 +221,13 @@ def ids_digest(ids: Sequence[str]) -> str:
 
 
 def names_of(digest: str, salt: bytes) -> tuple[str, ...]:
-    """What instances of that plain digest are called in this site's ledger: for good, and as before they were.
+    """The two names of a set of instances in this site's ledger: the current one, and the one of earlier releases.
 
-    The first is keyed by the site's own secret, so that neither `ids_secret` nor a change of it makes them others.
+    The first is keyed by the site's own secret, so a change of `ids_secret` does not change it.
     """
     return hmac.new(salt, b"instances " + digest.encode(), hashlib.sha256).hexdigest(), digest
 
 
 def keyed(digest: str, secret: str) -> str:
-    """HMAC-SHA256 (hex) of that digest: confirms no guess to whoever does not have the sites' secret."""
+    """HMAC-SHA256 (hex) of a digest. Without the sites' secret it confirms no guess of the ids."""
     return hmac.new(secret.encode(), digest.encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Where a table is: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`)."""
+"""The source of a table: a file, or a query to an SQLite database (`sqlite:clinic.db?SELECT …`)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ SQLITE = "sqlite:"
 
 @dataclass(frozen=True)
 class Query:
-    """One SELECT to one database; without one, its only table."""
+    """One SELECT to one database. Without a SELECT, the database's only table."""
 
     database: Path
     sql: str = ""
@@ -24,35 +24,35 @@ Source: TypeAlias = Path | Query
 
 
 def source_of(text: str, base: Path | None = None) -> Source:
-    """What --data says: a path, or sqlite:PATH?SELECT …; paths are relative to ``base``.
+    """Parse --data: a path, or sqlite:PATH?SELECT …. Paths are relative to ``base``.
 
     Raises
     ------
     UsageError
-        another database, or none named.
+        the text names another kind of database, or no database.
     """
     if text.startswith("duckdb:"):
         raise UsageError(
-            f"{text.partition('?')[0]}: DuckDB is not read here. Write the rows with it: "
-            "COPY (SELECT …) TO 'table.parquet', and name that file."
+            f"{text.partition('?')[0]}: coreg does not read DuckDB. Export the rows in DuckDB, and name that file:\n"
+            "  COPY (SELECT …) TO 'table.parquet'"
         )
     if not text.startswith(SQLITE):
         return at(Path(text), base)
     path, _, sql = text.removeprefix(SQLITE).partition("?")
     if not path:
-        raise UsageError(f"{text}: names no database; it is {SQLITE}PATH?SELECT …")
+        raise UsageError(f"{text}: names no database. Write {SQLITE}PATH?SELECT …")
     return at(Query(Path(path), sql.strip()), base)
 
 
 def at(source: Source, base: Path | None) -> Source:
-    """The same, its path taken from ``base``."""
+    """The same source, with its path relative to ``base``."""
     if base is None:
         return source
     return base / source if isinstance(source, Path) else replace(source, database=base / source.database)
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
-    """The files whose change changes the table: of a database, what it has not yet taken into itself too."""
+    """The files that hold the table; a database also has its write-ahead log or its journal."""
     if isinstance(source, Path):
         return (source,)
     beside = [source.database.with_name(source.database.name + end) for end in ("-wal", "-journal")]

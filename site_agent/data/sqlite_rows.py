@@ -1,6 +1,4 @@
-"""The rows of a query to an SQLite database, which is read and never written. A cell becomes the text that a CSV file
-would hold.
-"""
+"""Read the rows of a query to an SQLite database, opened read-only. A cell becomes the text of a CSV file."""
 
 import sqlite3
 import time
@@ -13,8 +11,8 @@ from site_agent.data.csv_text import check_names
 from site_agent.data.errors import BadTable, Fault, Faults
 from site_agent.data.sources import Query
 
-SECONDS = 600.0  # a query that takes longer is interrupted
-BUSY_SECONDS = 10.0  # while another program writes
+SECONDS = 600.0  # timeout of a query
+BUSY_SECONDS = 10.0  # timeout for a lock of another program
 
 
 def ask(query: Query) -> pl.DataFrame:
@@ -23,7 +21,7 @@ def ask(query: Query) -> pl.DataFrame:
     Raises
     ------
     BadTable
-        no such database, no database, a statement that it does not know or that gives no rows, a cell of bytes.
+        the file is missing or no database, the statement fails or returns no rows, or a cell holds bytes.
     """
     source = str(query)
     if not query.database.is_file():
@@ -35,19 +33,17 @@ def ask(query: Query) -> pl.DataFrame:
             connection.set_progress_handler(lambda: int(time.monotonic() > last), 100_000)
             cursor = connection.execute(query.sql or _only_table(connection, source))
             if cursor.description is None:
-                raise BadTable(Fault(source, "the statement gives no rows.", "It is a SELECT.", kind="query"))
+                raise BadTable(Fault(source, "the statement returns no rows.", "Use a SELECT.", kind="query"))
             names = [str(column[0]).strip() for column in cursor.description]
             rows = cursor.fetchall()
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise BadTable(
-            Fault(source, f"cannot be asked ({error}).", "Try the query with sqlite3.", kind="query")
-        ) from None
+        raise BadTable(Fault(source, f"the query failed ({error}).", "Try it with sqlite3.", kind="query")) from None
     check_names(names, source)
     found = Faults()
     columns = []
     for name, cells in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
         if holds := tuple(line for line, cell in enumerate(cells, 2) if isinstance(cell, bytes)):
-            what, todo = "holds bytes, which are no number and no text.", "Leave the column out of the query."
+            what, todo = "holds bytes, not numbers or text.", "Leave the column out of the query."
             found.add(Fault(source, what, todo, "bytes", name, holds))
         columns.append(pl.Series(name, _texts(cells), dtype=pl.String))
     found.raise_any()
@@ -59,14 +55,14 @@ def _only_table(connection: sqlite3.Connection, source: str) -> str:
     names = [str(name) for (name,) in connection.execute(tables)]
     if len(names) != 1:
         there = ", ".join(names) or "none"
-        todo = f"Say which rows are meant: {source}?SELECT …"
+        todo = f"Name the rows: {source}?SELECT …"
         raise BadTable(Fault(source, f"has {len(names)} tables ({there}).", todo, kind="query"))
     quoted = names[0].replace('"', '""')
-    return f'SELECT * FROM "{quoted}"'  # noqa: S608 - a name that the database itself gave, quoted
+    return f'SELECT * FROM "{quoted}"'  # noqa: S608 - the name is from the database, and quoted
 
 
 def _texts(cells: Iterable[object]) -> list[str | None]:
-    """repr: the shortest text that reads back to the same number; 1.0 is 1, as the same id stands in a CSV file."""
+    """repr is the shortest text that reads back to the same number. 1.0 becomes 1, as an id in a CSV file."""
     return [
         None if cell is None else repr(cell).removesuffix(".0") if isinstance(cell, float) else str(cell)
         for cell in cells

@@ -1,10 +1,10 @@
-r"""Mean, deviation and fill value of one column, to the bit what scikit-learn's SimpleImputer and StandardScaler make of
-it.
+r"""Mean, deviation and fill value of one column, equal to the bit to those of scikit-learn's SimpleImputer and
+StandardScaler.
 
-    mean = Σx/n,   variance = (Σ(x − mean)² − (Σ(x − mean))²/n)/n,   a column whose variance is rounding is not scaled
+    mean = Σx/n,   variance = (Σ(x − mean)² − (Σ(x − mean))²/n)/n,   a column with a variance of rounding size is not scaled
 
-Three sums: an agent that imported scikit-learn for them held 65 MB more, and began a second later. Chan, Golub and
-LeVeque (1983), "Algorithms for computing the sample variance": the second term is what rounding left of the first sum.
+The agent does not import scikit-learn for these three sums: the import takes 65 MB and one second. The second term
+corrects the rounding of the first sum. Source: Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance".
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from coreg_core.numerics.arrays import Arr
 
 
 def mean_of_present(values: Float64[Arr, " n"]) -> float:
-    """The mean of the values that are there; NaN is a missing one."""
+    """The mean of the values that are not NaN."""
     missing = np.isnan(values)
     total = np.where(missing, 0.0, values)[:, None].sum(axis=0)[0]
     return float(total / (len(values) - int(missing.sum())))
 
 
 def standard(values: Float64[Arr, " n"]) -> tuple[float, float]:
-    """Mean and deviation (of the population); 1 for the deviation of a column that is constant but for rounding."""
+    """Mean and population deviation. The deviation is 1 if the column is constant up to rounding."""
     column, n = values[:, None], len(values)
     mean = column.sum(axis=0) / n
     apart = column - mean

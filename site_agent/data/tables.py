@@ -1,7 +1,7 @@
-"""Files to columns of text: CSV and Parquet through polars, every cell read as text first.
+"""Read files into columns of text: CSV and Parquet with polars, each cell as text first.
 
-A cell is stripped; an empty one and NA are missing (null). Faults name file, line (as an editor counts them: the header
-is line 1), column and value, and all of them are told.
+White space around a cell is removed. An empty cell and the texts of ``na_values`` are missing (null). All faults are listed,
+with file, line (the header is line 1), column and value.
 """
 
 import math
@@ -18,18 +18,19 @@ from polars.exceptions import PolarsError
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.data.csv_text import check_names, read_csv
 from site_agent.data.dialect import Dialect, advice, dialect_of, kind_of, looks_numeric, numbers
-from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, some
 from site_agent.data.formulas import unguarded
 from site_agent.data.sources import Source
 from site_agent.data.sqlite_rows import ask
 
-MISSING = ("", "NA")
+# Texts that mean a missing value, unless the operator gives a list. An empty cell is always missing.
+NA_VALUES = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 PLAIN = Dialect()
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text columns (null: missing), the file they came from, the line of each row in it, and how its numbers are written."""
+    """Text columns (null: missing) with their file, the line of each row, and the notation of numbers."""
 
     frame: pl.DataFrame
     source: str
@@ -44,12 +45,12 @@ class Table:
         return self.frame.height
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Every named column is there.
+        """Check that the table has these columns.
 
         Raises
         ------
         BadTable
-            names the missing ones, those that look like them, and those that there are.
+            a column is missing. The text names it, columns with similar names, and the columns of the table.
         """
         missing = [name for name in names if name not in self.frame.columns]
         if not missing:
@@ -59,38 +60,38 @@ class Table:
             Fault(
                 self.source,
                 f"no column {', '.join(map(repr, missing))} ({what})." + (f" Did you mean {hints}" if hints else ""),
-                f"The columns are {', '.join(map(repr, self.frame.columns[:50]))}.",
+                f"The columns are {some(self.frame.columns, COLUMNS)}.",
                 kind="missing column",
                 about=", ".join(missing),
             )
         )
 
     def like(self, name: str) -> str | None:
-        """The column that somebody may have meant who wrote ``name``."""
-        # Upper and lower case apart is the commonest slip, and difflib sees two other letters in it.
+        """The column with the most similar name, or None."""
+        # difflib counts upper and lower case as different letters, and that is the most frequent mistake.
         folded = {column.casefold(): column for column in reversed(self.frame.columns)}
         return next((folded[match] for match in get_close_matches(name.casefold(), list(folded), n=1)), None)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How it was read, where that is not as every CSV file is."""
+        """The notation of the file, if it is not commas and decimal points."""
         return () if self.dialect.said is None else (f"{self.source}: {self.dialect.said}",)
 
     def select(self, names: Sequence[str]) -> "Table":
         return replace(self, frame=self.frame.select(names))
 
     def rows(self, keep: Ints) -> "Table":
-        """Some rows, by index, in that order."""
+        """Rows by index, in the given order."""
         return replace(self, frame=self.frame[keep], lines=self.lines[keep])
 
     def ids(self, column: str) -> list[str]:
-        """An id column as normalised text, as it was before we wrote it for a spreadsheet; missing ones are empty."""
+        """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
         self.require([column], "the id column")
         normal = (unicodedata.normalize("NFC", text or "").strip() for text in self.frame[column].to_list())
         return [unguarded(text) for text in normal]
 
     def is_numeric(self, column: str) -> bool:
-        """Whether any cell is a number; or half of them look like it, and then they are not taken for texts in silence."""
+        """Whether any cell is a number, or half of the cells look like numbers, so that an unreadable number is a fault."""
         cells = self.frame[column].drop_nulls()
         return bool(numbers(cells, self.dialect).is_not_null().any()) or looks_numeric(cells)
 
@@ -100,7 +101,7 @@ class Table:
         Raises
         ------
         BadTable
-            every cell that is no finite number, with its line.
+            cells that are not finite numbers, with their lines.
         """
         text = self.frame[column]
         values = numbers(text, self.dialect)
@@ -110,32 +111,38 @@ class Table:
         return values.fill_null(math.nan).to_numpy().astype(np.float64, copy=False)
 
     def _no_numbers(self, column: str, bad: Ints) -> list[Fault]:
-        """One fault for each kind of cell among them."""
+        """One fault for each kind of cell."""
         cells = self.frame[column].gather(bad).to_list()
         kinds = [kind_of(cell, self.dialect) for cell in cells]
         found = []
         for kind in dict.fromkeys(kinds):
             lines = [int(self.lines[i]) for i, k in zip(bad, kinds, strict=True) if k == kind]
-            are = "is not a finite number" if len(lines) == 1 else "and the like are not finite numbers"
-            what = f"{cells[kinds.index(kind)]!r} {are}"
+            one, several = (
+                ("is a detection limit, not a number", "and similar cells are detection limits, not numbers")
+                if kind == "detection limit"
+                else ("is not a finite number", "and similar cells are not finite numbers")
+            )
+            what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
             if kind.startswith("decimal") and self.dialect.why:
                 what += f": {self.dialect.why}"
             found.append(Fault(self.source, f"{what}.", advice(kind, column, self.dialect), kind, column, tuple(lines)))
         return found
 
 
-def read_table(path: Source, found: Faults | None = None) -> Table:
-    """A CSV or Parquet file, or the rows of a query, as text columns.
+def read_table(path: Source, found: Faults | None = None, na_values: Sequence[str] = NA_VALUES) -> Table:
+    """Read a CSV or Parquet file, or the rows of a query, as text columns.
 
     Parameters
     ----------
     found
-        where faults go that leave the rest of the table readable; without it they end the reading.
+        collects faults that leave the rest of the table readable; without it they are raised.
+    na_values
+        texts of cells that mean a missing value, compared after white space is stripped.
 
     Raises
     ------
     BadTable
-        missing, unreadable, neither CSV nor Parquet, without rows, with a column named twice or not at all.
+        the file is missing, unreadable, neither CSV nor Parquet, or without rows; a column has no name, or two have the same.
     """
     source = str(path)
     here = Faults()
@@ -154,19 +161,19 @@ def read_table(path: Source, found: Faults | None = None) -> Table:
     else:
         found.add(*here)
     text = pl.all().str.strip_chars()
-    frame = frame.select(pl.when(text.is_in(MISSING)).then(None).otherwise(text).name.keep())
+    frame = frame.select(pl.when(text.is_in(["", *na_values])).then(None).otherwise(text).name.keep())
     return Table(frame, source, lines, PLAIN if separator is None else dialect_of(frame, separator))
 
 
 def _read(path: Source, source: str, found: Faults) -> tuple[pl.DataFrame, Ints, str | None]:
-    """The rows, the line of each, and what stands between columns, where anything does."""
+    """The rows, the line of each, and the separator (None for Parquet and queries)."""
     if not isinstance(path, Path):
         frame = ask(path)
         return frame, np.arange(2, frame.height + 2), None
     match path.suffix.lower():
         case ".csv":
             return read_csv(path, found)
-        case ".parquet" | ".pq":  # a name like t[1].parquet is a name, not a pattern
+        case ".parquet" | ".pq":  # polars would take t[1].parquet as a pattern
             frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
             return frame, np.arange(2, frame.height + 2), None
         case suffix:
@@ -179,7 +186,7 @@ def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     columns, found = [], Faults()
     for series in frame.rename({name: name.strip() for name in frame.columns}).iter_columns():
         if series.dtype.is_float():
-            # repr: the shortest text that reads back to the same number; 1.0 is 1, as the same id stands in a CSV file.
+            # repr is the shortest text that reads back to the same number. 1.0 becomes 1, as an id in a CSV file.
             values = [
                 None if v is None or math.isnan(v) else repr(v).removesuffix(".0")
                 for v in series.cast(pl.Float64).to_list()
@@ -189,8 +196,8 @@ def _parquet_as_text(frame: pl.DataFrame, source: str) -> pl.DataFrame:
             found.add(
                 Fault(
                     source,
-                    f"holds {series.dtype}, which is no number and no text.",
-                    "Write the file again without it, or with numbers or text in its place.",
+                    f"holds {series.dtype}, not numbers or text.",
+                    "Write the file again without the column, or with numbers or text.",
                     str(series.dtype.base_type()),
                     series.name,
                 )

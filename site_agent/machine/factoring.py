@@ -65,13 +65,18 @@ def factor(
 
 
 def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
-    """One factor always fits; a path that would make each anew in every round is refused."""
+    """Refuse a path of couplings that would have to make each factor (8 m² bytes) anew in every round.
+
+    A single coupling keeps one factor whatever its size.
+    """
     each = 8 * m * m / 2**30
     if n_weights > 1 and n_weights * each > factor_memory:
+        fit = int(factor_memory / each)
+        fewer = f"ask for at most {fit} coupling{'s' * (fit > 1)} in a run, " if fit else ""
         raise BadData(
-            f"{n_weights} couplings in the exact form keep {n_weights * each:.1f} GiB of factors with {m} unlabelled instances, "
-            f"and this agent grants {factor_memory:g}: {max(1, int(factor_memory / each))} would fit. Ask fewer couplings in a "
-            "run, or form='semi-parametric'; or its operator raises factor_memory in policy.toml."
+            f"{n_weights} couplings in the exact form need {n_weights * each:,.3g} GiB of factors with {m} unlabelled instances "
+            f"({each:,.3g} GiB each); this agent grants {factor_memory:g} GiB. Use form='semi-parametric' or form='landmarks'"
+            f", {fewer}or raise factor_memory in this site's policy.toml."
         )
 
 

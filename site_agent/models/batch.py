@@ -1,4 +1,4 @@
-"""Tables that are scored together with the other sites: from the operator's files to the parts that this site's model gives."""
+"""Tables to score together with the other sites: from the operator's files to the parts of this site's model."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from site_agent.models.file import SiteModel, write_predictions
 
 @dataclass(frozen=True)
 class Scored:
-    """The instances of a scoring: their ids by data set, in the order of the batch."""
+    """The ids of the scored instances by data set, in the order of the batch."""
 
     ids: Mapping[str, tuple[str, ...]]
     id_columns: Mapping[str, str]
     notes: tuple[str, ...]
 
     def write(self, scores: Arr, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
-        """The ids and their scores, one file per data set, as `predict` writes predictions."""
+        """Write ids and scores, one file per data set, in the format of `predict`."""
         start, written = 0, list[Path]()
         for name, ids in self.ids.items():
             own, start = scores[start : start + len(ids)], start + len(ids)
@@ -36,14 +36,14 @@ class Scored:
 
 
 def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tuple[Batch, Scored]:
-    """What this site's model says of each instance of these tables, one after the other.
+    """This site's part of the score of each instance, table after table.
 
-    An instance is missing where every feature's cell is empty: all sites list it, and this one has no record of it.
+    If all features of an instance are empty, it is missing: all sites list it, but this site has no record of it.
 
     Raises
     ------
     BadData
-        a table cannot be used, or lacks a column of the model; the model keeps no part.
+        a table cannot be used or lacks a column of the model, or the model has no part for scoring together.
     """
     parts, missing, notes = list[Arr](), list[Bool[np.ndarray, " m"]](), list[str]()
     ids, columns = dict[str, tuple[str, ...]](), dict[str, str]()
@@ -72,7 +72,7 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
 
 
 def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], list[str]]:
-    table, ids = load_batch(inputs.table, inputs.id)
+    table, ids = load_batch(inputs.table, inputs.id, model.preprocessing.na_values)
     names = model.preprocessing.sources
     table.require(names, "a feature of this model")
     absent = np.asarray(table.frame.select(pl.all_horizontal(pl.col(names).is_null()))[:, 0].to_numpy(), dtype=np.bool_)
@@ -85,11 +85,11 @@ def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, "
     if absent.any():
         first = ", ".join(ids[i] for i in np.flatnonzero(absent)[:5])
         notes.append(
-            f"{inputs.table}: no record of {int(absent.sum())} instances, whose features are all empty ({first} first)"
+            f"{inputs.table}: no record of {int(absent.sum())} instances ({first} first). All their features are empty"
         )
     return part, absent, ids, notes
 
 
 def _digest(digests: Sequence[str]) -> str:
-    """Of one table its digest; of several, in their order, one digest of theirs."""
+    """The digest of one table, or the digest of several tables' digests in their order."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

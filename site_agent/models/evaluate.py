@@ -1,7 +1,4 @@
-"""`coreg-agent evaluate`: models of one site on labelled records that it held back, side by side.
-
-Nothing leaves: it is the site's own judgement, and needs no coordinator and no network.
-"""
+"""`coreg-agent evaluate`: compare models of one site on its own held-back labelled records. No network is used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +19,7 @@ from site_agent.models.plot import draw_errors
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Errors by model, in the order given; the first is what the others are compared with."""
+    """Errors by model, in the order of the arguments. The first model is the baseline."""
 
     target: str
     rows: int
@@ -32,38 +29,41 @@ class Evaluated:
 
 
 def labelled_rows(table: Table, target: str) -> Ints:
-    """Which rows have a value in the target's column.
+    """Indices of the rows with a label.
 
     Raises
     ------
     BadData
-        no such column, a cell that is no number, or fewer than two rows with one.
+        the column is missing, a cell is not a number, or fewer than two rows have a label.
     """
-    table.require([target], "what the model predicts")
+    table.require([target], "the target of the model")
     rows: Ints = np.flatnonzero(~np.isnan(table.numbers(target))).astype(np.int64)
     if len(rows) < 2:
-        raise BadData(f"{table.source}: {len(rows)} rows have a value in {target!r}; an error needs two at least.")
+        raise BadData(f"{table.source}: {len(rows)} rows have a value in {target!r}. An error needs at least two.")
     return rows
 
 
 def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
-    """Errors of every model on the rows of ``data`` that have a label, with intervals of a paired bootstrap.
+    """Errors of each model on the labelled rows of ``data``, with intervals of a paired bootstrap.
 
     Raises
     ------
     BadData
-        the table lacks a column, by name; holds a cell that is no number; has fewer than two labelled rows.
+        the table lacks a column, holds a cell that is not a number, or has fewer than two labelled rows.
     UsageError
-        models of different targets, or one named twice.
+        the models have different targets, or one is named twice.
     """
     loaded = {str(path): load_model(path) for path in models}
     if len(loaded) < len(models):
-        raise UsageError("a model is named twice; each is compared once.")
+        raise UsageError("a model is named twice. Name each model once.")
     targets = {model.target for model in loaded.values()}
     if len(targets) > 1:
-        raise UsageError(f"models of different targets ({', '.join(sorted(targets))}) are not compared.")
+        raise UsageError(
+            f"the models have different targets ({', '.join(sorted(targets))}). Compare models of one target."
+        )
     [target] = targets
-    whole = read_table(data)
+    na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
+    whole = read_table(data, na_values=tuple(na_values))
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
     y = table.numbers(target)
@@ -74,15 +74,15 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     if odd := [name for name in whole.columns if name not in used and name != target]:
         notes.append(f"{data}: columns that no model uses: {some(odd)}")
     for model in loaded.values():
-        told = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
-        notes += [text for text in told if text not in notes]
+        texts = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
+        notes += [text for text in texts if text not in notes]
     residuals = {name: y - model.predict(table) for name, model in loaded.items()}
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
     return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, tuple(notes))
 
 
 def lines(found: Evaluated) -> list[str]:
-    """A line a model: its error, its interval, the change beside the first, and a bar of the interval."""
+    """One line for each model: its error, its interval, its change against the first model, and the interval as a bar."""
     longest = max(c.rmse.high for c in found.models.values()) or 1.0
     width = max(len(name) for name in found.models)
     out = []

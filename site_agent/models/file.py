@@ -1,11 +1,11 @@
-"""What a site owns at the end: one file of arrays and JSON (safetensors), no pickle, versioned and checksummed.
+"""The model file: arrays and JSON in one safetensors file (no pickle), with a version and a checksum.
 
-It holds the function, the preprocessing, the target's transformation and the plan that it came of. A kernel model's
-points are rows of the site's table, whatever its kernel; only weights on the features (form "linear") hold none. The
-file is mode 0600, and says what it holds.
+It holds the function, the preprocessing, the units of the target and the plan. The points of a kernel model are rows of the
+site's table. Only a model with form "linear" (weights of features) holds no rows. The file has mode 0600 and a warning if
+it holds rows.
 
-The function is one kernel expansion (the agreement), or a sum of several in standard units plus a constant (the additive
-objective), the latter with what joint scoring and intervals need beside it (`Joint`, `Intervals`).
+The function is one kernel expansion (agreement), or several in standard units plus a constant (additive objective). An
+additive model also keeps the values for joint scoring and intervals (`Joint`, `Intervals`).
 """
 
 import hashlib
@@ -36,18 +36,18 @@ from site_agent.data.tables import Table
 
 FORMAT = "coreg-model/6"
 WARNING = (
-    "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the table "
-    "that it came of: mode 0600, never on a shared volume."
+    "This file holds rows of the site's own data (the points of its kernel expansion). Keep it as private as the site's "
+    "table: mode 0600, never on a shared volume."
 )
 LINEAR_WARNING = (
-    "This linear model is kept as an expansion over the site's own rows, which stand in this file. Keep it as private as "
-    'the table that it came of: mode 0600, never on a shared volume. A plan with form = "linear" keeps weights alone.'
+    "This linear model is an expansion over the site's own rows, so the file holds these rows. Keep it as private as the "
+    'site\'s table: mode 0600, never on a shared volume. A plan with form = "linear" keeps only weights.'
 )
 
 
 @dataclass(frozen=True)
 class Joint:
-    """What a site says when all score together (additive objective): its part h_v, and the intercept that every site knows."""
+    """A site's part h_v of the joint score (additive objective), and the intercept that all sites know."""
 
     part: Expansion
     intercept: float
@@ -55,7 +55,7 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """How far the model may be off: a posterior deviation, and |y − f| over it at rows that own folds left out, sorted."""
+    """A posterior deviation, and the sorted ratios of |y − f| to it at rows that folds left out."""
 
     spread: Spread
     ratios: Arr
@@ -63,10 +63,18 @@ class Intervals:
 
 @dataclass(frozen=True)
 class SiteModel:
-    """A function of one site, from raw columns to the target's own units. ``coupling`` is λ, where the objective has one.
+    """A function of one site, from raw columns to the target's units.
 
-    ``mean_on_shared`` is the mean of what it says of the shared instances, as far as scoring together needs it; ``found`` what
-    its run found of whether joining pays (`findings`).
+    Parameters
+    ----------
+    shift, divisor
+        the target is function · divisor + shift.
+    coupling
+        λ of the agreement; None for the additive objective.
+    mean_on_shared
+        mean prediction on the shared instances, for scoring together.
+    found
+        the findings of its run on whether joining pays (`findings`).
     """
 
     function: KernelExpansion | Expansion
@@ -86,33 +94,33 @@ class SiteModel:
 
     @property
     def objective(self) -> str:
-        """By which objective it was trained."""
+        """The objective of its training."""
         return "additive" if isinstance(self.function, Expansion) else "agreement"
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · divisor + shift, in the target's own units, (n,).
+        """f(x) · divisor + shift, in the target's units, (n,).
 
         Raises
         ------
         BadData
-            the table lacks a column, by name, or holds a cell that is no number.
+            the table lacks a column, or holds a cell that is not a number.
         """
         return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
-        """f(x) ± q d(x): where so many of a hundred new labels should lie; q from rows that own folds left out.
+        """Low and high ends of f(x) ± q d(x), for a share ``coverage`` of new labels; q is from rows that folds left out.
 
         Raises
         ------
         BadData
-            the table lacks a column; or the model keeps nothing to make intervals of.
+            the table lacks a column, or the model has no values for intervals.
         UsageError
-            a coverage that is none, or too few labels for it.
+            the coverage is not between 0 and 1, or the labels are too few for it.
         """
         if self.intervals is None:
             raise BadData(
-                "this model keeps nothing to make intervals of: its run had no forecast = true (additive objective), the site "
-                "had too few labels for folds, or it is the local model."
+                "this model has no values for intervals. Use the joined model of a run with forecast = true (additive "
+                "objective) and enough labels for folds."
             )
         ratios = self.intervals.ratios
         q = conformal_factor(ratios, np.ones(len(ratios)), coverage)
@@ -121,34 +129,34 @@ class SiteModel:
         return middle - half, middle + half
 
     def part(self, table: Table) -> Arr:
-        """What this site says when all score together, in the target's units: h_v(x), or f_v(x) of agreeing models.
+        """This site's part of the joint score, in the target's units: h_v(x), or f_v(x) under the agreement.
 
         Raises
         ------
         BadData
-            the table lacks a column; or the model is the local one, which has no part.
+            the table lacks a column, or the model is the local one, which has no part.
         """
         if self.objective == "agreement":
             return self.predict(table)
         if self.joint is None:
             raise BadData(
-                "this model keeps no part for joint scoring: it is the site's local model. Give the joined model of a run."
+                "this model has no part for joint scoring, because it is the site's local model. Give the joined model of a run."
             )
         return self.joint.part.predict(self.preprocessing.transform(table)) * self.divisor
 
     @property
     def intercept(self) -> float:
-        """What every site adds to the sum of the parts."""
+        """The intercept of the joint score, in the target's units."""
         return 0.0 if self.joint is None else self.joint.intercept * self.divisor + self.shift
 
 
 def save_model(path: Path, model: SiteModel) -> None:
-    """Write it whole or not at all, mode 0600.
+    """Write the model file atomically, with mode 0600.
 
     Raises
     ------
     StorageError
-        it cannot be written there.
+        the file cannot be written.
     """
     functions = _functions(model.function)
     if isinstance(model.function, Expansion):
@@ -156,13 +164,13 @@ def save_model(path: Path, model: SiteModel) -> None:
     else:
         function = model.function
         arrays = {"points": np.ascontiguousarray(function.points), "coef": np.ascontiguousarray(function.coef)}
-        if function.coef_low is not None:  # a narrow view's coefficients cancel: they are double-doubles
+        if function.coef_low is not None:  # coefficients of a narrow view cancel, so they are double-doubles
             arrays["coef_low"] = np.ascontiguousarray(function.coef_low)
         shape = {"kernel": _kernel_to_json(function.kernel)}
     records = any(contains_records(f) for f in functions)
     meta = {
         **shape,
-        # The least and the greatest value of a column are cells of rows: where a file holds no row, it holds none of these.
+        # The ends of a range are cells of rows, so a file without rows must not hold them.
         "preprocessing": (model.preprocessing if records else replace(model.preprocessing, ranges=None)).to_json(),
         "target": model.target,
         "shift": model.shift,
@@ -247,20 +255,20 @@ def _intervals_of(meta: dict[str, Any], arrays: dict[str, Arr]) -> Intervals | N
 
 
 def contains_records(function: KernelExpansion) -> bool:
-    """Whether the points are rows of a table: all are, but the unit vectors under the linear kernel (weights)."""
+    """Whether the points are rows of a table, and not unit vectors under the linear kernel (weights)."""
     points = function.points
     return not (isinstance(function.kernel, Linear) and np.array_equal(points, np.eye(points.shape[1])))
 
 
 def load_model(path: Path) -> SiteModel:
-    """Read it, the checksum checked.
+    """Read a model file and check its checksum.
 
     Raises
     ------
     BadData
-        not a model file, of another version, changed since it was written, or without a part it should have.
+        the file is not a model, has another version or a wrong checksum, or is incomplete.
     StorageError
-        it cannot be read.
+        the file cannot be read.
     """
     if not path.is_file():
         raise StorageError(f"{path}: no such model file.")
@@ -273,12 +281,12 @@ def load_model(path: Path) -> SiteModel:
     except SafetensorError as error:
         raise BadData(f"{path}: not a model file of coreg ({error}).") from None
     if header.get("format") != FORMAT:
-        raise BadData(f"{path}: format {header.get('format')!r}; this version reads {FORMAT}. Train the model again.")
+        raise BadData(
+            f"{path}: format {header.get('format')!r}, but this version reads {FORMAT}. Train the model again."
+        )
     text = header.get("model", "")
     if header.get("sha256") != _checksum(arrays, text):
-        raise BadData(
-            f"{path}: damaged, or changed since it was written: its checksum does not fit. Take a fresh copy."
-        )
+        raise BadData(f"{path}: the checksum is wrong, so the file is damaged or was changed. Use another copy.")
     try:
         meta = json.loads(text)
         return SiteModel(
@@ -291,31 +299,29 @@ def load_model(path: Path) -> SiteModel:
             intervals=_intervals_of(meta, arrays),
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},
         )
-    except (KeyError, TypeError, ValueError) as error:  # the checksum fits, so another program wrote it
-        raise BadData(
-            f"{path}: not as this version writes models ({error!r}). Train again, or ask its author."
-        ) from None
+    except (KeyError, TypeError, ValueError) as error:  # the checksum is right, so another program wrote the file
+        raise BadData(f"{path}: another program wrote this model ({error!r}). Train the model again.") from None
 
 
 TABLES = (".csv", ".parquet", ".pq")
 
 
 def check_predictions(path: Path, id_column: str | None = None, column: str = "prediction") -> None:
-    """Said before the work, and not after it, where predictions could not be written.
+    """Check before the work that predictions can be written.
 
     Raises
     ------
     StorageError
-        there is no such folder.
+        the folder does not exist.
     UsageError
-        the suffix is neither .csv nor .parquet, or the id column has the predictions' name.
+        the suffix is neither .csv nor .parquet, or the id column has the name of the predictions.
     """
     if not path.resolve().parent.is_dir():
         raise StorageError(f"{path.resolve().parent}: no such folder.")
     if path.suffix.lower() not in TABLES:
         raise _no_table(path)
     if id_column == column:
-        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
 
 
 def write_predictions(
@@ -327,24 +333,24 @@ def write_predictions(
     column: str = "prediction",
     beside: Mapping[str, Arr] | None = None,
 ) -> None:
-    """A CSV or Parquet table with the predictions under ``column``, after the ids where there are any; more columns ``beside``.
+    """Write a CSV or Parquet table: ids, if any, then predictions under ``column``, then the columns ``beside``.
 
-    In a CSV file an id that a spreadsheet would run stands behind an apostrophe (`formulas`); `Table.ids` reads it back.
-    They are about people: a new file is mode 0600. One that is written over keeps the mode that somebody gave it.
+    In a CSV file an id that a spreadsheet would run gets an apostrophe (`formulas`); `Table.ids` removes it. Predictions are
+    personal data, so a new file has mode 0600. An existing file keeps its mode.
 
     Raises
     ------
     StorageError
-        it cannot be written there.
+        the file cannot be written.
     UsageError
-        the suffix is neither, as many ids as predictions there are not, or the id column has the predictions' name.
+        the suffix is wrong, ids and predictions differ in number, or the id column has the name of the predictions.
     """
     if ids is not None and len(ids) != len(predictions):
-        raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions; every row needs one.")
+        raise UsageError(f"{path}: {len(ids)} ids for {len(predictions)} predictions. Every row needs an id.")
     if ids is not None and id_column in (column, *(beside or {})):
-        raise UsageError(f"{path}: the id column has the name of the column of {column}s; rename it in the table.")
-    told = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
-    columns: dict[str, Any] = {} if ids is None else {id_column or "id": told}
+        raise UsageError(f"{path}: the id column has the name of the column of {column}s. Rename it in the table.")
+    texts = [] if ids is None else [guarded(text) for text in ids] if path.suffix.lower() == ".csv" else list(ids)
+    columns: dict[str, Any] = {} if ids is None else {id_column or "id": texts}
     frame = pl.DataFrame({**columns, column: predictions, **(beside or {})})
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o600
     match path.suffix.lower():
@@ -359,7 +365,7 @@ def write_predictions(
 
 
 def _no_table(path: Path) -> UsageError:
-    return UsageError(f"{path}: predictions are written as .csv or .parquet; give --output such a name.")
+    return UsageError(f"{path}: predictions are written as .csv or .parquet. Give --output such a name.")
 
 
 def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Does joining pay here? What a run found at this site as plain values that a model file keeps, and as sentences and a
-table.
+"""Does joining pay here? The findings of one run at this site, as plain values for a model file, as a table and as
+sentences.
 
-Every figure is of labels that neither the model nor any choice about it had seen.
+All errors are from labels that neither the model nor a choice about it had seen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -13,7 +13,6 @@ from coreg_core.evaluation import calibration
 from coreg_core.evaluation.losses import Estimate, estimate, paired
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
 from coreg_core.evaluation.track_record import Experience
-from coreg_core.numerics.arrays import Arr
 from site_agent.machine.memory import Judged
 
 Found: TypeAlias = dict[str, Any]
@@ -23,13 +22,13 @@ ROWS = {
     "joined": "learnt together",
     "together": "scored together",
 }
+LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
 
 
 def of_training(judged: Judged, labels: int) -> Found:
+    """Findings of an additive training."""
     verdict = judged.verdict
-    looked = (
-        verdict.alone is not None or verdict.told is not Told.NOTHING
-    )  # without folds there is nothing to recommend by
+    looked = verdict.alone is not None or verdict.told is not Told.NOTHING  # without folds there is no recommendation
     return {
         "labels": labels,
         "alone": _plain(verdict.alone),
@@ -44,9 +43,22 @@ def of_training(judged: Judged, labels: int) -> Found:
     }
 
 
-def of_path(choice: PathChoice, alone: Arr, divisor: float) -> Found:
-    """What a path of λ found: the site's own choice on it beside the site alone; ``alone`` are left-out errors at λ = 0."""
-    found: Found = {"labels": len(alone), "alone": _plain(estimate(alone * divisor))}
+def of_path(choice: PathChoice, couplings: tuple[float, ...], divisor: float) -> Found:
+    """Findings of a path of λ that contains 0: the site's own choice beside the site alone.
+
+    Parameters
+    ----------
+    couplings
+        λ of each member of the path.
+    divisor
+        from the run's units to those of the target.
+    """
+    alone = choice.left_out[couplings.index(0.0)]
+    found: Found = {
+        "labels": len(alone),
+        "alone": _plain(estimate(alone * divisor)),
+        "chosen": couplings[choice.chosen],
+    }
     if choice.nested is None:
         return found
     kept = Choice.JOINED if keeps_joined(paired(choice.nested, alone)) else Choice.ALONE
@@ -64,14 +76,16 @@ def _known(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def together(found: Sequence[Found]) -> Found:
-    """Findings of several runs of one site as one; the first that has a figure tells it."""
-    keys = dict.fromkeys(key for each in found for key in each)
-    return {key: next((each[key] for each in found if each.get(key) is not None), None) for key in keys}
+def chose_local(found: Mapping[str, Any]) -> bool:
+    """Whether the site's labels chose λ = 0, so that the kept model is the local model."""
+    return found.get("chosen") == 0.0
 
 
 def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | None]]:
-    """(name, error, standard error, change against alone) of every figure that there is."""
+    """(name, error, standard error, relative change against alone) of each error in the findings.
+
+    Where the labels chose λ = 0, "agreement" is left out: it is the error of the choice, and the kept model is the local one.
+    """
     alone = found.get("alone")
     return [
         (
@@ -81,88 +95,97 @@ def table(found: Mapping[str, Any]) -> list[tuple[str, float, float, float | Non
             found[key]["rmse"] / alone["rmse"] - 1.0 if alone and key != "alone" and alone["rmse"] > 0.0 else None,
         )
         for key in ROWS
-        if found.get(key)
+        if found.get(key) and not (key == "agreement" and chose_local(found))
     ]
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """The table and the picture as text: a bar is an error, its end what one standard error leaves open."""
+def lines(found: Mapping[str, Any], target: str) -> list[str]:
+    """The errors as text under a header: a bar for each error, its light end for one standard error; none without errors."""
     rows = table(found)
+    if not rows:
+        return []
+    left_out = max(int(found[key]["rows"]) for key in ROWS if found.get(key))
     longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
-    out = []
+    out = [
+        f"root mean square error of {target}, in units of {target}, on {left_out} left-out labels (± one standard error)",
+        f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8}",
+    ]
     for name, error, se, change in rows:
-        whole, left = round(40 * error / longest), round(40 * (error + se) / longest)
-        bar = "█" * whole + "░" * (left - whole)
-        told = "" if change is None else f"{100 * change:+.1f} %"
-        out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {told:>8}  {bar}")
+        whole, end = round(40 * error / longest), round(40 * (error + se) / longest)
+        bar = "█" * whole + "░" * (end - whole)
+        beside = "" if change is None else f"{100 * change:+.1f} %"
+        out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {beside:>8}  {bar}")
     return out
 
 
 def without_labels(r2: float) -> str:
-    """What can be said before anything is trained, from no label."""
+    """The forecast before any training, from no label."""
     return (
-        f"before training, from no label: this site's columns predict the others' score with r² = {r2:.2f}"
+        f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}"
         f"{_like(calibration.R2, r2)}"
     )
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """The recommendation, and what it rests on."""
-    told: list[str] = []
+    """The forecasts, then the recommendation."""
+    out: list[str] = []
     if (r2 := found.get("r2")) is not None:
-        told.append(without_labels(r2))
+        out.append(without_labels(r2))
     labels, forecast = found.get("labels", 0), found.get("forecast")
     if found.get("told") == Told.OWN.value and forecast is not None:
-        told.append(
+        out.append(
             f"forecast from {labels} own labels: {100 * forecast:+.1f} % error by learning together"
             f"{_like(calibration.OWN, forecast)}"
         )
     elif found.get("told") == Told.FEDERATION.value and forecast is not None:
-        told.append(
-            f"forecast of the federation, all its labels summed: {100 * forecast:+.1f} % error by learning together (a site with "
-            f"{labels} labels, below {LEAST_LABELS}, has no figure of its own that says much)"
+        out.append(
+            f"forecast of the federation, from the labels of all sites: {100 * forecast:+.1f} % error by learning together "
+            f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})"
             f"{_like(calibration.FEDERATION, forecast)}"
         )
-    told += recommended(found)
-    return told
+    return out + recommended(found)
 
 
 def _change(found: Mapping[str, Any]) -> float:
-    """Of scoring together against the model alone."""
+    """Relative change of the error by scoring together, against the local model."""
     alone = found["alone"]["rmse"]
     return float(found["together"]["rmse"] / alone - 1.0) if alone > 0.0 else 0.0
 
 
 def _like(experience: Experience, forecast: float) -> str:
-    """What came of sites on real tables that were told the like: the benefit study's figures, not this federation's."""
+    """Results of sites with a similar forecast in the benefit study, which is not this federation."""
     band = experience.like(forecast)
     if band is None:
         return ""
     return (
-        f"; of {band.sites} sites in docs/research/benefit.md that were told the like, half came to "
-        f"{100 * band.median_change:+.1f} % or better, and {100 * band.harmed:.0f} % were worse by more than 2 %"
+        f". In the benefit study (docs/research/benefit.md) {band.sites} sites had a similar forecast. Their median change was "
+        f"{100 * band.median_change:+.1f} %; {100 * band.harmed:.0f} % of them were worse by more than 2 %"
     )
 
 
 def recommended(found: Mapping[str, Any]) -> list[str]:
-    """What to do, in a sentence or two; nothing where nobody looked."""
+    """The recommendation; none where no forecast was made."""
+    if chose_local(found):
+        return [LOCAL_CHOSEN]
     if found.get("own") is None:
-        return ["whether joining pays here was not looked at: [model] forecast = true does"] if "r2" in found else []
-    if found["own"] == Choice.ALONE.value:
-        first = "recommendation: stay alone; on own labels the joined model errs more, by above one standard error"
-    elif found.get("joined") is None and found.get("agreement") is None:
-        first = "recommendation: keep the joined model; own labels do not speak against it, as there are too few"
-    else:
-        first = (
-            "recommendation: keep the joined model; own labels do not speak against it by more than one standard error"
+        return (
+            ["the run had no forecast, so there is no recommendation. Set [model] forecast = true."]
+            if "r2" in found
+            else []
         )
-    told = [f"{first} (the model alone is beside it in any case)"]
+    if found["own"] == Choice.ALONE.value:
+        first = "stay alone. On left-out labels the joined model's error is larger by more than one standard error."
+    elif found.get("joined") is None and found.get("agreement") is None:
+        first = "keep the joined model. This site has too few labels for a test."
+    else:
+        first = "keep the joined model. On left-out labels its error is not larger by more than one standard error."
+    out = [f"recommendation: {first} The local model is saved too."]
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
-            told.append(
-                "where all sites know an instance, score it together (coreg-agent score): own folds err less so"
+            out.append(
+                "score together the instances that all sites know (coreg-agent score): the error on left-out labels is smaller"
                 f"{_like(calibration.TOGETHER, _change(found))}"
             )
         else:
-            told.append("do not score together: own folds err no less so than alone")
-    return told
+            out.append("do not score together: the error on left-out labels is not smaller than alone")
+    return out

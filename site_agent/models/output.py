@@ -1,4 +1,4 @@
-"""Where an agent of one run puts its result: a model file, or the scores of one table."""
+"""Save the result of an agent that takes part in one run: a model file, or the scores of one table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Note = Callable[[str], None]
 
 
 class Results(Protocol):
-    """Where results go: `ModelStore` of a serving agent, or one of the classes below."""
+    """A place for results: `ModelStore` of a serving agent, or one of the classes below."""
 
     def has(self, plan: Plan) -> bool: ...
 
@@ -32,7 +32,7 @@ class Results(Protocol):
 
 @dataclass(frozen=True)
 class OneModel:
-    """The model files of one run."""
+    """Saves the models of one run."""
 
     site: str
     output: Path
@@ -42,7 +42,7 @@ class OneModel:
         return False
 
     def model_of(self, run: str) -> SiteModel:
-        raise Refused(f"this agent was started to train; `coreg-agent score` scores with the models of run {run}.")
+        raise Refused(f"this agent was started for training. `coreg-agent score` scores with the models of run {run}.")
 
     def put_models(
         self,
@@ -55,12 +55,12 @@ class OneModel:
         return Models(self.site, prepared, target, self.output, self.local_model).write(result, note)
 
     def put_scores(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent that trains has no batch")
+        raise AssertionError("an agent for training has no batch")
 
 
 @dataclass(frozen=True)
 class OneScoring:
-    """The scores of one run, with one model."""
+    """Saves the scores of one run, made with one model."""
 
     model: SiteModel
     output: Path
@@ -71,12 +71,12 @@ class OneScoring:
     def model_of(self, run: str) -> SiteModel:
         if run != self.model.run:
             raise Refused(
-                f"the scores are of the models of run {run}, and this site's model is of run {self.model.run}."
+                f"the plan scores with the models of run {run}, but this site's model is of run {self.model.run}."
             )
         return self.model
 
     def put_models(self, *_result: object) -> tuple[Path, ...]:
-        raise AssertionError("an agent that scores trains nothing")
+        raise AssertionError("an agent for scoring trains no model")
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:  # noqa: ARG002
         if result.scores is None:

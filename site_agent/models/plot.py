@@ -1,4 +1,4 @@
-"""The errors of models with their intervals, as one SVG picture."""
+"""Plot the errors of models with intervals, as SVG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ _LEFT, _WIDTH, _ROW = 190, 420, 34
 
 
 def draw_errors(rows: Sequence[tuple[str, float, float, float]], path: Path, title: str) -> None:
-    """(name, error, low, high) of each model, one below the other. The axis begins at 0.
+    """Plot (name, error, low, high) of each model on one row each. The axis begins at 0.
 
     Raises
     ------
     StorageError
-        it cannot be written there.
+        the file cannot be written.
     """
     longest = max((high for *_, high in rows), default=1.0) or 1.0
     height = 60 + _ROW * len(rows)

@@ -1,37 +1,62 @@
-"""`coreg-agent report`: what a site's runs found of whether joining pays, from its model files."""
+"""`coreg-agent report`: the findings of a site's runs, from its model files. Each run keeps its own baseline."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.models.file import load_model
-from site_agent.models.findings import Found, table, together
+from site_agent.models.findings import Found, lines, sentences, table
 
 
-def report(models: Sequence[Path]) -> Found:
-    """What these runs of one site found, as one.
+@dataclass(frozen=True)
+class RunFindings:
+    """The findings of one run, and one of its model files."""
+
+    run: str
+    model: Path
+    target: str
+    found: Found
+
+    @property
+    def lines(self) -> list[str]:
+        """A heading, the errors beside this run's own "alone", and the recommendation."""
+        return [f"run {self.run} ({self.model})", *lines(self.found, self.target), *sentences(self.found)]
+
+
+def report(models: Sequence[Path]) -> list[RunFindings]:
+    """The findings of each run, in the order of the arguments; a run with several model files counts once.
 
     Raises
     ------
     BadData
-        no run of these kept what it found: without a path of λ and without a forecast.
+        no model has findings: its run had neither a path of λ nor a forecast.
     UsageError
-        models of different sites.
+        the models are of different sites.
     """
-    loaded = [load_model(path) for path in models]
-    if len({model.site for model in loaded}) > 1:
-        raise UsageError(f"models of {', '.join(sorted({model.site for model in loaded}))}; a report is of one site.")
-    found = [model.found for model in loaded if model.found]
-    if not found:
+    loaded = [(path, load_model(path)) for path in models]
+    if len(sites := sorted({model.site for _, model in loaded})) > 1:
+        raise UsageError(f"these models are of {len(sites)} sites ({', '.join(sites)}). A report is about one site.")
+    runs: dict[str, RunFindings] = {}
+    for path, model in loaded:
+        if model.found:
+            runs.setdefault(model.run, RunFindings(model.run, path, model.target, model.found))
+    if not runs:
         raise BadData(
-            f"{', '.join(map(str, models))}: no run of these looked at own labels. Plan forecast = true (additive objective), "
-            "or a path of couplings."
+            f"{', '.join(map(str, models))}: the run left no findings. Train with forecast = true (additive objective) or with "
+            "a path of couplings, and give the joined model."
         )
-    return together(found)
+    return list(runs.values())
 
 
-def picture(found: Found, path: Path, title: str) -> None:
-    """The errors and what chance leaves of them, as SVG."""
+def picture(runs: Sequence[RunFindings], path: Path) -> None:
+    """The errors ± one standard error, as SVG; with several runs each name begins with the run's."""
     from site_agent.models.plot import draw_errors
 
-    draw_errors([(name, error, error - se, error + se) for name, error, se, _ in table(found)], path, title)
+    rows = [
+        (f"{each.run[:8]}: {name}" if len(runs) > 1 else name, error, error - se, error + se)
+        for each in runs
+        for name, error, se, _ in table(each.found)
+    ]
+    targets = ", ".join(sorted({each.target for each in runs}))
+    draw_errors(rows, path, f"root mean square error of {targets} on left-out labels, ± one standard error")

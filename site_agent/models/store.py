@@ -1,6 +1,6 @@
-"""Where a serving agent keeps its results: models/STUDY/RUN/, each with a manifest, and a link to the model in use.
+"""The results of a serving agent: models/STUDY/RUN/ with a manifest, and a link to the current run of each study.
 
-A run's folder appears at one instant, complete, and nothing is ever written over.
+A run's folder appears atomically. No file is overwritten.
 """
 
 import datetime as dt
@@ -23,12 +23,12 @@ from site_agent.models.file import SiteModel, load_model
 from site_agent.models.writer import Models
 
 MANIFEST, CURRENT, MODEL, LOCAL = "manifest.json", "current", "model.coreg", "local.coreg"
-UNNAMED = "unnamed"  # where the runs of a federation without studies go
+UNNAMED = "unnamed"  # the folder for a federation without studies
 
 
 @dataclass(frozen=True)
 class ModelStore:
-    """See the module's docstring. ``keep``: of each study the last so many runs; None: all."""
+    """Saves and lists results. ``keep`` is the number of latest runs to keep of each study (None: all)."""
 
     site: str
     folder: Path
@@ -36,17 +36,17 @@ class ModelStore:
     disk: Disk = field(default_factory=Disk)
 
     def folder_of(self, plan: Plan) -> Path:
-        """Where a run's results go.
+        """The folder for a run's results.
 
         Raises
         ------
         UsageError
-            study or run have a name that is none for a folder.
+            the study or the run has a name that is not allowed for a folder.
         """
         return self.folder / check_study_name(plan.study or UNNAMED, "study") / check_study_name(plan.run, "run")
 
     def has(self, plan: Plan) -> bool:
-        """Whether every file of the run is there."""
+        """Whether all files of the run exist."""
         folder = self.folder_of(plan)
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -55,12 +55,12 @@ class ModelStore:
             return False
 
     def model_of(self, run: str) -> SiteModel:
-        """The model that a run trained, for scoring.
+        """The model of a run, for scoring.
 
         Raises
         ------
         BadData
-            this site has none.
+            this site has no model of the run.
         """
         found = sorted(self.folder.glob(f"*/{check_study_name(run, 'run')}/{MODEL}"))
         if not found:
@@ -70,12 +70,12 @@ class ModelStore:
     def put_models(
         self, plan: Plan, result: SiteResult, prepared: Prepared, target: str, note: Callable[[str], None]
     ) -> tuple[Path, ...]:
-        """Write a run's models, and the link to them if they are the ones to use: the last that converged.
+        """Write a run's models. If the run converged, make it the study's current run.
 
         Raises
         ------
         StorageError
-            they cannot be written.
+            the models cannot be written.
         """
         if not result.solutions and result.additive is None:
             return ()
@@ -94,12 +94,12 @@ class ModelStore:
         return written
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:
-        """Write the scores of a run, one file per data set, if this site may have them.
+        """Write the scores of a run, one file per data set, if this site is a receiver.
 
         Raises
         ------
         StorageError
-            they cannot be written.
+            the scores cannot be written.
         """
         scores = result.scores
         if scores is None:
@@ -112,12 +112,12 @@ class ModelStore:
         place = self.folder_of(plan)
         partial = place.parent / f".{place.name}.partial"
         try:
-            self.disk.remove_tree(partial)  # of an agent that was killed here
+            self.disk.remove_tree(partial)  # an agent was killed while it wrote
             self.disk.make_folder(partial)
-            if place.exists():  # a file of it was lost, and the run was fetched again
+            if place.exists():  # a file of the run was lost, so the run was fetched again
                 self.disk.replace(place, _free(place))
         except OSError as error:
-            raise StorageError(f"{place}: cannot be made ({error.strerror}).") from None
+            raise StorageError(f"{place}: cannot be created ({error.strerror}).") from None
         written = write(partial)
         manifest = {
             "run": plan.run,
@@ -137,7 +137,7 @@ class ModelStore:
             self.disk.replace(partial, place)
             self.disk.sync_folder(place.parent)
         except OSError as error:
-            raise StorageError(f"{place}: cannot be put in its place ({error.strerror}).") from None
+            raise StorageError(f"{place}: cannot be renamed to its final name ({error.strerror}).") from None
         return tuple(place / path.name for path in written)
 
     def _forget_old(self, study: Path) -> None:
@@ -147,7 +147,7 @@ class ModelStore:
                     self.disk.remove_tree(folder)
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Every run that has models here, by study and time; ``current`` is the one that the study's link names."""
+        """The manifests of all runs, by study and time. ``current`` marks the run of the study's link."""
         found = []
         for study in sorted(p for p in self.folder.glob("*") if p.is_dir()):
             for folder in _runs_of(study):
@@ -156,17 +156,17 @@ class ModelStore:
         return found
 
     def prune(self, study: str, keep: int) -> list[str]:
-        """Remove a study's models but the last ``keep``; the runs that went.
+        """Remove a study's runs except the last ``keep``, and return the names of the removed runs.
 
         Raises
         ------
         UsageError
-            there is no such study here.
+            there is no such study.
         """
         folder = self.folder / check_study_name(study, "study")
         if not folder.is_dir():
             raise UsageError(
-                f"{folder}: no models of a study {study!r} are here; `coreg-agent models list` lists them."
+                f"{folder}: there are no models of study {study!r}. `coreg-agent models list` lists the studies."
             )
         runs = _runs_of(folder)
         gone = runs[: len(runs) - keep]
@@ -185,7 +185,7 @@ class ModelStore:
 
 
 def _runs_of(study: Path) -> list[Path]:
-    """The folders of a study's runs, the oldest first."""
+    """The folders of a study's runs, oldest first."""
     found = []
     for manifest in study.glob(f"*/{MANIFEST}"):
         if not manifest.parent.is_symlink() and not manifest.parent.name.startswith("."):

@@ -1,7 +1,6 @@
-"""A run's models onto the disk: one file a coupling, the model that the site would have alone, and nothing written
-over.
+"""Write a run's models: one file for each coupling, and the site's local model. No file is overwritten.
 
-A model of an earlier run that stands in the way is kept under its run's name.
+If a model of an earlier run has the same file name, it is renamed with the name of its run.
 """
 
 import os
@@ -26,7 +25,7 @@ from site_agent.models.file import Intervals, Joint, SiteModel, load_model, save
 
 @dataclass(frozen=True)
 class Models:
-    """Where this site's models go, and what goes into each."""
+    """Writes this site's models."""
 
     site: str
     prepared: Prepared
@@ -35,47 +34,47 @@ class Models:
     local_model: Path | None
 
     def check(self) -> None:
-        """Said before the run, and not after hours of it, when the model would be lost.
+        """Check before the run that the models can be written, because afterwards they would be lost.
 
         Raises
         ------
         UsageError
-            a model cannot be written there, or a file that is no model stands there.
+            a model cannot be written, or another kind of file has its name.
         """
         for path in (self.output, self.local_model):
             check_output(path)
 
     @property
     def local_path(self) -> Path:
-        """Where the model goes that this site trains alone: beside the joined one, unless a path was given."""
+        """The file of the local model: beside the joined model, unless the operator gave a path."""
         return self.local_model or self.output.with_name(f"{self.output.stem}-local{self.output.suffix}")
 
     def write(self, result: SiteResult, note: Callable[[str], None]) -> tuple[Path, ...]:
-        """Every model of the run, on the disk when this returns.
+        """Write all models of the run, and return their files.
 
         Raises
         ------
         StorageError
-            one cannot be written.
+            a model cannot be written.
         """
         if result.plan is not None and result.additive is not None:
             return self._write_additive(result, result.additive, note)
         if result.plan is None or not result.solutions:
             return ()
-        said = result.plan.couplings  # as the plan has them: relative ones are not λ
-        couplings = result.couplings or said
-        short = [f"{coupling:g}" for coupling in said]  # six digits may not tell two of them apart
-        labels = short if len(set(short)) == len(set(said)) else [repr(coupling) for coupling in said]
+        planned = result.plan.couplings  # as in the plan; relative couplings are not λ
+        couplings = result.couplings or planned
+        short = [f"{coupling:g}" for coupling in planned]  # two couplings can have the same six digits
+        labels = short if len(set(short)) == len(set(planned)) else [repr(coupling) for coupling in planned]
         own = None if result.choice is None else result.choice.chosen
         found = _of_path(result)
         for text in [*findings_of(result, labels), *([] if found is None else findings.recommended(found))]:
             note(text)
         paths = []
-        if own is not None:  # what this site's own labels are for
+        if own is not None:  # the choice of this site's own labels
             paths.append(self._agreeing(self.output, result, result.solutions[own], couplings[own], note))
         for coupling, label, solution in zip(couplings, labels, result.solutions, strict=True):
             path = self.output
-            if len(couplings) > 1:  # a path of λ: one model for each
+            if len(couplings) > 1:  # a path of λ has one model for each λ
                 path = path.with_name(f"{path.stem}-coupling-{label}{path.suffix}")
             paths.append(self._agreeing(path, result, solution, coupling, note))
         if result.alone is not None:
@@ -96,9 +95,9 @@ class Models:
         for finding in result.findings:
             note(finding)
         kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
-        if judged is not None:  # a part is centred over the shared instances, so its mean there is 0
+        if judged is not None:  # mean_on_shared is 0, as a part is centred over the shared instances
             found = findings.of_training(judged, judged.verdict.labels)
-            for text in [*findings.lines(found), *findings.sentences(found)]:
+            for text in [*findings.lines(found, self.target), *findings.sentences(found)]:
                 note(text)
             kept = replace(kept, found=found, intervals=_intervals(judged))
         paths = [self._save(self.output, result, models.own, None, note, kept)]
@@ -119,10 +118,10 @@ class Models:
         run = result.plan.run
         try:
             if (aside := set_aside(path, run)) is not None:
-                note(f"{path} was the model of an earlier run; it is kept as {aside}")
-        except BadData:  # a path of couplings goes to names that nobody could look at before the plan came
+                note(f"{path} was the model of an earlier run. It is now {aside}")
+        except BadData:  # the names of a path of couplings were not known before the plan came
             elsewhere = free_name(path, run)
-            note(f"{path} is no model of coreg, and stays as it is: the model goes to {elsewhere}")
+            note(f"{path} is not a model of coreg and is not changed. The model is saved as {elsewhere}")
             path = elsewhere
         model = SiteModel(
             function=function,
@@ -146,7 +145,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a model file keeps beside the function, for scoring together, for intervals, and for the report."""
+    """Additional contents of a model file: for scoring together, intervals, and the report."""
 
     mean_on_shared: float | None = None
     joint: Joint | None = None
@@ -155,7 +154,7 @@ class Kept:
 
 
 def _intervals(judged: Judged) -> Intervals | None:
-    """Ratios of errors to stated deviations at rows that folds left out; none without folds."""
+    """Ratios of errors to posterior deviations at rows that folds left out; None without folds."""
     rows = judged.left_out
     if judged.spread is None or rows is None or not len(rows.rows):
         return None
@@ -166,11 +165,11 @@ def _of_path(result: SiteResult) -> findings.Found | None:
     choice = result.choice
     if choice is None or 0.0 not in result.couplings:
         return None
-    return findings.of_path(choice, choice.left_out[result.couplings.index(0.0)], result.divisor)
+    return findings.of_path(choice, result.couplings, result.divisor)
 
 
 def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
-    """What own labels say of a path, in words, in the label column's units; nothing without a choice."""
+    """The left-out errors of a path and of the choice, in words and in the target's units; empty without a choice."""
     choice = result.choice
     if choice is None:
         return ()
@@ -178,17 +177,18 @@ def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
     relative = isinstance(result.plan.objective, Agreement) and result.plan.objective.relative
     name = "relative coupling" if relative else "coupling"
     errors = [estimate(errors).rmse * result.divisor for errors in choice.left_out]
-    told = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
+    listed = ", ".join(f"{label}: {error:.4g}" for label, error in zip(labels, errors, strict=True))
     found = [
-        f"by own labels, each left out in turn, {name} {labels[choice.chosen]} serves this site best "
-        f"(root mean square errors: {told})"
+        f"{name} {labels[choice.chosen]} has the least error on this site's own labels, each left out in turn "
+        f"(root mean square errors: {listed})"
     ]
-    if choice.nested is not None:
+    chosen = result.couplings[choice.chosen] if result.couplings else None
+    if choice.nested is not None and chosen != 0.0:  # with λ = 0 the kept model is the local one
         alone = choice.left_out[result.couplings.index(0.0)] if 0.0 in result.couplings else None
         beside = "" if alone is None else f", beside {_worded(alone, result.divisor)} alone"
         found.append(
-            f"such a choice missed labels that it had not seen by {_worded(choice.nested, result.divisor)}{beside} "
-            f"(five folds, {len(choice.nested)} labels)"
+            f"root mean square error of such a choice on {len(choice.nested)} left-out labels (five folds): "
+            f"{_worded(choice.nested, result.divisor)}{beside}"
         )
     return tuple(found)
 
@@ -199,19 +199,19 @@ def _worded(errors: Arr, divisor: float) -> str:
 
 
 def set_aside(path: Path, run: str) -> Path | None:
-    """Give a model of another run that stands there its run's name; where it went, or None where nothing had to move."""
+    """Rename a model of another run at this path, and return its new path (None: there was nothing to rename)."""
     if not path.exists():
         return None
     earlier = load_model(path)
     if earlier.run == run:
-        return None  # fetched again: the same model once more
+        return None  # the same run was fetched again
     kept = free_name(path, earlier.run)
     path.rename(kept)
     return kept
 
 
 def free_name(path: Path, run: str) -> Path:
-    """A name beside that path which tells the run and which nobody has."""
+    """A free file name beside that path, with the name of the run."""
     found, number = path.with_name(f"{path.stem}-run-{run}{path.suffix}"), 2
     while found.exists():
         found = path.with_name(f"{path.stem}-run-{run}-{number}{path.suffix}")
@@ -220,24 +220,28 @@ def free_name(path: Path, run: str) -> Path:
 
 
 def check_output(path: Path | None) -> None:
-    """Whether a model can be written there.
+    """Check that a model can be written to this path.
 
     Raises
     ------
     UsageError
-        it cannot; says why.
+        a model cannot be written.
     """
     if path is None:
         return
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder for the model.")
+        raise UsageError(f"{folder}: no such folder for the model. Create it, or choose another --output.")
     if path.is_dir():
-        raise UsageError(f"{path}: a folder; name a file for the model.")
+        raise UsageError(f"{path}: this is a folder. Name a file for the model.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{folder}: the model cannot be written there; mend its rights, or choose another --output.")
+        raise UsageError(
+            f"{folder}: no permission to write the model. Change the permissions, or choose another --output."
+        )
     if path.exists():
         try:
             load_model(path)
         except BadData as error:
-            raise UsageError(f"{error} It would be written over: move it away, or choose another --output.") from None
+            raise UsageError(
+                f"{error} The model would overwrite it. Move it away, or choose another --output."
+            ) from None

@@ -77,9 +77,8 @@ def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
     if not settings.insecure:
         identity = check_identity(settings.identity)
         return identity.name, identity
-    address = settings.coordinator or ""
-    if not is_loopback(address):
-        raise UsageError(f"--insecure is for loopback addresses; {address} is not one.")
+    if settings.coordinator is not None and not is_loopback(settings.coordinator):
+        raise UsageError(f"--insecure is for loopback addresses; {settings.coordinator} is not one.")
     if settings.own_name is None:
         raise UsageError("--insecure needs --name, since there is no certificate to take the name from.")
     return check_site_name(settings.own_name), None

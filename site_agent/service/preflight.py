@@ -1,4 +1,4 @@
-"""Everything that can be checked before joining, each with its verdict."""
+"""Checks before a site joins, each with its verdict."""
 
 import platform
 import shutil
@@ -25,7 +25,7 @@ from site_agent.session.diagnose import probe_server
 
 
 class _Skipped(Exception):
-    """What cannot be checked here; says why."""
+    """A check that is not possible here, with the reason."""
 
 
 def check(
@@ -33,12 +33,15 @@ def check(
     note: Callable[[str, bool | None, Mapping[str, Any]], None],
     plan_file: Path | None = None,
 ) -> int:
-    """Every check, in the order in which joining would need them; the exit code of the first failure.
+    """Make every check, in the order of joining, and return the exit code of the first failure.
 
-    ``plan_file``: a plan that the policy and these rows are held to as well.
-
-    ``note`` is told a sentence, whether all is well (None: skipped, nobody knows), and fields for a program: the check, and of a
-    table's fault all that `Fault.fields` has.
+    Parameters
+    ----------
+    note
+        receives a sentence, the verdict (None: not checked), and fields for a program: the check, whether the sentence is a
+        warning, and for a fault of a table `Fault.fields`.
+    plan_file
+        a plan to check against the policy and these rows.
     """
     code = 0
 
@@ -47,8 +50,8 @@ def check(
         try:
             note(f"{title}: {work()}", True, {"check": title})
         except _Skipped as why:
-            note(f"{title}: {why}", None, {"check": title})
-        except BadTable as error:  # everything that is wrong with it, each for itself
+            note(f"not checked: {title} ({why})", None, {"check": title})
+        except BadTable as error:  # one line for each fault
             for fault in error.faults:
                 note(f"{title}: {fault.text}", False, {"check": title.partition(" ")[0], **fault.fields()})
             code = code or error.exit_code
@@ -65,10 +68,10 @@ def check(
         prepared = prepare(inputs, salt)
         d = found[name] = prepared.data
         for text in prepared.notes:
-            note(text, True, {"check": "table"})
-        names = ", ".join(prepared.preprocessing.feature_names)
+            note(text, True, {"check": "table", "warning": text in prepared.preprocessing.notes})
         return (
-            f"{len(d.X)} labelled and {len(d.Z)} unlabelled instances, {d.X.shape[1]} features ({names}); "
+            f"{len(d.X)} labelled and {len(d.Z)} unlabelled instances, {d.X.shape[1]} features from the columns "
+            f"{prepared.preprocessing.summary}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same)"
         )
 
@@ -81,23 +84,23 @@ def check(
 
     def network() -> str:
         if settings.coordinator is None:
-            raise _Skipped("no coordinator is named (--coordinator)")
+            raise _Skipped("no --coordinator")
         host, port = host_and_port(settings.coordinator)
-        if not known:  # it has been said what is wrong with it, and that it stands in the way here need not be
-            raise _Skipped(f"{settings.coordinator} is not probed without an identity")
+        if not known:  # the fault of the identity is in the list already
+            raise _Skipped(f"{settings.coordinator}: no identity")
         _, checked = who_am_i(settings)
         if checked is None:
-            raise _Skipped(f"{settings.coordinator} is not probed with --insecure")
+            raise _Skipped(f"{settings.coordinator}: --insecure")
         return probe_server(host, port, checked)
 
     def plan(path: Path) -> None:
-        """Each reason for itself: they are told at once, as the policy tells them."""
+        """One line for each reason against the plan."""
         nonlocal code
         fields, planned = {"check": "plan"}, read_plan(path)
         data = found.get(planned.data) or (next(iter(found.values())) if len(found) == 1 else None)
         if data is None or (sections and planned.data and planned.data not in found):
             raise BadData(
-                f"is not judged without a table that can be used{f' ({planned.data!r})' * bool(planned.data)}."
+                f"not checked, because no table could be read{f' for {planned.data!r}' * bool(planned.data)}."
             )
         judged = rehearse(planned, who_am_i(settings)[0], read_policy(settings.policy), data, settings.ledger_path)
         for text in judged.told:
@@ -132,12 +135,12 @@ def check(
         except CoregError as error:
             note(f"plan: {error}", False, {"check": "plan"})
             code = code or error.exit_code
-    step("coordinator", network)
+    step("connection", network)
     step("output", disk)
     return code
 
 
 def versions() -> str:
-    """What computes and what speaks; other sites may have others, but for the release of coreg."""
+    """Versions of the software. The sites need the same release of coreg; other packages can differ."""
     others = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "scipy", "grpcio"))
     return f"coreg {release() or '(not installed: run from its source)'}, Python {platform.python_version()}, {others}"

@@ -50,7 +50,7 @@ def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, data_sets):
     def read(_inputs, _salt):
         write(tmp_path, TABLE + "q3,1,1,\n", "local.csv")
 
-    with pytest.raises(BadData, match="changed while it was read"):
+    with pytest.raises(BadData, match="changed during reading"):
         DataSets({"patients": data_sets.inputs("patients")}, b"", read).get("patients")
 
 

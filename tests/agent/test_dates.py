@@ -64,12 +64,12 @@ def test_a_table_with_decimal_commas_has_days_too(tmp_path):
 
 
 REFUSED = {
-    "either way": (["3/4/2024", "5/6/2024", "1/2/2023"], "may have the day or the month first", [2]),
-    "both ways": (["13/4/2024", "5/16/2024", "1/2/2023"], "day first here, and the month first there", [2, 3]),
-    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is no date", [2]),
-    "two figures": (["1.2.24", "2.3.24", "2024-01-01"], "'1.2.24' is no date", [2, 3]),
+    "either way": (["3/4/2024", "5/6/2024", "1/2/2023"], "can have the day or the month first", [2]),
+    "both ways": (["13/4/2024", "5/16/2024", "1/2/2023"], "day first, and another cell has the month first", [2, 3]),
+    "no such day": (["2024-02-30", "2024-02-28", "2023-02-29"], "'2024-02-30' is not a date", [2]),
+    "two figures": (["1.2.24", "2.3.24", "2024-01-01"], "'1.2.24' is not a date", [2, 3]),
     "a time zone": (["2024-01-01T00:00:00+02:00", "2024-01-02", "2024-01-03"], "without a time zone", [2]),
-    "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is no date", [2]),
+    "a text": (["soon", "2024-01-01", "2024-01-01"], "'soon' is not a date", [2]),
 }
 
 
@@ -101,9 +101,15 @@ def test_the_option_names_columns_and_parts():
 
 def test_dates_that_were_not_asked_for_are_noted(tmp_path):
     preprocessing, _ = dated(tmp_path, ["2024-01-01", "2024-01-02", "2024-01-03"])
-    assert "--dates d makes numbers of them" in preprocessing.notes[0]
+    [note] = preprocessing.notes
+    assert note.startswith(
+        "column 'd' makes 3 of 4 features, one for each text. Its texts look like dates: use --dates d"
+    )
+    assert len(dated(tmp_path, ["2024-01-01", "unknown", "2024-01-03", "2024-01-04"])[0].notes) == 1
+    assert dated(tmp_path, ["north", "2024-01-02", "south", "east"])[0].notes == ()
+    assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].notes == ()
     many = [(date(2020, 1, 1) + timedelta(days=i)).isoformat() for i in range(201)]
-    with pytest.raises(BadData, match="Dates: --dates d, or leave the column out"):
+    with pytest.raises(BadData, match="For dates, use --dates d, or leave the column out"):
         dated(tmp_path, many)
 
 
@@ -123,5 +129,5 @@ def test_a_model_reads_dates_as_it_did_in_training(tmp_path):
 
 def test_a_date_that_is_written_otherwise_than_in_training_is_refused(tmp_path):
     preprocessing, _ = dated(tmp_path, ["2024-01-01", "2024-01-02", "2024-01-03"], "d")
-    with pytest.raises(BadTable, match="is no date as the dates were written when the model was made"):
+    with pytest.raises(BadTable, match="is not a date in the order of day and month that the model was trained with"):
         preprocessing.transform(table(tmp_path, "a,d\n1,13/1/2024\n"))

@@ -54,7 +54,7 @@ def test_columns_that_are_new_reordered_or_of_another_kind_are_noted(folder, pre
     seen = look(preprocessing, table(folder, "c,more,a,id\n3,0,1,p\n4,0,2,q\n"), named=("id",))
     assert (seen.extra, seen.reordered, seen.texts_now_numbers) == (("more",), True, ("c",))
     assert any("'more'" in note for note in seen.notes)
-    assert any("texts when the model was made, and numbers now" in note for note in seen.notes)
+    assert any("texts in training, and numbers now" in note for note in seen.notes)
     plain = look(preprocessing, table(folder, "a,c\n1,x\n"))
     assert (plain.extra, plain.reordered, plain.notes) == ((), False, ())
 
@@ -69,7 +69,7 @@ def test_predict_reports_drift_by_column(folder, monkeypatch):
     assert (a["low"], a["high"]) == (0.0, 59.0)
     assert (c["column"], c["outside"], c["warns"]) == ("c", 1, True)
     assert report["columns"] == {"extra": [], "reordered": False, "texts_now_numbers": []}
-    assert any("1 of 2 cells (50 %) are beyond what training saw (0 to 59)" in note for note in report["notes"])
+    assert any("1 of 2 cells (50 %) are outside the range of training (0 to 59)" in note for note in report["notes"])
     report = json.loads(agent(*words, "--warn-above", 60).stdout)
     assert not report["drift"][0]["warns"]
     assert not any("beyond" in note for note in report["notes"])

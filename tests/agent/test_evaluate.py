@@ -93,6 +93,15 @@ def test_predict_names_evaluate_only_where_it_would_work(folder, table, named):
     assert any("coreg-agent evaluate" in note for note in found["notes"]) == named
 
 
+def test_a_model_reads_missing_values_as_in_training(folder):
+    preprocessing = dataclasses.replace(load_model(folder / "good.model").preprocessing, na_values=("-999",))
+    changed(folder, "coded.model", preprocessing=preprocessing)
+    write(folder, "id,a,y\n1,-999,1\n2,2,4\n3,1,2\n4,3,-999\n", "new.csv")
+    agent("predict", "--model", "coded.model", "--data", "new.csv")
+    assert abs(read_table(folder / "predictions.csv").numbers("prediction")[0]) < 10.0, "the mean, not −999"
+    assert evaluate([folder / "coded.model"], folder / "new.csv").rows == 3
+
+
 def with_intervals(folder, ratios):
     unit = Standardiser(np.zeros(1), np.ones(1))
     spread = Spread(unit, Linear(), np.eye(1), np.array([[0.5]]), np.zeros(1), noise=0.04, factor=2.0)
@@ -114,7 +123,7 @@ def test_an_interval_is_the_prediction_and_a_calibrated_deviation(folder):
 
 
 def test_without_folds_or_with_too_few_labels_there_is_no_interval(folder):
-    with pytest.raises(BadData, match="keeps nothing to make intervals"):
+    with pytest.raises(BadData, match="has no values for intervals"):
         load_model(folder / "good.model").interval(rows_of(folder), 0.9)
     with pytest.raises(UsageError, match="5 left-out rows say nothing"):
         with_intervals(folder, np.ones(5)).interval(rows_of(folder), 0.9)
@@ -128,24 +137,48 @@ FOUND = {
 }  # fmt: skip
 
 
-def test_the_report_puts_the_runs_of_one_site_together(folder):
-    path = {"labels": 60, "alone": {"rmse": 10.5, "se": 1, "rows": 60}, "agreement": {"rmse": 9.8, "se": 1, "rows": 60}}
-    models = (changed(folder, "additive.model", found=FOUND), changed(folder, "path.model", found=path))
-    shown = agent("report", "--model", models[0], "--model", models[1], "--plot", folder / "r.svg").stdout
-    lines = shown.splitlines()
-    assert [line.split("  ")[0] for line in lines[:3]] == ["alone", "agreement, own λ", "learnt together"]
-    assert "-10.0 %" in lines[2]
+PATH = {"labels": 40, "alone": {"rmse": 8.0, "se": 1, "rows": 40}, "agreement": {"rmse": 10.0, "se": 1, "rows": 40}}
+
+
+def statements(*models):
+    """What `report` prints of each run, by its heading."""
+    blocks = agent("report", *(word for model in models for word in ("--model", model))).stdout.strip().split("\n\n")
+    return {heading: rest for heading, *rest in (block.splitlines() for block in blocks)}
+
+
+def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
+    """A baseline of one run beside the other's error turned the advice round."""
+    one = changed(folder, "additive.model", found=FOUND, run="one")
+    two = changed(folder, "path.model", found=PATH | {"own": "alone", "chosen": 0.5}, run="two")
+    found = statements(one, two)
+    assert found == statements(two, one)
+    assert statements(one, two, changed(folder, "again.model", found=FOUND, run="one")) == found
+    assert list(found) == [f"run one ({one})", f"run two ({two})"]
+    first, second = found.values()
+    assert first[0] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
+    assert [line.split("  ")[0] for line in first[2:4]] == ["alone", "learnt together"]
+    assert "-10.0 %" in first[3]
+    assert ("on 40 left-out labels" in second[0], "+25.0 %" in second[3], "stay alone" in second[4]) == (True,) * 3
     like = calibration.R2.like(0.85)
     for words in (
         "forecast from 60 own labels: -10.0 %",
         "keep the joined model",
-        f"r² = 0.85; of {like.sites} sites in docs/research/benefit.md",
-        f"half came to {100 * like.median_change:+.1f} % or better",
+        f"r² = 0.85. In the benefit study (docs/research/benefit.md) {like.sites} sites",
+        f"median change was {100 * like.median_change:+.1f} %",
     ):
-        assert words in shown
-    assert (folder / "r.svg").read_text().count("<circle") == 3
-    with pytest.raises(BadData, match="no run of these looked"):
+        assert words in "\n".join(first)
+    found = json.loads(agent("report", "--model", one, "--model", two, "--plot", folder / "r.svg", "--json").stdout)
+    assert [(run["run"], run["alone"]["rmse"]) for run in found["runs"]] == [("one", 10.0), ("two", 8.0)]
+    assert (folder / "r.svg").read_text().count("<circle") == 4
+    with pytest.raises(BadData, match="left no findings"):
         agent("report", "--model", "good.model")
+
+
+def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(folder):
+    path = changed(folder, "path.model", found=PATH | {"own": "joined", "chosen": 0.0})
+    [shown] = statements(path).values()
+    assert ("alone" in shown[2], "+25.0 %" in "\n".join(shown)) == (True, False)
+    assert shown[3:] == ["Your labels chose λ = 0; both files are equal: they make the same predictions."]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +186,7 @@ def test_the_report_puts_the_runs_of_one_site_together(folder):
     [
         ({"own": "alone"}, "stay alone"),
         ({"told": "federation", "labels": 15}, "forecast of the federation"),
-        ({"together": FOUND["joined"], "score": "together"}, "score it together"),
+        ({"together": FOUND["joined"], "score": "together"}, "score together the instances"),
         ({"together": FOUND["joined"]}, "do not score together"),
         ({"joined": None}, "too few"),
     ],
@@ -163,10 +196,10 @@ def test_the_recommendation_follows_the_verdict(changes, words):
 
 
 def test_a_run_without_folds_recommends_nothing():
-    """It has no figure of left-out labels, and says so: "too few labels" would be a reason that nobody found."""
+    """It has no error on left-out labels, and gives that reason: "too few labels" would be a false one."""
     found = findings.of_training(Judged(judge(None, 60), None, None, 0.5), 60)
     assert (found["own"], found["alone"]) == (None, None)
     told = " ".join(findings.sentences(found))
-    assert ("was not looked at" in told, "recommendation" in told) == (True, False)
+    assert ("had no forecast" in told, "recommendation:" in told) == (True, False)
     few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
     assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from site_agent.data.formulas import guarded, unguarded
-from site_agent.data.tables import read_table
+from site_agent.data.tables import NA_VALUES, read_table
 from site_agent.models.file import write_predictions
 
 IDS = st.text(st.sampled_from(list("=+-@'\t\r 1e.ab,\"é")), max_size=8)
@@ -36,7 +36,7 @@ def test_plain_ids_and_numbers_stay():
         assert guarded(text) == text
 
 
-@given(st.lists(IDS.map(str.strip).filter(lambda text: text not in ("", "NA")), min_size=1, max_size=6))
+@given(st.lists(IDS.map(str.strip).filter(lambda text: text not in ("", *NA_VALUES)), min_size=1, max_size=6))
 def test_predictions_are_joined_by_the_ids_that_were_given(tmp_path_factory, ids):
     folder = tmp_path_factory.mktemp("f")
     write_predictions(folder / "p.csv", np.zeros(len(ids)), ids=ids, id_column="patient")

@@ -99,7 +99,7 @@ def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
     assert (shown.exit_code, last.startswith("8 entries; the chain is whole up to the last line")) == (0, True)
     for words, texts in (
         (("ledger", "--help"), ["last line", "cut off"]),
-        (("--help",), ["how many", "digest of their ids"]),
+        (("--help",), ["number of shared instances", "digest of their ids"]),
     ):
         page = " ".join(agent(*words).output.split())
         assert [text for text in texts if text not in page] == []

@@ -100,7 +100,7 @@ def test_old_models_go_by_retention_and_by_the_command(store, tmp_path, monkeypa
     assert [m["current"] for m in store.manifests()] == [True], "the link goes to one that is here"
     agent("models", "prune", "waits", *config)
     assert list(store.folder.iterdir()) == []
-    with pytest.raises(UsageError, match="no models of a study 'waits'"):
+    with pytest.raises(UsageError, match="there are no models of study 'waits'"):
         agent("models", "prune", "waits", *config)
 
 

@@ -71,7 +71,7 @@ def test_a_model_of_an_earlier_run_is_kept_under_its_runs_name_and_noted(models,
     earlier, kept = output.read_bytes(), output.with_name(f"{output.stem}-run-run-1.coreg")
     paths, notes = written(models, result("run-2", weight=2.0))
     assert (paths, load_model(output).run, kept.read_bytes()) == ((output,), "run-2", earlier)
-    assert notes == [f"{output} was the model of an earlier run; it is kept as {kept}"]
+    assert notes == [f"{output} was the model of an earlier run. It is now {kept}"]
     written(models, result("run-3"))
     assert names(output.parent) == [f"{output.stem}-run-run-{n}.coreg" for n in (1, 2)] + [output.name]
 
@@ -116,10 +116,15 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert [path.name for path in paths] == ["north.coreg", "north-coupling-0.coreg", "north-coupling-0.5.coreg"]
     assert load_model(paths[0]).coupling == 0.5
     assert slope(paths[0]) == slope(paths[2])
-    assert "coupling 0.5 serves this site best" in notes[0]
+    assert "coupling 0.5 has the least error" in notes[0]
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
-    assert "by 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
+    assert ": 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
     assert "keep the joined model" in notes[2]
+    local = dataclasses.replace(chosen, choice=dataclasses.replace(choice, chosen=0))
+    _, notes = written(models, local)
+    assert ("coupling 0 has the least error" in notes[0], len(notes)) == (True, 2)
+    assert notes[1].startswith("Your labels chose λ = 0; both files are equal")
+    assert slope(paths[0]) == slope(paths[1])
 
 
 def test_a_run_without_models_leaves_the_earlier_one(models, tmp_path):
@@ -138,16 +143,16 @@ def test_a_file_that_is_no_model_or_a_damaged_one_is_refused_before_the_run(mode
     models.check()  # a model is not in the way
     path = tmp_path / "north.coreg"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(UsageError, match="It would be written over"):
+    with pytest.raises(UsageError, match="The model would overwrite it"):
         models.check()
     notes = write(tmp_path, "not to be lost", "notes.txt")
     for what in ("output", "local_model"):
-        with pytest.raises(UsageError, match=r"notes\.txt.*It would be written over: move it away"):
+        with pytest.raises(UsageError, match=r"notes\.txt.*The model would overwrite it. Move it away"):
             dataclasses.replace(models, **{"output": tmp_path / "new", what: notes}).check()
     assert notes.read_text() == "not to be lost"
     with pytest.raises(UsageError, match="no such folder for the model"):
         check_output(tmp_path / "none" / "m.coreg")
-    with pytest.raises(UsageError, match="name a file for the model"):
+    with pytest.raises(UsageError, match="Name a file for the model"):
         check_output(tmp_path)
 
 
@@ -157,7 +162,7 @@ def test_a_file_in_the_way_of_a_path_of_couplings_does_not_cost_the_run(models, 
     paths, [note] = written(models, result(coupling=(0.25, 0.5)))
     assert [(load_model(path).run, load_model(path).coupling) for path in paths] == [("run-1", 0.25), ("run-1", 0.5)]
     assert other.read_text() == "not a model, and not to be lost"
-    assert note.endswith(f"is no model of coreg, and stays as it is: the model goes to {paths[0]}")
+    assert note.endswith(f"is not a model of coreg and is not changed. The model is saved as {paths[0]}")
 
 
 def test_a_full_disk_leaves_the_earlier_model_somewhere(models, tmp_path, monkeypatch):

@@ -58,18 +58,18 @@ def test_each_check_has_its_own_verdict(folder):
     assert [text.split(":")[0] for text in wrong] == ["table", "identity"], "the coordinator is not to blame"
     assert ("line 5" in wrong[0], "enroll" in wrong[1]) == (True, True)
     [skipped] = [v for v in verdicts if v["ok"] is None]
-    assert skipped["text"] == "coordinator: 127.0.0.1:9 is not probed without an identity"
+    assert skipped["text"] == "not checked: connection (127.0.0.1:9: no identity)"
     done = agent("check", *TABLE, *INSECURE[:3], "--coordinator", "localhost")
     assert done.exit_code == 2
     assert [line for line in done.stdout.splitlines() if line.startswith("WRONG")] == [
-        "WRONG  coordinator: --coordinator localhost: expected HOST:PORT, as in coordinator.example.org:7600."
+        "WRONG  connection: --coordinator localhost: expected HOST:PORT, as in coordinator.example.org:7600."
     ]
 
 
 def test_versions_and_the_space_for_the_model_are_printed(folder):
     code, verdicts = check(*TABLE, *INSECURE)
     found = {title: text for title, _, text in (v["text"].partition(": ") for v in verdicts)}
-    assert (code, found["coordinator"]) == (0, "127.0.0.1:9 is not probed with --insecure")
+    assert (code, found["not checked"]) == (0, "connection (127.0.0.1:9: --insecure)")
     for part in (
         f"Python {platform.python_version()}",
         "coreg ",
@@ -80,6 +80,29 @@ def test_versions_and_the_space_for_the_model_are_printed(folder):
         assert part in found["versions"]
     assert found["output"].startswith("the model goes to model.coreg, where ")
     assert found["output"].endswith("B are free")
+
+
+def test_without_a_coordinator_all_but_the_connection_is_checked(folder):
+    done = agent("check", *TABLE, *INSECURE[:3])
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0
+    assert [line.split(":")[0] for line in lines] == [
+        "ok     versions", "ok     table", "ok     policy", "ok     identity", "not checked", "ok     output",
+    ]  # fmt: skip
+    assert lines[4] == "not checked: connection (no --coordinator)"
+
+
+def test_a_column_of_dates_that_becomes_most_features_is_a_warning(folder):
+    rows = [f"{i},{i},2024-{i % 12 + 1:02d}-{i % 28 + 1:02d},{i if i < 40 else ''}" for i in range(80)]
+    write(folder, "\n".join(["id,u,visit,y", *rows, ""]), "visits.csv")
+    lines = agent("check", *TABLE, "--data", "visits.csv", *INSECURE).stdout.splitlines()
+    [warning] = [line for line in lines if line.startswith("WARN")]
+    assert warning.startswith("WARN   column 'visit' makes 80 of 81 features")
+    assert "use --dates visit" in warning
+    [table] = [line for line in lines if line.startswith("ok     table")]
+    assert "features from the columns u, visit (" in table
+    _, verdicts = check(*TABLE, "--data", "visits.csv", *INSECURE)
+    assert [v["text"] for v in verdicts if v.get("warning")] == [warning.removeprefix("WARN   ")]
 
 
 # --- a plan -------------------------------------------------------------------------------------------------------

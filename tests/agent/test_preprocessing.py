@@ -135,7 +135,7 @@ def test_a_constant_column_is_zeros_to_the_last_bit_and_noted(tmp_path, value, s
     expected = 0.0 if scale else float(value)
     assert preprocessing.transform(found.labelled)[:, 0].tolist() == [expected] * 3
     assert preprocessing.transform(found.unlabelled)[:, 0].tolist() == [expected]
-    assert preprocessing.notes == ("constant among the labelled rows, so they tell nothing: a",)
+    assert preprocessing.notes == ("constant among the labelled rows, so without effect: 'a'",)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,25 @@ def test_booleans_are_scaled_like_numbers(tmp_path):
 
 def test_a_text_column_has_at_most_200_levels(tmp_path):
     many = "id,c,y\n" + "".join(f"{i},level {i},{i if i < 9 else ''}\n" for i in range(201))
-    with pytest.raises(BadData, match="column 'c': 201 different texts; at most 200"):
+    with pytest.raises(BadData, match=r"column 'c': 201 different texts\. At most 200"):
         fitted(tmp_path, many)
-    assert fitted(tmp_path, many.replace("level 200", "level 199"))[0].columns[0].kind == "text"
+    wide = fitted(tmp_path, many.replace("level 200", "level 199"))[0]
+    assert wide.columns[0].kind == "text"
+    assert wide.summary == "c (200 levels)"
+    [note] = wide.notes
+    assert (
+        note
+        == "column 'c' makes 200 of 200 features, one for each text. Group the texts, or leave the column out with --drop c"
+    )
+
+
+def test_long_lists_of_columns_are_shortened(tmp_path):
+    names = [f"c{i}" for i in range(30)]
+    rows = [",".join([str(i), *(str(i + j) for j in range(30)), str(i) if i < 2 else ""]) for i in range(4)]
+    preprocessing = fitted(tmp_path, "\n".join([",".join(["id", *names, "y"]), *rows]))[0]
+    assert preprocessing.summary.endswith("c19 and 10 more")
+    with pytest.raises(UsageError, match="'c19' and 10 more"):
+        fitted(tmp_path, "\n".join([",".join(["id", *names, "y"]), *rows]), categorical=["d"])
 
 
 REFUSED = {
@@ -178,8 +194,8 @@ REFUSED = {
     "a typo in a shared row": (["1,1,x,1", "2,3,x,2", "3,2..,x,"], r"line 4, column 'a': '2\.\.' is not a finite"),
     "an infinite number": (["1,1,x,1", "2,-inf,x,2", "3,2,x,"], r"line 3, column 'a': '-inf' is not a finite"),
     "true among numbers": (["1,true,x,1", "2,1,x,2", "3,1,x,"], r"line 2, column 'a': 'true' is not a finite"),
-    "a square that overflows": (["1,1,x,1", "2,-1e200,x,2", "3,1,x,"], r"line 3, column 'a': '-1e200' is beyond"),
-    "a mean that overflows": (["1,1e308,x,1", "2,1e308,x,2", "3,1,x,"], r"line 2, column 'a': '1e308' is beyond"),
+    "a square that overflows": (["1,1,x,1", "2,-1e200,x,2", "3,1,x,"], r"line 3, column 'a': '-1e200' is outside"),
+    "a mean that overflows": (["1,1e308,x,1", "2,1e308,x,2", "3,1,x,"], r"line 2, column 'a': '1e308' is outside"),
     "no number among the labelled": (["1,,x,1", "2,NA,x,2", "3,1,x,"], r"'a': no labelled row .* --drop a"),
     "no text among the labelled": (["1,1,,1", "2,2,NA,2", "3,1,x,"], r"'c': no labelled row .* --drop c"),
     "an empty column": (["1,1,,1", "2,2,NA,2", "3,1,,"], r"--drop c"),
@@ -205,7 +221,7 @@ def test_texts_that_training_never_saw_are_encoded_as_nothing_and_counted(tmp_pa
         [-1.0, 0.0, 0.0, 0.0],
     ]
     unseen, absent = preprocessing.notes_on(new)  # and a has an indicator of its own, so no word of it
-    assert "column 'c': 2 cells hold a text that the model never saw ('never' first)" in unseen
+    assert "column 'c': 2 cells hold a text that training never had ('never' first)" in unseen
     assert "column 'c': 1 cells are missing" in absent
     assert preprocessing.notes_on(table(tmp_path, "a,c\n,x\n")) == ()
 

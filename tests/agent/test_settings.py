@@ -9,6 +9,7 @@ from coreg_core.errors import UsageError
 from site_agent.config.settings import ONLY, AgentSettings, read_settings
 from site_agent.data.inputs import Inputs
 from site_agent.data.sources import Query
+from site_agent.data.tables import NA_VALUES
 from site_agent.service.app import Given
 
 FLAT = 'coordinator = "c:1"\ndata = "sqlite:clinic.db?SELECT 1"\ntarget = "y"\nid = "id"\nunlabelled = "s.csv"\n'
@@ -20,6 +21,7 @@ table = "t.csv"
 target = "y"
 id = "id"
 dates = ["d"]
+na_values = ["-999"]
 scale = false
 [data.staff]
 table = "/else/where.csv"
@@ -34,6 +36,7 @@ def test_one_table_is_given_flat_and_several_in_sections(tmp_path):
     settings = read_settings(write(tmp_path, SECTIONS, "b.toml"), {}, ("data", "target", "id", "coordinator"))
     patients, staff = settings.data["patients"], settings.data["staff"]
     assert (patients.table, patients.dates, patients.scale) == (tmp_path / "t.csv", ("d",), False)
+    assert (patients.na_values, staff.na_values) == (("-999",), NA_VALUES)
     assert (str(staff.table), staff.target, staff.scale) == ("/else/where.csv", None, True)
     with pytest.raises(UsageError, match=r"--data, --target: .*b\.toml has sections \[data\.NAME\]"):
         read_settings(tmp_path / "b.toml", {"data": "x.csv", "target": "y"})
@@ -71,8 +74,12 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(tmp_path
 def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt_key(tmp_path):
     with pytest.raises(UsageError) as error:
         read_settings(None, {"target": "y", "id": "", "data": None}, ("data", "target", "coordinator"))
-    assert "needs --data, --coordinator (" in str(error.value)
+    assert "missing: --data, --coordinator." in str(error.value)
     assert "COREG_DATA, COREG_COORDINATOR" in str(error.value)
+    with pytest.raises(
+        UsageError, match=r"missing: --target, --id, --coordinator\. .* COREG_TARGET, COREG_ID, COREG_COORDINATOR"
+    ):
+        read_settings(None, {"data": "t.csv"}, ("data", "target", "id", "coordinator"))
     with pytest.raises(UsageError, match="dta: unknown key; did you mean data"):
         read_settings(write(tmp_path, 'dta = "x.csv"', "a.toml"), {}, ("data",))
 

@@ -15,7 +15,7 @@ p3,fourty,66,A,yes,six
 p4,12,66,C
 p5,44,70 kg,A,no,
 p5,45,70,A,no,
-,n/a,70,A,no,
+,unknown,70,A,no,
 """
 FOUND = [  # line, column, kind, in the order of the file
     (4, "y", "text"),
@@ -50,7 +50,7 @@ def test_all_faults_are_listed_at_once_and_once_they_are_mended_the_table_is_use
     for wrong, right, left in (
         (",70 kg,", ",70,", 6),
         ("fourty", "40", 5),
-        ("n/a", "NA", 4),
+        ("unknown", "NA", 4),
         ("p5,45", "p6,45", 3),
         ("\n,NA", "\np7,NA", 2),
         ("six", "6", 1),
@@ -100,7 +100,7 @@ def test_check_prints_fields_without_a_cell(messy):
     for line in wrong:
         assert (line["check"], line["file"]) == ("table", "messy.csv")
         fields = json.dumps({key: value for key, value in line.items() if key != "text"})
-        assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "n/a", "p5"))
+        assert not any(cell in fields for cell in ("fourty", "six", "70 kg", "unknown", "p5"))
 
 
 def test_check_reads_every_data_set_of_a_serving_agent(messy):

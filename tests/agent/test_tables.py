@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import itertools
+import json
 import unicodedata
 
 import numpy as np
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from coreg_core.errors import BadData
 from site_agent.data.formulas import guarded
+from site_agent.data.preprocessing import Preprocessing
 from site_agent.data.shared_set import ids_digest, load_site_tables
-from site_agent.data.tables import read_table
+from site_agent.data.tables import NA_VALUES, read_table
 
 GOOD = "id,a,c,y\np1,1,x,1.5\np2,2,z,2.5\np10,3,x,\np9,4,NA,\n"
 
@@ -72,7 +74,7 @@ def test_parquet_and_csv_give_the_same_bits(tmp_path):
 REFUSED = {
     "empty": (b"", "empty"),
     "no rows": (b"id,a,y\n", "no rows"),
-    "a column twice": (b"id,a,a,y\n1,2,3,4\n", "'a' stands there twice"),
+    "a column twice": (b"id,a,a,y\n1,2,3,4\n", "'a' twice"),
     "no name": (b"id,,y\n1,2,3\n", "column 2 has no name"),
     "ragged, short": (b"id,a,y\n1,2,3\n4,5\n", "line 3: 2 cells, the header has 3"),
     "ragged, long": (b"id,a,y\n1,2,3\n4,5,6,7\n", "line 3: 4 cells"),
@@ -84,7 +86,7 @@ REFUSED = {
     "no shared row": (b"id,a,y\n1,2,3\n", "no shared unlabelled instances"),
     "a target that is no number": (b"id,a,y\n1,2,3\n4,5,six\n", "line 3, column 'y': 'six'"),
     "an infinite target": (b"id,a,y\n1,2,inf\n4,5,\n", "line 2, column 'y'"),
-    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' stands twice"),
+    "an id twice": (b"id,a,y\n1,2,3\nq,5,\nq,6,\n", "lines 3 and 4: the id 'q' occurs twice"),
     "no id": (b"id,a,y\n1,2,3\n,5,\n", "line 3: a shared instance without an id"),
     "no feature": (b"id,y\n1,3\n2,\n", "no feature column"),
     "a line after a quoted newline": (b'id,a,y\n1,"x\ny",3\n2,5,six\n', "line 4, column 'y': 'six'"),
@@ -95,7 +97,6 @@ REFUSED = {
     "a cell without end": (b"id,a,y\n1," + b"x" * 200_000 + b",3\n", "line 2: not a CSV row"),
     "an id and its other spelling": ("id,a,y\n1,2,3\ncaf\u00e9,5,\ncafe\u0301 ,6,\n".encode(), "lines 3 and 4"),
     "a target beyond the numbers": (b"id,a,y\n1,2,1e400\n4,5,\n", "'1e400' is not a finite number"),
-    "a target that is not a number": (b"id,a,y\n1,2,nan\n4,5,\n", "line 2, column 'y': 'nan'"),
     "a column that looks like it": (b"ID,a,y\n1,2,3\n", "Did you mean 'ID' for 'id'?"),
 }
 
@@ -145,7 +146,9 @@ def test_what_a_csv_writer_writes_is_read_with_the_line_of_every_row(tmp_path_fa
         writer.writerow(row)
     text.write(data.draw(st.sampled_from(["", newline, newline * 3])))
     found = table(tmp_path_factory.mktemp("csv"), text.getvalue())
-    assert found.frame.rows() == [tuple(None if c.strip() in ("", "NA") else c.strip() for c in row) for row in rows]
+    assert found.frame.rows() == [
+        tuple(None if c.strip() in ("", *NA_VALUES) else c.strip() for c in row) for row in rows
+    ]
     assert found.lines.tolist() == lines
 
 
@@ -154,6 +157,32 @@ def test_in_one_column_a_blank_line_is_a_missing_cell_but_not_at_the_end(tmp_pat
     found = table(tmp_path, newline.join(["a", "1", "", "3", "", ""]))
     assert found.frame["a"].to_list() == ["1", None, "3"]
     assert found.lines.tolist() == [2, 3, 4]
+
+
+def test_cells_that_mean_a_missing_value_are_a_list_of_the_operator(tmp_path):
+    text = "id,a,c,y\n1,-999,x,1\n2, n/a ,NA,2\n5,6,x,2\n3,4,z,NULL\n4,5,z,\n"
+    plain = table(tmp_path, text).frame
+    assert (plain["a"].to_list(), plain["c"].to_list()) == (["-999", None, "6", "4", "5"], ["x", None, "x", "z", "z"])
+    own = prepared(tmp_path / "new.csv", na_values=["-999", "n/a", "NULL"])
+    assert [column.indicator for column in own.preprocessing.columns] == [True, False]
+    assert own.preprocessing.columns[1].levels == ("NA", "x", "z"), "the list replaces the default"
+    assert own.table.unlabelled_ids == ("3", "4")
+    again = Preprocessing.from_json(json.loads(json.dumps(own.preprocessing.to_json())))
+    assert again.na_values == ("-999", "n/a", "NULL")
+    assert Preprocessing.from_json({"columns": []}).na_values == ("NA",), "as models of an earlier release were trained"
+
+
+def test_a_detection_limit_is_one_fault_in_words(tmp_path):
+    text = "id,a,y\n1,2.5,1\n2,<0.5,2\n3,4,3\n4,< 1,9\n5,2,\n"
+    with pytest.raises(
+        BadData, match=r"t\.csv, lines 3 and 5, column 'a': '<0\.5' and similar cells are detection limits"
+    ) as e:
+        prepared(write(tmp_path, text))
+    assert "half the limit, or declare it as missing (--na-values" in str(e.value)
+    found = prepared(tmp_path / "t.csv", na_values=["<0.5", "< 1"])
+    assert found.preprocessing.columns[0].indicator
+    with pytest.raises(BadData, match=r"'<0\.5' and similar cells are detection limits"):
+        prepared(write(tmp_path, "id,a,y\n1,<0.5,1\n2,<0.5,2\n3,<1,\n"))
 
 
 def test_the_digest_is_of_lengths_and_bytes():
@@ -168,7 +197,7 @@ def test_the_digest_is_of_lengths_and_bytes():
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=8))
 def test_ids_are_sorted_by_their_bytes_in_any_order_of_rows(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("ids")
-    normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", "NA"}
+    normal = {unicodedata.normalize("NFC", t).strip() for t in texts} - {"", *NA_VALUES}
     ids = sorted((t for t in normal if "\0" not in t), key=lambda t: t.encode())
     for order in itertools.islice(itertools.permutations(ids), 3 if ids else 0):
         written = [guarded(t) for t in order]  # a reader takes one apostrophe away before a sign
@@ -188,7 +217,7 @@ def test_a_file_of_shared_rows_has_the_features_and_replaces_the_rows_without_a_
         site_table(tmp_path, GOOD, unlabelled=shared)
     found = site_table(tmp_path, GOOD, unlabelled=shared, drop=["c"])
     assert found.features == found.unlabelled.columns == ["a"]
-    for name, words in (("y", "target and as id"), ("zz", "no column 'zz'")):
+    for name, words in (("y", "the target and the id"), ("zz", "no column 'zz'")):
         with pytest.raises(BadData, match=words):
             load_site_tables(tmp_path / "t.csv", "y", name)
 
@@ -236,7 +265,7 @@ def test_a_table_without_labels_is_used_if_the_operator_says_that_there_are_none
     assert (without.X.shape, without.Z.shape) == ((0, 1), (2, 1))
     bare = prepared(write(tmp_path, "id,p\nz1,1\nz2,2\n", "bare.csv"), labels=False).data
     assert bare.ids_digest == without.ids_digest
-    with pytest.raises(BadData, match="--no-labels says that none has"):
+    with pytest.raises(BadData, match="although --no-labels is given"):
         prepared(write(tmp_path, unlabelled + "x,3,3\n"), labels=False)
 
 

@@ -60,7 +60,7 @@ MISTAKES = {
     "not a model": ((*PREDICT, "--model", "not-a-model"), 6, "not a model file"),
     "predictions for a spreadsheet": (
         (*PREDICT, "--model", "m", "--output", "p.xlsx"), 2,
-        "p.xlsx: predictions are written as .csv or .parquet; give --output such a name.",
+        "p.xlsx: predictions are written as .csv or .parquet. Give --output such a name.",
     ),
     "a chain that is broken": (("coreg-agent", "ledger", "broken.jsonl"), 8, "broken.jsonl, line 2: the chain is broken"),
     "peers before enrolment": (("coreg-agent", "peers", "--identity", "none"), 2, "coreg-agent enroll --identity none --name"),
@@ -103,6 +103,22 @@ def test_every_program_prints_its_release(command, program, words):
     code, out, _ = command(program, *words)
     assert code == 0
     assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\S*\n", out)
+
+
+@pytest.mark.parametrize(
+    ("program", "begun", "names"),
+    [
+        ("coreg-coordinator", "ru", {"run", "runs"}),
+        ("coreg-agent", "re", {"report", "refuse"}),
+        ("coreg-sim", "be", {"benefit"}),
+    ],
+)
+def test_every_program_completes_its_commands_in_a_shell(command, monkeypatch, program, begun, names):
+    for key, value in (("COMP_WORDS", f"{program} {begun}"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv(f"_{program.replace('-', '_').upper()}_COMPLETE", "complete_bash")
+    code, out, _ = command(program)
+    assert (code, set(out.split())) == (0, names)
 
 
 def test_every_outcome_has_a_documented_exit_code_and_advice():

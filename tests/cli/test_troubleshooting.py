@@ -80,10 +80,10 @@ def deep(folder):
 
 PROVOKED = {
     "is not a finite number": lambda f: table(f, "id,a,y\n1,1,1\n2,x,2\n3,4,\n"),
-    "nothing in the table tells whether": lambda f: table(f, "id;a;y\n1;1,234;1\n2;2,345;2\n3;4;\n"),
+    "no cell of the table shows whether": lambda f: table(f, "id;a;y\n1;1,234;1\n2;2,345;2\n3;4;\n"),
     "the table has decimal commas": lambda f: table(f, "id;a;b;y\n1;1,5;2.5;1\n2;2,5;3;2\n3;4;4;\n"),
-    "may be read with": lambda f: table(f, "weight, kg;id\n1,5;p1\n"),
-    "may have the day or the month first": lambda f: table(f, "id,d,y\n1,1/2/2024,1\n2,3/4/2024,\n", dates=("d",)),
+    "can be read with": lambda f: table(f, "weight, kg;id\n1,5;p1\n"),
+    "can have the day or the month first": lambda f: table(f, "id,d,y\n1,1/2/2024,1\n2,3/4/2024,\n", dates=("d",)),
     "are one-hot encoded": lambda f: table(
         f, "id,c,y\n" + "".join(f"{i},text {i},{i if i < 9 else ''}\n" for i in range(210))
     ),

@@ -21,11 +21,11 @@ from machine.tiny import (
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.records import StepDone
-from coreg_core.errors import UsageError
+from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Membership, Plan, plan_fault
-from site_agent.machine.factoring import data_digest
+from coreg_core.protocol.plan import Agreement, Membership, Plan, plan_fault
+from site_agent.machine.factoring import data_digest, factor
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 
@@ -195,12 +195,21 @@ def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_
     assert "lower the coupling" in pump.end.reason
 
 
-def test_a_path_whose_factors_do_not_fit_is_refused_with_what_would_fit() -> None:
-    """500 bytes grant so many factors of 8 m² bytes; a single one is always granted."""
-    site = site_with("a", private_data("a"), factor_memory=500 / 2**30)
+@pytest.mark.parametrize("fit", [0, 2])
+def test_a_path_whose_factors_do_not_fit_is_refused_with_what_would_fit(fit: int) -> None:
+    """A factor is 8 m² bytes. A single coupling is always accepted; it is offered only where its factor fits."""
+    site = site_with("a", private_data("a"), factor_memory=(fit + 0.5) * 8 * UNLABELLED**2 / 2**30)
     reason = refused(site, make_plan(form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))
-    assert f"{max(1, 500 // (8 * UNLABELLED**2))} would fit" in reason
+    assert ("at most 2 couplings" in reason, "at most" in reason) == (fit == 2, fit == 2)
+    assert "form='semi-parametric' or form='landmarks'" in reason
     assert isinstance(proposed(restarted(site), make_plan(form="exact", coupling=(0.0, 0.1))), m.Offer)
+
+
+def test_a_path_of_factors_names_the_memory_that_it_needs() -> None:
+    data = private_data("a")
+    many = replace(data, Z=np.zeros((200_000, data.Z.shape[1])))
+    with pytest.raises(BadData, match=r"3 couplings .* need 894 GiB .* \(298 GiB each\); this agent grants 4 GiB"):
+        factor(Agreement(form="exact", coupling=(0.1, 0.2, 0.3)), many, data.y)
 
 
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------

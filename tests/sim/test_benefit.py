@@ -287,11 +287,14 @@ def test_a_study_ends_with_one_object_on_one_line_and_goes_on_where_it_was(folde
 
 
 def test_what_a_study_refuses(folder, tmp_path):
+    entry = {"name": "mg", "file": "mg.csv", "target": "y"}
+    (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
     for options, why in (
+        (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
-        (["--data", folder, "--regimes", "n11"], "there are n10"),
+        (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
         (["--data", folder, "--regimes", "n200", "--out", tmp_path], "rows and columns"),
-        (["--sets", "mg"], "name a folder with --data"),
+        (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder of data sets"),
     ):
         result = benefit(*options)
@@ -306,13 +309,21 @@ def test_quick_takes_a_thousand_rows_and_the_bundled_set_needs_no_folder():
     assert len(done["sites"]) == 3
 
 
+def test_the_bundled_set_alone_makes_a_report(tmp_path):
+    """It is a set on which choices were made, so the page has no calibration: its tables are empty, and no error."""
+    result = benefit("--quick", "--draws", 1, "--regimes", "n10", "--out", tmp_path)
+    assert (result.exit_code, result.exception) == (0, None)
+    assert "1 federations" in result.stdout
+    assert json.loads((tmp_path / "benefit-quick.json").read_text())["calibration"]["own"]["bands"] == []
+
+
 def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     asked = study(folder, "mg", "n10,n20", draws=1)
     made = report(site_outcomes(run_study(asked, tmp_path, "r", Where(1), lambda *_: {}).results))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert "1 sets (judged on)" in made.findings[0]
-    assert "What was asked there" in made.findings[1]
+    assert "The targets there were" in made.findings[1]
     assert "3 sites of 10 labels" in made.findings[2]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
-    assert "Forecasts: rank correlation with what came" in titles
+    assert "Forecasts: rank correlation with the result" in titles

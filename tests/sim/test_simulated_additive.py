@@ -25,7 +25,7 @@ def test_messages_alone_reach_the_oracle():
 
 def test_a_run_tells_rounds_noise_and_errors():
     text = said("run", *SMALL)
-    for word in ("tuning 6", "final solve", "certificate", "dense oracle", "label noise", "alone", "together"):
+    for word in ("tuning 6", "final solve", "certificate", "dense oracle", "label noise", "alone", "joined"):
         assert word in text
     last = json.loads(said("run", *SMALL, "--json").splitlines()[-1])
     assert (last["event"], last["objective"], len(last["rmse_sites"])) == ("finished", "additive", 3)
