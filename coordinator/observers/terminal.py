@@ -36,6 +36,7 @@ class Plain:
         self._headed = False
         self._rounds = 0
         self._last: dict[str, Any] | None = None
+        self._headings: list[str] = []
         self._phases = Phases()
 
     def _print(self, text: str) -> None:
@@ -48,7 +49,10 @@ class Plain:
             values = row(notice, measured)
             if notice.report.verified or self._last is None:
                 self._rounds, self._last = notice.report.round, values
-            if (phase := values.get("phase")) and phase not in self._phases.spent:
+            # Rounds without a phase follow the preliminary ones of an agreement.
+            phase = values.get("phase") or ("training" if self._headings else "")
+            if phase and phase not in self._headings:
+                self._headings.append(phase)
                 self._heading(phase)
             self._phases.add(values)
             self._row(values)
