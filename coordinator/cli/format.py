@@ -24,7 +24,7 @@ def pruned_line(summary: RunSummary) -> str:
 
 
 def queued_line(plan: Plan, submitted: str) -> str:
-    """A line for a run that waits."""
+    """A line for a queued run."""
     return f"{plan.run}  {submitted}  {'queued':<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
 
 
@@ -49,7 +49,7 @@ def checkpoint_line(told: dict[str, Any]) -> str:
 
 
 def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for each ledger that had fewer lines than at the end of an earlier run: ledgers only grow."""
+    """A warning for each ledger that has fewer lines than at the end of an earlier run: ledgers only grow."""
     most: dict[str, tuple[int, str]] = {}
     for told in heads:
         site, lines, run = told["site"], told["receipt"]["head"]["lines"], told["receipt"]["run"]
@@ -57,7 +57,7 @@ def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
         if lines < before:
             yield (
                 f"{site}: its ledger had {before} lines at the end of run {then}, and {lines} at that of {run}: it was "
-                "replaced, or restored from a backup, and what that site remembers with it. Ask its operator"
+                "replaced or restored from a backup, and so was the site's memory of its answers. Ask its operator."
             )
         if lines > before:
             most[site] = (lines, run)

@@ -39,16 +39,15 @@ def root(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take part in one run of a federation with this organisation's own table, and write the model (without a command).
+    """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
-    No record leaves this machine. The ledger lists every message that does: this site's name and its release of coreg; for a
-    plan the number of shared instances, a digest of their ids, two numbers (b_v, a bound of a spectral number of the features,
-    and the sum of squares of the targets as transformed by the plan) and a salted digest of the data; for each question a
-    prediction for each shared instance; and the texts of refusals and faults.
+    The ledger has a line for each message that leaves this machine: the site's name and release; the number of shared
+    instances, a digest of their ids and a salted digest of the data; for each step, encrypted numbers about the shared
+    instances; the texts of refusals and faults. No record leaves.
     """
     if context.invoked_subcommand is not None:
         return
-    # A container can give all options in its environment. Show the help only if no option is given.
+    # A container can set everything in its environment. With no setting at all, show the help.
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
@@ -108,7 +107,7 @@ def check_command(
     """Check everything before joining: versions, table, policy, identity, connection and TLS, disk.
 
     Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
-    and the plan's numbers in units of these rows. With sections [data.NAME] in --config it reads every data set.
+    reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in --config it reads every data set.
 
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".

@@ -1,6 +1,6 @@
 """serve, pending, approve, refuse, runs, status: a serving agent, and its operator's commands.
 
-All but `serve` work through the agent's folders, whether or not it runs.
+All commands but `serve` read and write the agent's folders. They work while the agent is stopped too.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,10 @@ def serve(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Stay connected, and take part in the runs that come, on the data sets that they name. Logs go to stderr.
+    """Stay connected and take part in runs on the data sets that they name. Logs go to stderr.
 
-    Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again when its file has changed. SIGTERM
-    ends the agent; SIGHUP reads agent.toml and the policy again.
+    Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again after its file changed. SIGTERM
+    ends the agent. SIGHUP reads agent.toml and the policy again.
     """
     from coreg_wire.terminal.logs import make_log
     from site_agent.service.app import Given
@@ -82,7 +82,7 @@ def approve(run: RunArgument, config: FileOption = FILE) -> None:
 
 def refuse(
     run: RunArgument,
-    reason: Annotated[str, typer.Option("--reason", help="For the coordinator's operator; it leaves this machine.")],
+    reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
     config: FileOption = FILE,
 ) -> None:
     """Refuse a pending run. For a run that is not pending, show its state."""
@@ -104,7 +104,7 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """Show what the agent does. Exit code 7 if it does not run, or is not connected: for health checks."""
+    """Show the agent's state. Exit code 7 if it does not run or is not connected, for health checks."""
     from coreg_wire.files.locks import is_held
     from site_agent.config.settings import read_settings
 

@@ -1,4 +1,4 @@
-"""The files that `coreg-agent init` writes: agent.toml, and policy.toml for a preset. docs/reference/policy-toml.md lists every key."""
+"""The files that `coreg-agent init` writes: agent.toml, and policy.toml for a preset (docs/reference/policy-toml.md)."""
 
 from typing import Literal, TypeAlias
 

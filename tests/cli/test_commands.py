@@ -4,9 +4,17 @@ import csv
 import json
 import re
 import tomllib
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from machine.tiny import make_plan
 
+from coordinator.driver import utc_now
+from coordinator.store.lock import store_of
+from coordinator.store.status import RunWait, Status
+from coordinator.store.summaries import Summaries
+from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.terminal.command_line import EXIT_CODES
@@ -196,3 +204,27 @@ def test_init_writes_the_name_and_the_sites(command, tmp_path):
     )
     read = tomllib.loads((tmp_path / "f" / "federation.toml").read_text())
     assert read["federation"] == {"name": 'a "b"', "sites": ["x", "y", "z"]}
+
+
+def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path):
+    store = tmp_path / "runs.sqlite"
+    soon = datetime.now(UTC) + timedelta(seconds=7 * 60 + 20)
+    wait = {"what": "approve", "sites": ["north"], "approved": 2, "of": 3}
+    with closing(Summaries(store)) as summaries, closing(Status(store)) as status:
+        summaries.begin(make_plan(run="r1"), utc_now())
+        waits = {"r1": {"until": soon.isoformat(), "waits": [wait]}}
+        status.set_service({"state": "ready", "runs": ["r1"], "waits": waits}, utc_now())
+    text = "waiting for approval by north (2 of 3 approved, expires in 7 min)"
+    assert text not in command("coreg-coordinator", "runs")[1], "no coordinator serves: nobody waits"
+    with store_of(store):
+        for words in (("status",), ("runs",), ("show", "r1")):
+            assert text in command("coreg-coordinator", *words)[1], words
+        told = json.loads(command("coreg-coordinator", "status", "--json")[1])["waiting"]["r1"]
+        assert told == {"text": text, "sites": ["north"], "until": soon.isoformat()}
+        for words in (("runs",), ("show", "r1")):
+            assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"]["text"] == text
+        assert (
+            overview(store)["waits"]["r1"]
+            == one_run(store, "r1")["wait"]
+            == RunWait(text, ("north",), soon.isoformat())
+        )
