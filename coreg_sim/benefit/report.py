@@ -67,15 +67,15 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
         sets = len({site.set for site in among})
         if own is not None and pick is not None:
             out.append(
-                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites worse by "
-                f"more than {100 * HARM:.0f} %; scored together where own folds say so {percent(pick.mean)}, "
-                f"{share(pick.harmed, 1)} worse."
+                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites harmed "
+                f"(worse by more than {100 * HARM:.0f} %); scored together, where a site's own folds favour it, "
+                f"{percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
             if name == "judged on":
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"What was asked there: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored together "
+                    f"Targets on these sets: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored together "
                     f"at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
     return out
@@ -102,7 +102,7 @@ def _limits(found: Sequence[SiteOutcome]) -> list[str]:
     if len(by_set) > 1:
         worst, name = min(by_set, key=lambda each: (-each[0].harmed, each[1]))
         out.append(
-            f"The set with the largest share of harmed sites by own models is {name}: {share(worst.harmed)}, "
+            f"Own models harm the largest share of sites on {name}: {share(worst.harmed)}, "
             f"{percent(worst.mean)} on average."
         )
     return out
@@ -148,7 +148,7 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
     header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
-    note = "Of a site's nested loss beside its model alone. The product's are 1 for its own model, and 0 for scoring together."
+    note = "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for scoring together."
     return ReportTable("Other rules", header, tuple(rows), note)
 
 
@@ -168,8 +168,8 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         "Map of regimes",
         ("regime", "federation", *MAP),
         tuple(rows),
-        "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels stand beside "
-        "the federation's mean label. Not counted in the tables above: the same rows everywhere, and sites without labels.",
+        "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
+        "with the federation's mean label. The tables above leave out regime same50 and sites without labels.",
     )
 
 
@@ -263,11 +263,11 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
     ]
     tables = [
         ReportTable(
-            "Forecasts: rank correlation with what came",
+            "Forecasts: rank correlation with the result",
             header,
             tuple(rows),
-            "Of the change by the agreement, of a site's own model (blended) in the next three lines, and of scoring "
-            "together. A site is a point.",
+            "The first line forecasts the change by coRLSR, the next three the change by the site's own model (blended), "
+            "the last the change by scoring together. Each site is one point.",
         )
     ]
     for what, about, method in FORECASTS:
@@ -276,7 +276,7 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
             (_between(low, high, name), sites, percent(median), share(harmed))
             for low, high, sites, median, harmed in bins(found, what, method, _edges(what))
         ]
-        title = f"What came where {about.partition(' (')[0]} said"
+        title = f"Results by forecast: {about.partition(' (')[0]}"
         tables.append(ReportTable(title, ("forecast", "sites", "median change", "harmed"), tuple(rows)))
     return tables
 
@@ -303,10 +303,10 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
             if got is not None:
                 rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
     return ReportTable(
-        "Prediction intervals of own models: how many test labels they held",
-        ("labels", "asked", "sites", "held on average", "sites that held 5 points less"),
+        "Prediction intervals of own models: share of test labels covered",
+        ("labels", "level", "sites", "covered on average", "sites covered 5 points less"),
         tuple(rows),
-        "Biased rows are among them: an interval calibrated on labels that lean holds less where they do not.",
+        "The table includes regime biased50: an interval calibrated on biased labels covers fewer unbiased ones.",
     )
 
 
@@ -328,8 +328,8 @@ def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
         "Losses: where it does not pay",
         ("method", "regime", "set", "sites", "mean change", "harmed"),
         tuple(rows),
-        "The eight worst of each. A site is told to stay alone only where its own folds show the loss; with few labels "
-        "they do not.",
+        "The eight worst of each method. The product recommends staying alone only where the site's own folds show the "
+        "loss. With few labels they do not.",
     )
 
 
@@ -367,4 +367,4 @@ def _labels(found: Sequence[SiteOutcome]) -> Plot:
         return None if got is None else got.mean
 
     methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
-    return _plot("benefit-labels", "What joining brings a site", "% against alone", methods, value)
+    return _plot("benefit-labels", "Change of the error by joining", "% against alone", methods, value)
