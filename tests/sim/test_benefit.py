@@ -315,4 +315,4 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     assert "3 sites of 10 labels" in made.findings[2]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
-    assert "Forecasts: rank correlation with what came" in titles
+    assert "Forecasts: rank correlation with the result" in titles
