@@ -47,9 +47,9 @@ def benefit() -> dict[str, str]:
         "answer": paragraph(
             f"Yes, on average. Over {len(study['sets'])} tables a site's own model, trained in a federation, errs "
             f"{-100 * own['mean_change']:.1f} % less than the model of the site alone, and {100 * own['harmed']:.1f} % of the "
-            f"sites are harmed. Predictions scored together, from the columns of all sites, err {-100 * score['mean_change']:.1f} % "
-            f"less and harm {100 * score['harmed']:.1f} % of the sites, if each site uses them only where its own "
-            "cross-validation favours them."
+            "sites are harmed. Predictions scored together, from the columns of all sites, err "
+            f"{-100 * score['mean_change']:.1f} % less and harm {100 * score['harmed']:.1f} % of the sites, "
+            "if each site uses them only where its own cross-validation favours them."
         ),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",
