@@ -46,10 +46,10 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 
 
 def paragraph(words: str, first: str = "", rest: str = "") -> str:
-    """Text in lines of at most 100 columns; a number stays beside its per cent sign."""
-    kept = words.replace(" %", "\N{NO-BREAK SPACE}%")
+    """Text in lines of at most 100 columns. A number is not broken, and its per cent sign stays beside it."""
+    kept = re.sub(r"(?<=\d) (?=%|\d{3}\b)", "\N{NO-BREAK SPACE}", words)
     lines = textwrap.fill(kept, 100, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    return lines.replace("\N{NO-BREAK SPACE}%", " %")
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def findings(report: dict) -> list[str]:
