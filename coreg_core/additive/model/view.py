@@ -135,7 +135,8 @@ class AdditiveView:
     def gain(self, hyper: Hyper) -> float:
         """‖T_lin‖₂ of this site, rounded up: ‖answer‖₂ ≤ gain · ‖x‖₂ for a linear question.
 
-        T is no contraction (gains of 12 to 22 600). Fixed-point encoding, as in secure aggregation, needs the sum of these. Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
+        T is no contraction (gains of 12 to 22 600). Fixed-point encoding, as in secure aggregation, needs the sum of these.
+        Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
         """
         R, L = triangle_of(self.shared), self.coupling.compressed()
         U, squares = self._factor

@@ -6,8 +6,8 @@ With ρ = T(x) − x, D = Σ σ_v⁻²S_vᵀS_v ρ_s, e = Σ σ_v⁻²1ᵀS_v ρ
     J − J* ≤ ¼(Σ τ_u²‖g_u‖² + c g_a²) =: gap        Σ‖w_u − w_u*‖²/τ_u² + (a − a*)²/c ≤ gap        ‖s̃ − s*‖₂ ≤ √(gap Σ
     τ_u²‖Z_u‖₂²)
 
-s̃ = Σ Z_u w_u(x) is the sum of the sites' models there. (J is strongly convex with modulus 2 in the prior's own metric: hence both.)
-16 eps times the norms of the subtracted vectors is added throughout, so that a certificate covers rounding.
+s̃ = Σ Z_u w_u(x) is the sum of the sites' models there. Both bounds hold because J is strongly convex with modulus 2 in the
+prior's own metric. 16 eps times the norms of the subtracted vectors is added throughout, so that a certificate covers rounding.
 """
 
 from dataclasses import dataclass
