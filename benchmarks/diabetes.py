@@ -1,4 +1,4 @@
-"""The demonstration's deals over many draws: what `make demo` shows beside its one live draw, and the picture of labels.
+"""The demonstration's deals over many draws: the figures beside the live draw of `make demo`, and the plot over labels.
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 

@@ -35,7 +35,7 @@ class ResidualPolicy:
             )
 
     def require(self, residuals: str, group_size: int, site: str) -> None:
-        """Refuse what was not allowed.
+        """Refuse residuals that the policy does not allow.
 
         Raises
         ------

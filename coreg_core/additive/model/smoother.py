@@ -70,7 +70,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """C E: means over groups of labelled rows, which stand at ``positions`` among the shared; groups of one: open residuals."""
+    """C E: means over groups of labelled rows, at ``positions`` among the shared; groups of one are open residuals."""
 
     averages: Float64[Arr, "g n"]
     positions: Int64[Ints, " n"]

@@ -48,7 +48,7 @@ from coreg_core.numerics.reproducible import (
 
 # A direction that keeps less than this of the longest of its block after orthogonalisation is rounding of the others.
 _DEFLATE = 1e-13
-ROUGH, TWICE = 1, 2  # slices of a product: a preconditioner need only be the same everywhere; what is done twice
+ROUGH, TWICE = 1, 2  # slices of a product: a preconditioner must only be the same everywhere; used twice
 _KEEP = 0.3  # of the length of a direction: with less, the newer space has it
 _SOUND = 1e-10
 # Two cycles in a row without halving the verified residual: no further progress is possible.
@@ -124,7 +124,7 @@ class GmresState:
     U: Float64[Arr, "r n"]  # the recycled space; no columns where there is none
     C: Float64[Arr, "r n"]
     basis: tuple[Arr, ...]
-    directions: tuple[Arr, ...]  # what is asked: the basis itself, or M⁻¹ times it
+    directions: tuple[Arr, ...]  # the columns of the question: the basis itself, or M⁻¹ times it
 
 
 STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
@@ -148,7 +148,7 @@ class BlockGmres:
     intercept_prior
         c, by which the sum of the 1ᵀα becomes the last row of T(x).
     max_rounds
-        questions, all told.
+        questions in total.
     restart
         most blocks of a basis.
     verify
@@ -307,7 +307,7 @@ class BlockGmres:
         longest = float(column_norms(W).max())
         known = np.concatenate(state.basis, axis=1)
         column = np.zeros((known.shape[1], W.shape[1]))
-        for _ in range(2):  # what the first pass leaves, for its two slices or where A is nearly I, the second takes
+        for _ in range(2):  # the second pass removes the rest of the first, from its two slices or where A is nearly I
             h = inner(known, W, TWICE)
             column += h
             W = W - outer(known, h)

@@ -90,7 +90,7 @@ class SpectralView:
         s, V = np.zeros(r), np.eye(r)
         if by_qr:
             # C = U diag(s) and not P V: columns of small s then are small themselves, and CᵀC is diag(s²) to the last digit of
-            # each pair. Through P V they carry the rounding of the largest, which the labels' part of a may see whole.
+            # each pair. Through P V they carry the rounding of the largest, which can affect the labels' part of a fully.
             if len(Z):
                 outer, triangle = qr(T.T, overwrite_a=True, mode="economic", check_finite=False)  # in T's own memory
                 U, found, Vt = np.linalg.svd(triangle)
