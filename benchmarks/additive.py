@@ -1,9 +1,9 @@
-"""The additive objective on real sets: gain of each site's own model over its model alone, scoring together, rounds.
+"""The additive objective on real sets: the gain of each site's own model over its model alone, joint scores, and rounds.
 
     python benchmarks/additive.py DATA TRIALS --sets held --regimes n10,n20,zero,junk50 --reps 3 --seed 31 --out additive.jsonl
 
-DATA is a folder of sets with manifest.json. TRIALS is the folder of the trials: its `data.py` partitions rows and columns, so
-that both use the same partitions; nothing else of it is used. --final-tolerance 1e-13 compares messages with the dense oracle.
+DATA is a folder of sets with manifest.json. TRIALS is the folder of the trials. Only its `data.py` is used, which partitions
+rows and columns, so that both use the same partitions. --final-tolerance 1e-13 compares messages with the dense oracle.
 Cells are those of check/results7.txt: means over sets of the relative change of a site's root mean squared error, and the share
 of sites made worse by more than 2 % and 10 %.
 """
@@ -43,7 +43,7 @@ def cell(groups, y, regime, seed, terms, deal):
     policy = ResidualPolicy(3, open_residuals=True)
     lead = len(tables[0][2])
     positions, shared = [], [[table[2]] for table in tables]
-    if terms.rows == "common":  # every site's labelled instances stand behind the shared ones
+    if terms.rows == "common":  # every site's labelled instances follow the shared ones
         labelled = np.concatenate([table[4] for table in tables])
         columns = [np.hstack([groups[j] for j in part])[labelled] for part in parts_of]
         ends = np.cumsum([lead, *ns])

@@ -1,10 +1,10 @@
-"""Six real federations over gRPC and mutual TLS, one kill of each side in each: error against the dense oracle, and rounds.
+"""Six real federations over gRPC and mutual TLS, with one kill of each side: the error against the dense oracle, and rounds.
 
     python benchmarks/additive_federations.py DATA [--labels 50] [--instances 1000] [--sets stock,pol] [--final-tolerance 1e-12]
 
-DATA is a folder of sets with manifest.json. Three sites deal a set's columns out and have labelled rows of their own. The
-coordinator and one agent are killed with SIGKILL in the middle of the training and started again. The score that messages alone
-came to is that of the sites' model files; the oracle is made of their tables, with the noise and prior of a training in memory.
+DATA is a folder of sets with manifest.json. Three sites share a set's columns and have labelled rows of their own. The
+script kills the coordinator and one agent with SIGKILL during the training and restarts them. The score from messages is that
+of the sites' model files. The oracle uses their tables, with the noise and prior of a training in memory.
 """
 
 import csv
@@ -34,7 +34,7 @@ DEADLINE = 300.0
 
 
 def tables(work, data, name, n, m, seed=0):
-    """Columns dealt out one after another in a shuffled order; the same m shared rows, n labelled ones a site."""
+    """Columns go to the sites in turn, in a shuffled order; the same m shared rows, n labelled ones a site."""
     known = {d["name"]: d for d in json.loads((data / "manifest.json").read_text())["datasets"]}[name]
     with (data / known["file"]).open(newline="") as file:
         heading, *rows = list(csv.reader(file))

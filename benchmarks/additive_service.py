@@ -2,8 +2,8 @@
 
     python benchmarks/additive_service.py [--instances 10000] [--sites 4] [--labels 100]
 
-Everything is what an operator types: an authority, signed sites, tables, `coreg-coordinator run`, `coreg-agent`. The time is the
-coordinator's, from the first question to the last; joining, reading tables and the model's way to the disk stand beside it.
+The script runs an operator's commands: an authority, signed sites, tables, `coreg-coordinator run`, `coreg-agent`. The time is
+the coordinator's, from the first question to the last. Joining, reading tables and saving models are reported separately.
 """
 
 import csv

@@ -1,12 +1,12 @@
-r"""The optimum of coRLSR in ball arithmetic (python-flint): the reference that `certify.py` holds every answer to.
+r"""The optimum of coRLSR in ball arithmetic (python-flint): the reference of `certify.py`.
 
     k_v(a, b) = k(a, b)                                   exact form
     k_v(a, b) = k(a, U) K_UU⁺ k(U, b), U the rows of X_v  semi-parametric form
 
 and in both, with mean m₀ and covariance Σ of the posterior on Z: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v, N_v = (I + (μ/ν_v)Σ_v)⁻¹
-(docs/research/mathematics.md). Every float is taken as the number that it is, every operation is enclosed, and the precision is
-doubled until the result's radius is below 1e-25 of its size. Shares no code with coreg_core; the pseudo-inverse is a pivoted
-LDLᵀ, whose pivots are either proved to be positive or enclose nought at a width that no float64 data can reach.
+(docs/research/mathematics.md). Every float is an exact number, every operation is enclosed, and the precision is
+doubled until the result's radius is below 1e-25 of its size. The script shares no code with coreg_core. The pseudo-inverse is a
+pivoted LDLᵀ. Its pivots are either proved positive, or enclose 0 at a width below the resolution of float64 data.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass
 class Optimum:
-    """The optimum: ŷ* (M lists of balls), Q*, and what `value` needs."""
+    """The optimum: ŷ* (M lists of balls), Q*, and the inputs of `value`."""
 
     predictions: list[arb_mat]
     objective: arb
@@ -85,7 +85,7 @@ def kernel_matrix(kernel: Kernel, A: np.ndarray, B: np.ndarray) -> arb_mat:
 
 
 def span_kernel(K_XX: arb_mat, K_XZ: arb_mat, bits: int) -> arb_mat:
-    """k(Z, U) K_UU⁺ k(U, Z) by a pivoted LDLᵀ of K_XX that drops what encloses nought.
+    """k(Z, U) K_UU⁺ k(U, Z) by a pivoted LDLᵀ of K_XX that drops pivots enclosing 0.
 
     Raises:
         ArithmeticError: a pivot is neither positive nor negligible at this precision.

@@ -1,6 +1,6 @@
 """The exact solution against the paper's stacked system, and the schedules against each other, on one problem.
 
-Times are for reading beside each other: the ratio holds on any machine. Every solver's answer is checked first.
+Compare times within one run: the ratio holds on any machine. Every solver's answer is checked first.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def problem():
 
 
 def model(form, solver):
-    # A narrow kernel: with the rule of the paper its own stacked system is singular on these rows, and says so.
+    # A narrow kernel: with the rule of the paper its own stacked system is singular on these rows.
     return CoRLSR(form=form, solver=solver, bandwidth=1.0, coupling=COUPLING, tol=1e-12, prediction_tol=1e-6)
 
 

@@ -1,11 +1,11 @@
 """Is a stated bound always above the true error? Random hard problems, five solvers, against ball arithmetic.
 
     python benchmarks/certify.py --seeds 1000 --first 0      the property test (make certify); --write keeps its result
-    python benchmarks/certify.py --sample                    the sample that CI holds: tests/core/certify_sample.json
+    python benchmarks/certify.py --sample                    the sample for CI: tests/core/certify_sample.json
 
 A run is *false* when the error of some view's predictions exceeds `prediction_bound_`, when Q of the delivered functions
-exceeds Q* by more than `gap_`, or when it says CONVERGED above its own tolerances. Refusals (SingularSystem, a rule without
-a value) are counted beside. Exit code 1 when any run was false.
+exceeds Q* by more than `gap_`, or when it states CONVERGED above its own tolerances. Refusals (SingularSystem, a rule without
+a value) are counted separately. Exit code 1 when any run was false.
 """
 
 import json
@@ -148,7 +148,7 @@ def brief(result: dict[str, Any], row: dict[str, Any]) -> str:
 
 
 def table(results: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """What is printed, and what is kept."""
+    """The printed lines, and the saved results."""
     summary: dict[str, Any] = {}
     for form in ("exact", "semi-parametric"):
         for solver in (*SOLVERS, "?"):
@@ -181,7 +181,7 @@ def table(results: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
 
 
 def sample(count: int) -> None:
-    """Small problems with the values that the rules gave them and their optimum, for tests/core/test_certify_sample.py."""
+    """Small problems with the values of the rules and their optimum, for tests/core/test_certify_sample.py."""
     kept: dict[str, Any] = {}
     seed = 100_000
     while len(kept) < count:

@@ -1,9 +1,9 @@
-"""What an agent and its coordinator hold at most in a real run: three sites, masked, each a process under mutual TLS.
+"""Peak memory of an agent and the coordinator in a real run: three masked sites, each a process, over mutual TLS.
 
     python benchmarks/connected.py [--sizes 10000 100000] [--write]
 
-By the commands that an operator types, on tables of 100 labelled rows and 8 columns; the kernel's own record of each process's
-peak, read until it ends. --write keeps them in docs/research/performance.json.
+The script runs an operator's commands on tables of 100 labelled rows and 8 columns, and reads the kernel's record of each
+process's peak until it ends. --write keeps them in docs/research/performance.json.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def held(m: int) -> dict[str, float]:
 
     def watch(who: str, process: subprocess.Popen) -> None:
         while process.poll() is None:
-            with contextlib.suppress(OSError, StopIteration):  # it ends meanwhile
+            with contextlib.suppress(OSError, StopIteration):  # the process ended
                 peaks[who] = max(peaks.get(who, 0), memory(process=process.pid))
             time.sleep(0.02)
 

@@ -1,11 +1,11 @@
-"""The demonstration's deals over many draws: what `make demo` shows beside its one live draw, and the picture of labels.
+"""The demonstration's deals over many draws: the figures beside the live draw of `make demo`, and the plot over labels.
 
     python benchmarks/diabetes.py [--draws 100] [--jobs 2] [--write]
 
 A clinic and two laboratories of scikit-learn's diabetes study (coreg_sim/demo/diabetes.py), 250 shared and 100
-held-out patients; two deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained at hand
-by the same sites (`coreg_sim.benefit.trial`), whose numbers are those of messages; coRLSR goes through both machines,
-on the path that the demonstration has. Root mean square errors in the study's units, means over draws and standard
+held-out patients; two deals: 15 labels each, and 80 / 10 / 0; and a curve over the number of labels. Trained in memory
+by the same sites (`coreg_sim.benefit.trial`), with the same numbers as over messages; coRLSR goes through both machines,
+on the demonstration's path. Root mean square errors in the study's units, means over draws and standard
 errors. --write puts them into coreg_sim/demo/diabetes_draws.json; `make docs` draws them. A few minutes on two cores.
 """
 
@@ -39,7 +39,7 @@ COLUMNS = {
 
 
 def partition(seed: int, labels: tuple[int, ...]) -> tuple[Partition, float]:
-    """One draw, and the deviation of the target that it is measured in."""
+    """One draw, and the deviation of the target, its unit."""
     study = load_diabetes(scaled=False)
     names, deviation = list(study.feature_names), float(study.target.std())
     order = np.random.default_rng(seed).permutation(len(study.target))

@@ -1,4 +1,4 @@
-"""What the scripts share: the command line, files of figures, clocks, memory, and fresh processes. Import it before numpy."""
+"""Shared by the scripts: the command line, files of figures, clocks, memory, and new processes. Import it before numpy."""
 
 import argparse
 import json
@@ -52,7 +52,7 @@ def keep(name: str, **found: Any) -> None:
 def least(
     work: Callable[[], Any], repeats: int = 7, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, Any]:
-    """The least seconds of several repetitions, and the result of the last one."""
+    """The smallest seconds of several repetitions, and the result of the last one."""
     best, result = float("inf"), None
     for _ in range(repeats):
         began = clock()
@@ -71,13 +71,13 @@ def memory(what: str = "VmHWM", process: int | str = "self") -> int:
 
 
 def apart(measure: Callable[..., Any], *about: Any) -> Any:
-    """The result of a function in a fresh process."""
+    """The result of a function in a new process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(measure, *about).result()
 
 
 def beside(work: Callable[..., Any], *about: Any) -> multiprocessing.Process:
-    """A fresh process that runs a function meanwhile."""
+    """A new process that runs a function in the background."""
     process = multiprocessing.get_context("spawn").Process(target=work, args=about)
     process.start()
     return process

@@ -1,11 +1,11 @@
-"""What a plain agent or coordinator takes on the disk: `pip install .` in a fresh environment, and its parts.
+"""Disk usage of a plain agent or coordinator: `pip install .` in a new environment, and its parts.
 
-    python benchmarks/installation.py [--write]      --write puts it into docs/research/performance.json, behind
+    python benchmarks/installation.py [--write]      --write saves it in docs/research/performance.json, for
     docs/research/performance.md
 
-Needs the index. Beside it the same with the extra `estimators`. Bytes are the files' lengths, with the byte code that pip makes;
-*tools* are pip and setuptools, which Python's own `venv` puts there. And what an agent holds there: a process that reads a table,
-factors it (semi-parametric) and answers once, by the rooms that an agent does it with; the kernel's own record of its peak.
+Needs the index. The script measures the extra `estimators` too. Bytes are the files' lengths, including pip's byte code. *tools*
+are pip and setuptools, which Python's `venv` adds. It also measures an agent's memory: a process that reads a table, factors it
+(semi-parametric) and answers once, with the agent's own modules; the figure is the kernel's record of its peak.
 """
 
 import json
@@ -45,7 +45,7 @@ def weight(path: Path) -> int:
 
 
 def part(name: str) -> str:
-    """Which package a name in site-packages belongs to, as far as weight is concerned."""
+    """The package of a name in site-packages."""
     stem = name.removesuffix(".libs").split("-")[0]
     if stem in TOOLS or stem == "distutils":
         return "tools"
@@ -53,7 +53,7 @@ def part(name: str) -> str:
 
 
 def installed(extra: str) -> dict[str, object]:
-    """An environment with it, weighed and thrown away."""
+    """Sizes of a temporary environment with this package."""
     with folder() as place:
         venv.create(place, with_pip=True)
         python = place / "bin" / "python"
@@ -70,7 +70,7 @@ def installed(extra: str) -> dict[str, object]:
 
 
 def held(python: Path, m: int, place: Path) -> dict[str, float]:
-    """Bytes of memory of an agent's work in that environment, before its data and at most."""
+    """Bytes of memory of an agent's work in that environment, before its data and at the peak."""
     draws, table = random.Random(0), place / "table.csv"
     with table.open("w", encoding="utf-8") as file:
         file.write(f"id,{','.join(f'x{i}' for i in range(COLUMNS))},y\n")

@@ -1,6 +1,6 @@
-"""What masks cost: the CPU of one site's answer, and of the coordinator's sum, masked and in the clear, with M sites.
+"""Cost of masks: CPU time of one site's answer and of the coordinator's sum, masked and in plaintext, with M sites.
 
-Eight sites and a million shared instances are the figure of docs/reference/protocol.md.
+docs/reference/protocol.md has the figure for eight sites and a million shared instances.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from coreg_sim.federation.masks import simulated_keys
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:
-    """The least CPU seconds, and the result."""
+    """The smallest CPU seconds, and the result."""
     return least(work, repeats, time.process_time)
 
 

@@ -1,10 +1,10 @@
-"""Steps a second of OCA-1-1 on two views: independent of the rows that there are, and of the features that a row has not.
+"""Steps per second of OCA-1-1 on two views: independent of the number of rows, and of the features that a row lacks.
 
     python benchmarks/online.py [--quick]
 
 Dense rows of 20 features, and sparse ones of 201 740 features with 200 non-zeros (the dimension of the paper's language
-experiment; its data cannot be had, so the rows are random). "plain" is the same step on a bare weight vector, w ← (1 − ηλ)w − …,
-whose cost grows with the dimension; the ratio is what w = a·v saves, in one run.
+experiment; its data is not available, so the rows are random). "plain" is the same step on a bare weight vector, w ← (1 −
+ηλ)w − …, whose cost grows with the dimension; the ratio is the saving of w = a·v, in one run.
 """
 
 import time

@@ -1,11 +1,11 @@
-"""What a round costs beside the limit that this machine sets it, both measured in the same run.
+"""The cost of a round against the limit of this machine, both measured in the same run.
 
-    python benchmarks/performance.py [--quick] [--write]      --write keeps docs/research/performance.json, behind
+    python benchmarks/performance.py [--quick] [--write]      --write saves docs/research/performance.json, for
     docs/research/performance.md
 
-Limits are memory's: a round that computes next to nothing can be no faster than reading its operands once, at the speed
-that a dot product of the same length reads them at on as many threads. Each figure is the least of several repetitions, so that a
-loaded machine raises it seldom; ratios hold on any machine. The wire is benchmarks/round_trip.py's.
+Limits are those of memory: a round that computes little cannot be faster than reading its operands once, at the speed of a dot
+product of the same length on as many threads. Each figure is the smallest of several repetitions, so load on the machine
+rarely raises it. Ratios hold on any machine. benchmarks/round_trip.py measures the wire.
 """
 
 import json
@@ -41,13 +41,13 @@ N, D = 100, 8
 
 
 def least(work: Callable[[], object], repetitions: int = 7) -> float:
-    """Seconds, after one repetition that does not count."""
+    """Seconds, after one warm-up repetition."""
     work()
     return harness.least(work, repetitions)[0]
 
 
 def bandwidth() -> float:
-    """Bytes a second that a dot product reads of an array far beyond the caches."""
+    """Bytes per second that a dot product reads from an array much larger than the caches."""
     a = np.ones(25_000_000)
     return a.nbytes / least(lambda: np.dot(a, a), 5)
 
@@ -61,7 +61,7 @@ def view_of(m: int, span: Span, n_weights: int = 1, seed: int = 0) -> View:
 
 
 def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
-    """One column at one weight; read are C twice, or the factor's triangle twice."""
+    """One column at one weight, which reads C twice, or the factor's triangle twice."""
     view, rng = view_of(m, span), np.random.default_rng(1)
     target, weight = rng.normal(size=(m, 1)), np.array([0.1])
     view.respond(target, weight)
@@ -72,7 +72,7 @@ def rounds_of_answers(m: int, span: Span, speed: float) -> dict:
 
 
 def path(m: int, couplings: int) -> dict:
-    """A round of as many couplings as there are factors, beside the same number of rounds of one."""
+    """A round of as many couplings as there are factors, against the same number of rounds of one."""
     weights, rng = np.linspace(0.1, 0.9, couplings), np.random.default_rng(1)
     view, one = view_of(m, EveryPoint(), couplings), view_of(m, EveryPoint())
     targets = cycle([rng.normal(size=(m, couplings)) for _ in range(2)])
@@ -82,7 +82,7 @@ def path(m: int, couplings: int) -> dict:
 
 
 def stopped(m: int, couplings: int) -> dict:
-    """A whole path by conjugate gradients; beside it, without the answers that a view knows already."""
+    """A whole path by conjugate gradients, with and without the answers that a view has cached."""
     lambdas = tuple(float(x) for x in np.logspace(-5, 0, couplings))
     seconds, rounds = {}, 0
     for kind in ("known", "solved again"):
@@ -104,7 +104,7 @@ def stopped(m: int, couplings: int) -> dict:
 
 
 def coordinator_step(m: int, columns: int, speed: float) -> dict:
-    """One direction; the least it can do is to read mean, z, r and p, and to write z, r and p."""
+    """One direction; the limit is reading mean, z, r and p, and writing z, r and p."""
     terms = Terms(tuple(np.linspace(0.01, 0.1, columns)), (5.0,) * 3, 100.0, 1e-10, 1e-6, 1000)
     schedule = make_schedule("conjugate-gradients", terms)
     total = np.random.default_rng(0).normal(size=(m, columns))
@@ -117,7 +117,7 @@ def coordinator_step(m: int, columns: int, speed: float) -> dict:
 def plain_certificate(
     r: float, scale: float, weight: float, bounds: np.ndarray, rho: float, shift: float, *_more: float
 ) -> Certificate:
-    """√gap = μ‖r‖√Σb, what was stated at a common target before: the general formula."""
+    """√gap = μ‖r‖√Σb: the general formula, stated in earlier versions."""
     noise = ROUNDING * scale
     return with_response_error(weight * (r + noise) * float(np.sqrt(bounds.sum())), noise, bounds, rho, shift)
 
@@ -151,7 +151,7 @@ def certificate_rounds(ridges: tuple[float, ...], coupling: float) -> dict:
 
 
 def child(code: str) -> dict:
-    """In a process of its own, for its peak memory; the code prints seconds."""
+    """Run the code in a process of its own, for its peak memory; the code prints seconds."""
     program = f"{code}\nimport sys; sys.path.insert(0, 'benchmarks')\nfrom harness import memory\nprint(memory())"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     *seconds, memory = out.split()

@@ -1,21 +1,21 @@
-r"""Conjugate gradients beside themselves with a preconditioner that is made of sums alone: rounds, and bytes.
+r"""Rounds and bytes of conjugate gradients, without a preconditioner and with one made from sums alone.
 
-    python benchmarks/preconditioner.py [--quick] [--write]      --write keeps it in docs/research/performance.json;
+    python benchmarks/preconditioner.py [--quick] [--write]      --write saves it in docs/research/performance.json;
     --quick makes one draw
 
-H = I − R̄, R̄ = (1/M) Σ_v R_v, 0 ⪯ R̄ ≺ I: what is slow in H is R̄'s top. A start-up round asks R̄ at k random orthonormal
-columns Ω, and with Y = R̄ Ω (and a shift of rounding's size, taken away again)
+H = I − R̄, R̄ = (1/M) Σ_v R_v, 0 ⪯ R̄ ≺ I: the top of R̄'s spectrum makes H slow. A start-up round asks R̄ at k random
+orthonormal columns Ω, and with Y = R̄ Ω (and a shift of the size of rounding, subtracted afterwards)
 
     R̄ ≈ Y (ΩᵀY)⁻¹ Yᵀ = U Θ Uᵀ,    0 ⪯ Θ ≺ I,      P⁻¹ = (I − U Θ Uᵀ)⁻¹ = I + U Θ(I − Θ)⁻¹ Uᵀ
 
 (Nyström: Frangella, Tropp, Udell, "Randomized Nyström preconditioning", SIAM J. Matrix Anal. Appl. 44, 2023, Algorithm 2.1).
-Three kinds: *probes*, as above; *twice*, k/2 columns, and what is new in their images, asked in a second start-up round:
-Nyström on all k (block Krylov); *eigenvectors*, the leading ones of R̄ to rounding, at no cost: what no start-up of as many
-columns betters by much.
+Three kinds: *probes*, as above; *twice*, k/2 columns, and the new directions of their images in a second start-up round:
+Nyström on all k (block Krylov); *eigenvectors*, the leading ones of R̄ to rounding, at no cost. No start-up of as many columns
+is much better than these.
 
-Probes follow from a seed, so sites could draw them themselves: they are counted as coming up alone, half a round's bytes each.
-Rounds are to the same certificate, and to the same true error, which the closed form knows. That the loop here takes without a
-preconditioner the rounds that the schedule takes, and that every end is within its tolerance of the closed form, is asserted.
+Probes follow from a seed, so sites could draw them themselves. Only their answers count, half a round's bytes each.
+Rounds are to the same certificate, and to the same true error from the closed form. The script asserts that its loop without a
+preconditioner takes as many rounds as the schedule, and that every result is within its tolerance of the closed form.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ Preconditioner = Callable[[Arr], Arr]  # P⁻¹ r
 
 
 def of_table(X: Arr, y: Arr, columns: Sequence[Sequence[int]], n: int, m: int) -> Problem:
-    """A real table's columns among sites, n labelled rows each and m shared; attributes in units of their deviation."""
+    """A real table's columns split among sites, n labelled rows each and m shared; attributes in units of their deviation."""
     order = np.random.default_rng(0).permutation(len(y))
     deviation = X.std(axis=0)
     X, y = (X / np.where(deviation > 0.0, deviation, 1.0))[order], y[order].astype(float)
@@ -90,7 +90,7 @@ CASES: tuple[tuple[str, Callable[[], Problem], Agreement, tuple[float, ...]], ..
 
 @dataclass(frozen=True)
 class Federation:
-    """What the coordinator can ask, at one coupling; the closed form beside it."""
+    """The coordinator's questions at one coupling, and the closed form."""
 
     views: list[View]
     coupling: float

@@ -2,14 +2,13 @@
 
     python benchmarks/round_trip.py [--sizes 10000 100000 1000000] [--rounds 15] [--beside DIR] [--write]
 
-The floor: a grpc.aio server that sends each of 4 clients m doubles, in the pieces that cost least, and takes as many back, over
-mutual TLS. The same with the promises kept and nothing else done: each client hashes what came and what goes, and has a line of
-its own on the disk before it answers; the server adds the answers and has the sum, under a checksum, in SQLite before it sends
-again.
-coreg: the commands that an operator types, a coordinator and four agents as processes, on tables of one linear feature, so
-that computing costs next to nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
+The floor: a grpc.aio server sends each of 4 clients m doubles, in the cheapest pieces, and receives as many, over mutual TLS.
+The promises: the same, where each client also hashes received and sent bytes and writes a line to its disk before it answers,
+and the server adds the answers and writes the sum, with a checksum, to SQLite before it sends again.
+coreg: an operator's commands, a coordinator and four agents as processes, on tables of one linear feature, so that computing
+costs almost nothing. --beside DIR measures another checkout in the same run, size by size. The echo's clients
 share one process. Medians over the rounds after the first three; CPU seconds are of all processes, a round, over the same
-rounds. Ratios hold on any machine; seconds are this one's. --write keeps them in docs/research/performance.json.
+rounds. Ratios hold on any machine; seconds are this one's. --write saves them in docs/research/performance.json.
 """
 
 import asyncio
@@ -85,7 +84,7 @@ def credentials_of(place: Path, v: int) -> grpc.ChannelCredentials:
 
 
 def noted(file: IO[bytes], received: list[bytes]) -> None:
-    """What a ledger does at the least: two hashes, and a line that is on the disk."""
+    """The minimum of a ledger: two hashes, and a line on the disk."""
     digests = []
     for _ in ("what came", "what goes"):
         digest = hashlib.sha256()
@@ -97,7 +96,7 @@ def noted(file: IO[bytes], received: list[bytes]) -> None:
 
 
 class Sums:
-    """What a run store does at the least: the answers' sum, with a checksum, in a transaction."""
+    """The minimum of a run store: the answers' sum, with a checksum, in a transaction."""
 
     def __init__(self, path: Path):
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -2,7 +2,7 @@
 
     python benchmarks/rounds.py [--json]
 
-Both run through the real machines in one process. Steps in series are what a wide-area network's latency multiplies.
+Both run through the real machines in one process. A wide-area network's latency multiplies the steps in series.
 """
 
 from harness import arguments, show

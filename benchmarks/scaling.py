@@ -1,11 +1,11 @@
-"""What a round costs as sites, shared instances and couplings grow: in one process, over Ray, and what of it is algebra.
+"""The cost of a round against sites, shared instances and couplings: in one process, over Ray, and the share of algebra.
 
     python benchmarks/scaling.py [--out docs/research/scaling.json] [--only rounds columns exact closed stacked] [--small]
 
 Every round is a whole one through the driver, the machine and the sites, semi-parametric with 50 labelled rows a site unless
-said otherwise. The algebra is what the sites themselves take to answer (over Ray: the slowest actor's sites). Medians over
-rounds after the first two. Ray's processes run at the priority of this one, not at Ray's own of 15 below, so that a busy machine
-is as slow for both. Seconds are this machine's; a result that is there already for the same case is replaced.
+stated otherwise. The algebra is the time of the sites' answers (over Ray: the slowest actor's sites). Medians over
+rounds after the first two. Ray's processes run at the priority of this one, not at Ray's default of 15 below, so that load on the
+machine affects both alike. Seconds are this machine's; an existing result for the same case is replaced.
 """
 
 import json
@@ -40,7 +40,7 @@ STACKED = ((4, 250), (4, 500), (4, 1000), (4, 2000))
 
 
 class Timed(Steps):
-    """Keeps each round's seconds, and the algebra's."""
+    """Records the seconds of each round and of its algebra."""
 
     def __init__(self, algebra):
         super().__init__()
@@ -98,7 +98,7 @@ def both(cluster, problem, plan) -> dict:
 
 
 def fixed_rounds(problem, form="semi-parametric", couplings=(0.01,)):
-    """A tolerance of 0: it goes on to the last round."""
+    """A tolerance of 0, so that the run continues to the last round."""
     return plan_for(
         problem, Agreement(form=form, coupling=couplings), Iteration("conjugate-gradients", 0.0, 0.0, ROUNDS)
     )

@@ -1,11 +1,11 @@
-"""How large a machine a site needs: memory and processor seconds to factor and to answer, and bytes a round.
+"""Machine size for a site: memory and CPU seconds to factor and to answer, and bytes per round.
 
     python benchmarks/sizing.py [--write]
 
-Each row in a process of its own, which factors a site's data as the agent does, answers one question in one column, and tells its
-peak memory beyond what it had after its imports. The bytes are of the frames that carry a sum and the sealed answer to it, as
-`coreg_wire.transport.codec` makes them. `--write` puts it into docs/research/sizing.json, from which `tools/docs.py` makes the
-page's table.
+Each row runs in a process of its own, which factors a site's data as the agent does, answers one question in one column, and
+reports its peak memory beyond that after its imports. The bytes are of the frames that carry a sum and the sealed answer to
+it, as `coreg_wire.transport.codec` makes them. `--write` saves it in docs/research/sizing.json, from which `tools/docs.py`
+makes the page's table.
 """
 
 import platform

@@ -1,4 +1,4 @@
-"""Three agents and a coordinator under `serve`, over mutual TLS, run after run: what stays open, and what memory they take.
+"""Three agents and a coordinator under `serve`, over mutual TLS, run after run: open descriptors and memory.
 
 `python benchmarks/soak.py --runs 1000 --write` runs so many studies (ten of them in turn, some overlapping), reads each process's
 resident memory and descriptors every 5 % of the way, and writes benchmarks/results/soak.json. With ``--kills`` a process
@@ -31,7 +31,7 @@ def used(process):
 
 def soak(place, runs, kills, minutes):
     samples, killed = [], 0
-    # An agent answers so often and no more to one plan on one data set; here each plan comes a hundred times.
+    # An agent limits its answers to one plan on one data set; here each plan comes a hundred times.
     limits = "max_questions = 1000000\nmax_runs_per_day = 1000000\nmax_questions_per_day = 100000000"
     with federation(place, f"{limits}\naggregation = 'plaintext'") as fed:
         serving = {"coordinator": fed.serve(), **{site: fed.stays(site) for site in SITES}}

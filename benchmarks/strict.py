@@ -1,10 +1,10 @@
-"""What members_may_learn = "sums" costs the additive objective: one operator without tuning, beside six tuning steps.
+"""The cost of members_may_learn = "sums" for the additive objective: one operator without tuning against six tuning steps.
 
     python benchmarks/strict.py --data DIR [--draws 1] [--write]
 
-Root mean squared errors of own models and of scores together, beside each site alone, on the sets that the benefit study is
-judged on; each set counts once. --write keeps them in docs/research/benefit/strict.json, of which
-docs/research/benefit.md has the table.
+Changes of the root mean squared error of own models and of joint scores against each site alone, on the second group of sets of
+the benefit study; each set counts once. --write saves them in docs/research/benefit/strict.json, for the table of
+docs/research/benefit.md.
 """
 
 import zlib
@@ -26,7 +26,7 @@ LABELS = ("n10", "n20", "n50", "n200")
 
 
 def changes(folder, name, regime, draw):
-    """Of each form, the change of error by own models and by scores together; None where the table is too small."""
+    """For each form, the change of error by own models and by joint scores; None if the table is too small."""
     seed = (draw, zlib.crc32(name.encode()), zlib.crc32(regime.encode()))
     drawn = partition(table_named(folder, name), REGIMES[regime], seed, 4000)
     if drawn is None:

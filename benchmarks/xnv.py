@@ -3,8 +3,8 @@
     python benchmarks/xnv.py [--quick]
 
 The paper (McWilliams et al. 2013, section 3) prints 72 s against 0.9 s (80 times) at N = 4096 and 2300 s against 1.3 s (1800
-times) at N = 10 320, with Matlab's dense eigenvectors. Here SSSL is given both that (LAPACK) and Lanczos for the s = 100
-eigenfunctions that it uses, which is fairer to it. M = 200 features a view, n = 200 labels, 8 attributes, one BLAS thread.
+times) at N = 10 320, with Matlab's dense eigenvectors. Here SSSL runs with both that (LAPACK) and Lanczos for its s = 100
+eigenfunctions, which is fairer to it. M = 200 features a view, n = 200 labels, 8 attributes, one BLAS thread.
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ def main() -> None:
         )
     print(f"\n{'N':>8} {'XNV':>8} {'us a row':>9} {'sketched':>8} {'us a row':>9} {'data MB':>8} {'peak MB':>8}")
     for rows in (10_000, 20_000) if quick else (10_000, 100_000, 1_000_000):
-        print(apart(linear, rows), flush=True)  # its peak is its own
+        print(apart(linear, rows), flush=True)  # for a peak of its own
 
 
 def linear(rows: int) -> str:

@@ -1,6 +1,6 @@
-"""What can go wrong, named once. Each class carries the exit code that a command ends with (docs/reference/exit-codes.md).
+"""Errors of coreg. Each class has the exit code of the command that raises it (docs/reference/exit-codes.md).
 
-A message says who, what, where and what to do next; commands print it and nothing else.
+A message states what happened, where, and what to do; commands print only the message.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class CoregError(Exception):
-    """A failure that coreg understands; its text is written for the person who can mend it."""
+    """A failure with a known cause; its text is for the person who can fix it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -22,33 +22,33 @@ class UsageError(CoregError, ValueError):
 
 
 class NotInstalled(UsageError, ImportError):
-    """A package that only an extra of this installation brings is not there (exit code 2)."""
+    """A package of an optional extra is not installed (exit code 2)."""
 
 
 class Refused(CoregError):
-    """Somebody with the right to say no said no (exit code 4)."""
+    """A site, a policy or the coordinator refused (exit code 4)."""
 
     exit_code = 4
 
 
 class LeftBehind(CoregError):
-    """A run went on without this site, because it was not there in time (exit code 5)."""
+    """A run continued without this site after a timeout (exit code 5)."""
 
     exit_code = 5
 
 
 class BadData(CoregError, ValueError):
-    """A table, a file or a message holds something that cannot be used (exit code 6)."""
+    """A table, a file or a message has invalid content (exit code 6)."""
 
     exit_code = 6
 
 
 class SingularSystem(BadData, np.linalg.LinAlgError):
-    """A textbook system has no unique solution in floating point; a rank-revealing solver is named instead."""
+    """A textbook system has no unique solution in floating point; the message names a rank-revealing solver."""
 
 
 class Unreachable(CoregError):
-    """Nobody answers at the other end (exit code 7)."""
+    """The other end does not answer (exit code 7)."""
 
     exit_code = 7
 
@@ -60,12 +60,12 @@ class StorageError(CoregError):
 
 
 def require_scikit_learn(who: str) -> None:
-    """Return where scikit-learn is installed.
+    """Return if scikit-learn is installed.
 
     Parameters
     ----------
     who
-        what needs it; begins the sentence.
+        the name of the caller; begins the message.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""deploy/grafana-dashboard.json, made from the list of its panels: --write it, or --check that it is fresh.
+"""Generate deploy/grafana-dashboard.json from a list of panels.
 
-A dashboard's JSON is long and says little; here a panel is a line. Every query of it is executed in a test.
+Each panel is one line here. A test executes every query.
 """
 
 import json

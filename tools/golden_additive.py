@@ -1,10 +1,10 @@
-"""Makes the 60-digit solutions of the additive objective: tests/core/golden/additive/*.json. Needs mpmath (pip install mpmath).
+"""Compute 60-digit solutions of the additive objective: tests/core/golden/additive/*.json. Needs mpmath (pip install mpmath).
 
     python tools/golden_additive.py [NAME ...]
 
-Written from the objective alone and sharing no code with coreg_core: features and smoothers' features lie on a grid, J's normal
-equations are formed and solved in 60 digits, and so are s, q, a, J at the optimum and off it, and the traces of the evidence.
-What is stored are the inputs as floats (which mpmath reads exactly) and the solutions rounded to 17 digits.
+The script follows the objective alone and shares no code with coreg_core. Features and smoothers' features lie on a grid. J's
+normal equations are formed and solved in 60 digits, and so are s, q, a, J at the optimum and off it, and the traces of the
+evidence. The files have the inputs as floats (which mpmath reads exactly) and the solutions rounded to 17 digits.
 """
 
 import json
@@ -79,7 +79,7 @@ def make(name):
         )
     ends = np.cumsum([0, *d]).tolist()
     D = ends[-1]
-    # Every labelled row as a row over (w_1, …, w_M, a): the normal equations of J, which 60 digits can afford.
+    # Every labelled row as a row over (w_1, …, w_M, a): the normal equations of J, which is accurate enough with 60 digits.
     H, right = mp.zeros(D + 1, D + 1), mp.zeros(D + 1, 1)
     rows = []
     for v, (y, Phi, _, S) in enumerate(exact):
@@ -123,7 +123,7 @@ def make(name):
     kappa = [
         n[v] - sum((row * inverse * row.T)[0] for u, row, _ in rows if u == v) / mp.mpf(noise[v]) for v in range(len(n))
     ]
-    # A point off the optimum, w(x) = w* + 1/8 and a + 1/8, and how far it is.
+    # A point off the optimum, w(x) = w* + 1/8 and a + 1/8, and its distance.
     moved = solution + mp.matrix([mp.mpf(1) / 8] * (D + 1))
     return {
         "sites": sites, "c": c, "w": [rounded(x) for x in w], "intercept": rounded(solution[D]), "s": rounded(s), "q": rounded(q),

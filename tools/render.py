@@ -1,8 +1,9 @@
-"""What the generated documentation shares: tables, parts of pages between markers, and the command that checks or writes."""
+"""Shared by the documentation generators: tables, generated parts of pages, and the command that checks or writes files."""
 
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def count(value: int) -> str:
 
 
 def filled(page: Path, parts: Mapping[str, str]) -> str:
-    """The page with its parts: text between `<!-- generated: NAME -->` and `<!-- end -->`, in a line or over several."""
+    """The page with new text between each `<!-- generated: NAME -->` and `<!-- end -->`, on one line or over several."""
     found = []
 
     def made(match: re.Match[str]) -> str:
@@ -40,34 +41,48 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
 
     out = PART.sub(made, page.read_text(encoding="utf-8"))
     if lacking := sorted(set(parts) - set(found)):
-        raise SystemExit(f"{page.name}: no place for the generated part {lacking[0]!r}")
+        raise SystemExit(f"{page.name}: no marker for the generated part {lacking[0]!r}")
     return out
 
 
-def report_lines(report: dict, folder: str, title: str) -> list[str]:
-    """Findings, plots and tables of a study's report; ``title`` is the format of a table's title."""
-    lines = [*(f"- {finding}" for finding in report["findings"]), *([""] if report["plots"] else [])]
-    lines += [f"![{plot['title']}]({folder}/{plot['name']}.svg)" for plot in report["plots"]]
+def paragraph(words: str, first: str = "", rest: str = "") -> str:
+    """Text in lines of at most 100 columns. A number is not broken, and its per cent sign stays beside it."""
+    kept = re.sub(r"(?<=\d) (?=%|\d{3}\b)", "\N{NO-BREAK SPACE}", words)
+    lines = textwrap.fill(kept, 100, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def findings(report: dict) -> list[str]:
+    return [paragraph(finding, "- ", "  ") for finding in report["findings"]]
+
+
+def plot_links(report: dict, folder: str) -> list[str]:
+    return [f"![{plot['title']}]({folder}/{plot['name']}.svg)" for plot in report["plots"]]
+
+
+def tables(report: dict, title: str) -> list[str]:
+    """The tables of a study's report, each after an empty line; ``title`` is the format of a table's title."""
+    lines = []
     for each in report["tables"]:
         heading, first = row(*each["header"]), "|---" + "|---:" * (len(each["header"]) - 1) + "|"
         lines += ["", title.format(each["title"]), "", heading, first, *(row(*map(text, r)) for r in each["rows"])]
-        lines += ["", each["note"]] if each["note"] else []
+        lines += ["", paragraph(each["note"])] if each["note"] else []
     return lines
 
 
 def software(run: dict) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    return f"{run['seconds']:.0f} s of one core in all; Python {run['python']}, {versions}."
+    return f"{run['seconds']:.0f} s of one core in total; Python {run['python']}, {versions}."
 
 
 def main(
     about: str | None, expected: Callable[[], dict[Path, str]], collect: Callable[[Path], None] | None = None
 ) -> int:
-    """`--check` or `--write` the expected files; a file without text has to be absent. The exit code."""
+    """Check or write the expected files, and return the exit code. A file with empty text must be absent."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="mend what is stale")
-    what.add_argument("--check", action="store_true", help="exit code 1 when anything is stale")
+    what.add_argument("--write", action="store_true", help="rewrite stale files")
+    what.add_argument("--check", action="store_true", help="exit with code 1 if a file is stale")
     if collect is not None:
         what.add_argument("--collect", type=Path, metavar="DIR", help="copy a study's JSON from DIR, then write")
     options = parser.parse_args()

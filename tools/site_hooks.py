@@ -1,7 +1,7 @@
-"""mkdocs' hooks for `make site`: pages that live beside docs/ become pages of the site, and links to them work there too.
+"""mkdocs hooks for `make site`: add pages from outside docs/ to the site, and adapt the links to them.
 
-CHANGELOG.md becomes the last page, and examples/ a gallery. A file of the repository that a page links to is copied
-into the site. Nothing is loaded from elsewhere.
+CHANGELOG.md becomes the last page, and examples/ a gallery. Files of the repository that a page links to are copied into the site.
+The site loads nothing from other hosts.
 """
 
 import posixpath
@@ -25,7 +25,7 @@ COPIED = (
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The pages that are made, and the files that pages link to."""
+    """Add the generated pages, and the files that pages link to."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     files.append(File.generated(config, "research/attacks/index.md", content=attacks()))
@@ -47,11 +47,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def attacks() -> str:
-    """The scripts of docs/research/attacks, each with its first paragraph."""
+    """The index of docs/research/attacks: each script with its first paragraph."""
     lines = [
-        "# The attacks",
+        "# Attacks",
         "",
-        "Each is a script that runs against a federation of this release, as the threat model cites it.",
+        "Each script attacks a federation of this release. The [threat model](../../concepts/threat-model.md) cites the results. "
+        "To run one, type `python docs/research/attacks/NAME.py` in a checkout.",
         "",
     ]
     for path in sorted((ROOT / "docs" / "research" / "attacks").glob("*.py")):
@@ -80,7 +81,7 @@ def examples() -> dict[str, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Links as the repository has them become links as the site has them."""
+    """Convert links of the repository to links of the site."""
     made = {there: here for here, there in PAGES.items()}
     here = made.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     known = {file.src_uri for file in files}

@@ -1,11 +1,11 @@
-r"""The honest forecast of a site's own model: folds as columns, rows left out at every site at once, chosen again in
-every fold.
+r"""A forecast of the gain of a site's own model by nested cross-validation: folds are columns, with rows left out at every
+site at once, and each fold makes its choices again.
 
     SCORE → SMOOTHER → one solve a fold, side by side → FORECAST
 
 In each fold a site chooses width, ridge and smoother again from the rows that are kept, and applies the full run's
-*multipliers* τ²/τ₀², σ²/σ₀²: as good as tuning again, where keeping the full run's hyper-parameters is 4 to 12 points
-optimistic. It is compared with the site alone, nested the same way. Below 50 labels a site report the federation's sum,
+*multipliers* τ²/τ₀², σ²/σ₀². This is as good as tuning again; keeping the full run's hyper-parameters is 4 to 12 points
+optimistic. The baseline is the site alone, nested the same way. Below 50 labels a site, report the federation's sum and
 not a site's figure (design, 7.4: rank correlation with the realised gain 0.15, 0.24, 0.47 at 10, 20, 50 labels).
 """
 

@@ -1,6 +1,6 @@
-r"""A site's rows, made ready for a training: features at each width, folds, the model alone, the smoother and the view.
+r"""Prepare a site's rows for a training: features at each width, folds, the model alone, the smoother and the view.
 
-All of it follows from the site's arrays, the terms, and what the federation summed (units, others' scores). Source:
+The result depends on the site's arrays, the terms, and the federation's sums (units, others' scores). Source:
 design, 7.1 to 7.4.
 """
 
@@ -25,7 +25,7 @@ from coreg_core.numerics.arrays import Arr, Ints
 
 @dataclass(eq=False)
 class Setting:
-    """What the site chose from some of its rows: all of them, or those that a fold keeps."""
+    """The site's choices from some of its rows: all of them, or those that a fold keeps."""
 
     rows: Int64[Ints, " k"]
     own: OwnFit | None = None
@@ -35,7 +35,7 @@ class Setting:
 
 
 class Preparation:
-    """What a site makes of its rows before it answers for them: features, folds, the model alone, its smoother, its view.
+    """A site's features, folds, model alone, smoother and view, all before its first answer.
 
     Parameters
     ----------
@@ -46,20 +46,20 @@ class Preparation:
     Z
         shared instances (m, d), in the federation's order.
     terms
-        what the federation agreed on.
+        of the plan.
     name
-        of the site; draws its probes, and stands in errors.
+        of the site; seeds its probes, and appears in errors.
     positions
-        where each labelled row stands among the shared instances; needed by common rows.
+        of each labelled row among the shared instances; needed by common rows.
     policy
-        what it allows of its residuals.
+        for its residuals.
 
     Raises
     ------
     BadData
         shapes that do not fit.
     Refused
-        the terms disclose what the policy does not allow.
+        the terms disclose more than the policy allows.
     """
 
     def __init__(
@@ -122,19 +122,19 @@ class Preparation:
         return self.terms.group_size if self.terms.residuals == "grouped" else 1
 
     def groups(self, keys: Sequence[str]) -> tuple[Group, ...]:
-        """Whose labels go out as one mean; none but with grouped residuals. ``keys`` name the labelled rows."""
+        """The groups whose labels go out as one mean; empty unless residuals are grouped. ``keys`` name the labelled rows."""
         if self._groups is None or self.terms.residuals != "grouped":
             return ()
         return members_of(self._groups, keys)
 
     @property
     def view(self) -> AdditiveView:
-        """The algebra over all labelled rows; there once the smoother was chosen. For the oracle."""
+        """The algebra over all labelled rows, available once the smoother is chosen. For the oracle."""
         return self._view_of(None)
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The site's features at each width, on its rows and the shared ones. With `standardiser`, for whoever has its arrays."""
+        """The site's features at each width, on its rows and the shared ones. For the oracle, with `standardiser`."""
         return self._candidates
 
     @property
@@ -154,7 +154,7 @@ class Preparation:
 
     @property
     def smoother(self) -> Smoother | None:
-        """Which features and η read the others' sum, with r² of the forecast before anything is trained."""
+        """The smoother's features and η, with r² of the forecast before any training."""
         return self._settings[None].smoother if None in self._settings else None
 
     def _labels(self) -> Float64[Arr, " n"]:
@@ -166,7 +166,7 @@ class Preparation:
         return everything if fold is None else np.setdiff1d(everything, self._folds[fold])
 
     def _begin(self, fold: int | None) -> Setting:
-        """What follows from the rows that are kept, and the units, alone."""
+        """The choices that depend only on the kept rows and the units."""
         setting = Setting(self._kept(fold))
         setting.own = self._fit_alone(setting.rows)
         if setting.own is not None:
@@ -192,7 +192,7 @@ class Preparation:
         labelled = features.labelled[setting.rows]
         coupling: Coupling = setting.smoother.of(self._candidates[setting.smoother.candidate]).keep(setting.rows)
         if self._groups is not None:
-            # Groups are made once of all rows; a fold leaves whole groups out (`keep`), never some of their members.
+            # Groups are made once from all rows. A fold leaves whole groups out (`keep`), never single members.
             positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
             coupling = Grouped(self._groups, positions, self._n_unlabelled)
             labelled, y = coupling.forward(features.shared), self._groups @ y

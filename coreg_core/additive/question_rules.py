@@ -1,4 +1,4 @@
-r"""What a training of the additive objective asks, and what an answer to it may be.
+r"""The order of questions in a training of the additive objective, and the limits of their answers.
 
     LABELS → SPREAD → SCORE → SMOOTHER → (solve → TRACES) × tuning_steps → [grid → JOINT] → solve → SMOOTHED → GRADIENT → MODEL
 
@@ -23,7 +23,7 @@ _FORECAST = 3
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training stands for a site: the last question that it answered, less its numbers."""
+    """The position of a training at a site: the last question that it answered, without its numbers."""
 
     ask: Ask
     solve: Solve = "none"
@@ -38,14 +38,14 @@ class Position:
 
 
 def max_questions(terms: Additive) -> int:
-    """How many questions of one run a site answers at most, twice what an undisturbed training can ask (as for the agreement)."""
+    """The most questions of one run that a site answers: twice the number of an undisturbed training (as for the agreement)."""
     solves = terms.tuning_steps + 1 + tries_grid(terms)
     forecast = terms.max_rounds + 1 + _FORECAST if terms.forecast else 0
     return 2 * (solves * (terms.max_rounds + 1) + terms.tuning_steps + _BESIDE + forecast)
 
 
 def position_after(terms: Additive, question: Question) -> Position:
-    """Where the training stands once this question is answered."""
+    """The position once this question is answered."""
     operator = question.columns[0].operator if question.columns else Operator()
     at = Position(question.ask, _solve_of(terms, question), question.step)
     last = question.ask in (Ask.SMOOTHED, Ask.GRADIENT, Ask.MODEL) or at.solve in ("final", "forecast")
@@ -69,9 +69,9 @@ def _solve_of(terms: Additive, question: Question) -> Solve:
 
 
 def answer_bounds(terms: Additive, n_unlabelled: int, question: Question) -> tuple[float, ...]:
-    """What no number in a column of a site's answer may exceed, column by column; () where the answer has no vector.
+    """The limit of the numbers in each column of a site's answer; () where the answer has no vector.
 
-    B ‖x‖ for a direction x; what a site says of its own labels or features is held to B times at least `OWN`.
+    B ‖x‖ for a direction x; for answers from own labels or features, B times at least `OWN`.
     """
     (_, columns), _ = answer_shape(terms, n_unlabelled, question)
     of_a_direction = question.part == "linear" and question.ask in (Ask.FIXED_POINT, Ask.SMOOTHED)

@@ -1,5 +1,4 @@
-r"""What the coordinator asks in a training of the additive objective, and what a site answers: all that crosses the
-wire.
+r"""The questions of a training of the additive objective, and their answers: everything that crosses the wire.
 
 Every question goes to every site; only the *sum* of the answers is ever used, taken in site order. A question is public
 to the sites, an answer is two arrays that add: vectors over the shared instances, and a few scalars.
@@ -18,7 +17,7 @@ to the sites, an answer is two arrays that add: vectors over the shared instance
 | JOINT | x of fold columns | Σ (y − a − s)²/(n σ₀²), rows left out | a scalar a column |
 | FORECAST | x of fold columns | Σ of squared errors joined, alone, and how many | three scalars a fold |
 | MODEL | x | – | none |
-| TOGETHER | – | Σ h_v on other shared instances: a job of its own (`plan.Scoring`) | as far as h_v has learnt them |
+| TOGETHER | – | Σ h_v on other shared instances: a job of its own (`plan.Scoring`) | as far as h_v learnt them |
 
 e_v is the site's leave-one-out error. x holds s (m), q (m) and a, one below the other, a column each. Source: design,
 7.2 and 7.3.
@@ -57,10 +56,10 @@ class Ask(IntEnum):
 
 @dataclass(frozen=True)
 class Operator:
-    """Which fixed point a column belongs to: rows left out at every site at once, and multipliers of noise and prior.
+    """The fixed point of a column: the rows left out at every site at once, and multipliers of noise and prior.
 
     ``fold`` None: no row is left out. ``refit``: the sites choose width, ridge and smoother again from the kept rows and
-    apply the full run's multipliers (the honest forecast); otherwise everything is kept but the rows.
+    apply the full run's multipliers (the forecast); otherwise only the rows change.
     """
 
     fold: int | None = None
@@ -80,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Asked of every site. ``step``: tuning steps that have been made, so which noise and prior the sites answer with."""
+    """A question to every site. ``step`` is the number of tuning steps made, which determines the sites' noise and prior."""
 
     ask: Ask
     targets: Float64[Arr, "r k"]
@@ -93,7 +92,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a site says, and what a sum of sites says: both add."""
+    """The answer of a site, or a sum of answers: both add."""
 
     vectors: Float64[Arr, "r k"]
     scalars: Float64[Arr, " j"]
@@ -120,7 +119,7 @@ def stack(s: Float64[Arr, "m k"], q: Float64[Arr, "m k"], a: Float64[Arr, " k"])
 
 
 def folds_of(n_rows: int, n_folds: int, seed: int) -> list[Ints]:
-    """Which rows each fold leaves out: a shuffle that depends on the seed and the number of rows alone."""
+    """The rows that each fold leaves out: a shuffle that depends on the seed and the number of rows alone."""
     order = np.random.default_rng([seed, n_rows]).permutation(n_rows)
     return [np.sort(order[f::n_folds]) for f in range(n_folds)]
 
@@ -133,7 +132,7 @@ def probe_signs(n_rows: int, n_probes: int, seed: tuple[int, ...]) -> Float64[Ar
 def right_sides(
     columns: Sequence[Column], y: Float64[Arr, " n"], signs: Float64[Arr, "n p"] | None
 ) -> Float64[Arr, "n k"]:
-    """What stands for the labels in each column: y, or the probe's signs."""
+    """The labels of each column: y, or the probe's signs."""
     right = np.empty((len(y), len(columns)))
     for j, column in enumerate(columns):
         right[:, j] = y if signs is None or column.kind == "solution" else signs[:, column.probe]

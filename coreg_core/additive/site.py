@@ -2,8 +2,8 @@ r"""One site of a training: it answers the coordinator's questions, one after an
 
     answer(question) -> two arrays that are only ever summed                               (`coreg_core.additive.question_types`)
 
-What it remembers between questions follows from its data and the questions alone, so a site that comes back is brought
-to where it was by the same questions, on the same bits. Source: design, 7.1 to 7.4.
+Its state between questions follows from its data and the questions alone. So the same questions bring a returning site
+to the same state, with the same bits. Source: design, 7.1 to 7.4.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ from coreg_core.numerics.arrays import Arr, Ints
 class AdditiveSite(Preparation):
     """A site's half of a training. Parameters and errors are `Preparation`'s.
 
-    The probes' signs are drawn from ``probe_secret``: whoever knows them has every S_v from ΣS_vᵀE_v. Without one, from the
-    name, for simulations whose sites hide nothing.
+    The probes' signs are drawn from ``probe_secret``, because a party that knows them derives every S_v from ΣS_vᵀE_v. Without
+    a secret they follow from the name, for simulations.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AdditiveSite(Preparation):
         self.forecast: tuple[float, float, int] | None = None
         self.left_out: LeftOut | None = None
 
-    # --- the door -----------------------------------------------------------------------------------------------------
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def answer(self, question: Question) -> Answer:
         """The answer to one question; asked again, the same bits."""
@@ -107,7 +107,7 @@ class AdditiveSite(Preparation):
         return list(self._hypers)
 
     def to_arrays(self) -> dict[str, Arr]:
-        """What a training has told this site so far, for its own disk: a few numbers, and Q_E."""
+        """The site's knowledge of a training so far, for its own disk: a few numbers, and Q_E."""
         chosen = self.smoother
         return {
             "units": np.array(self._units if None in self._settings else []),
@@ -125,7 +125,7 @@ class AdditiveSite(Preparation):
         return found if len(found) == self.terms.folds else []
 
     def restore(self, arrays: Mapping[str, Arr]) -> None:
-        """Be where `to_arrays` was: on the same data and machine, the next answers have the same bits."""
+        """Restore the state of `to_arrays`: on the same data and machine, the next answers have the same bits."""
         self._probe_sum = arrays["probe_sum"]
         if len(arrays["units"]):
             self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=tuple(arrays["units"].tolist())))
@@ -142,7 +142,7 @@ class AdditiveSite(Preparation):
             setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
             self._set_view(setting)
 
-    # --- getting ready ------------------------------------------------------------------------------------------------
+    # --- preparation -------------------------------------------------------------------------------------------------
 
     def _score(self, question: Question) -> Answer:
         self._units = (question.scalars[0], question.scalars[1])
@@ -157,7 +157,7 @@ class AdditiveSite(Preparation):
     def _smooth(self, question: Question) -> Answer:
         for j, column in enumerate(question.columns):
             fold = column.operator.fold
-            # A site that came back in between has only what it wrote down, from which a fold begins as it did.
+            # A site that returned in between has only its saved state, from which a fold begins as before.
             setting = self._begin(fold) if fold is not None and fold not in self._settings else self._settings[fold]
             others, weight = question.targets[:, j], question.scalars[j]
             if setting.own is not None:
@@ -180,7 +180,7 @@ class AdditiveSite(Preparation):
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
     def at(self, operator: Operator, step: int) -> tuple[AdditiveView, Hyper]:
-        """The algebra and the noise and prior of one operator after that many tuning steps: what a question is answered with."""
+        """The algebra, noise and prior of one operator after that many tuning steps, to answer a question."""
         if step >= len(self._hypers):
             made = f"it has made {len(self._hypers) - 1}" if self._hypers else "its smoother is not chosen"
             raise UsageError(
@@ -201,7 +201,7 @@ class AdditiveSite(Preparation):
         return self._left_out[key], hyper.times(operator.noise, operator.prior)
 
     def stretch(self, question: Question) -> float:
-        """The largest κ among the operators that this question is of (`AdditiveView.stretch`)."""
+        """The largest κ among the operators of this question (`AdditiveView.stretch`)."""
         if question.part == "affine":
             self._tune_to(question)
         operators = dict.fromkeys(c.operator for c in question.columns)
@@ -224,7 +224,7 @@ class AdditiveSite(Preparation):
         return Answer(out, NO_SCALARS)
 
     def _tune_to(self, question: Question) -> None:
-        # A tuning step is made when its first question comes, with the federation's multiplier g.
+        # A tuning step is made at its first question, with the federation's multiplier g.
         if question.step == len(self._hypers) and len(self._traces) >= question.step >= 1:
             old, n = self._hypers[-1], self.view.n_labelled
             self._hypers.append(next_hyper(self._traces[-1], old, self._hypers[0], question.scalars[0], n))
@@ -241,7 +241,7 @@ class AdditiveSite(Preparation):
         norm = view.gradient_norm(question.targets[:, 0], question.targets[:, 1], hyper, *question.scalars)
         return Answer(NOTHING, np.array([norm, view.reach(hyper)]))
 
-    # --- what comes of it ---------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def _models(self, x: Float64[Arr, "r 1"], operator: Operator, step: int) -> tuple[Expansion, Expansion, float]:
         """(joined, part, a) in the federation's units."""

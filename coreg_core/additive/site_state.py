@@ -1,4 +1,4 @@
-r"""What a site's side of a training came to: a few numbers, by which another process is where it was, on the same bits.
+r"""The state of a training at a site: a few numbers that restore it in another process, with the same bits.
 
 Everything else of a site (features, factors, its model alone) follows from its data and the terms. Q_E, the one vector of
 `AdditiveSite.to_arrays`, is left out: TRACES carry it.
@@ -19,19 +19,19 @@ _SHAPES = {"units": (-1,), "smoother": (-1,), "hypers": (-1, 2), "traces": (-1, 
 
 @dataclass(frozen=True)
 class SiteMemory:
-    """Where the training stands, and what it has told the site: plain lists of numbers, by their names in `to_arrays`."""
+    """The position of the training, and the site's numbers from it: plain lists, by their names in `to_arrays`."""
 
     position: Position
     told: Mapping[str, Any]
 
     @classmethod
     def of(cls, site: AdditiveSite, position: Position) -> "SiteMemory":
-        """Of a site that has just answered the question which led there."""
+        """The state of a site that has just answered the question of that position."""
         arrays = site.to_arrays()
         return cls(position, {name: arrays[name].tolist() for name in _SHAPES})
 
     def restore(self, site: AdditiveSite) -> None:
-        """Bring a fresh site of the same data and terms to where this was."""
+        """Restore this state in a new site of the same data and terms."""
         arrays = {name: np.array(self.told[name], dtype=np.float64).reshape(shape) for name, shape in _SHAPES.items()}
         site.restore({**arrays, "probe_sum": site.to_arrays()["probe_sum"]})
 

@@ -1,4 +1,4 @@
-r"""The schedule of a whole training: which question comes next, as a value stepped from outside over a state of arrays.
+r"""The schedule of a whole training, as a value stepped from outside over a state of arrays.
 
     state = training.start(m)
     while not training.finished(state):
@@ -37,8 +37,8 @@ from coreg_core.masking.fixed_point import relative_step
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.reproducible import norm, tree_sum
 
-# The first half of the tuning steps moves noise and priors by factors, and its solutions are only where the next ones start: a
-# digit less there costs the tuned model nothing that could be measured, and saves a tenth of the rounds.
+# The first half of the tuning steps changes noise and priors by factors, and its solutions are only starting points. One digit
+# less there has no measurable effect on the tuned model, and saves a tenth of the rounds.
 EARLY = 10.0
 
 
@@ -118,7 +118,7 @@ class Training:
         columns = tuple(replace(column, operator=operator) for column in self.columns)
         return BlockGmres(
             columns,
-            # The probes only widen the final space; nobody reads their solutions.
+            # The probes only widen the final space; their solutions are not used.
             (tolerance,) + (np.inf if final else tolerance,) * terms.probes,
             terms.intercept_prior,
             terms.max_rounds,
@@ -202,7 +202,7 @@ class Training:
         return self.step_of_sums(norm(state.rho[: len(state.score)]), len(state.smoothed))
 
     def step_of_sums(self, norm: float, rows: int) -> float:
-        """What summing answers at a point of that norm in fixed point moves their sum by, ‖·‖₂."""
+        """A bound on the error of summing answers at a point of that norm in fixed point, ‖·‖₂."""
         if self.n_sites == 0:
             return 0.0
         return self.n_sites * relative_step(rows, self.n_sites) * self.terms.operator_norm_bound * norm
@@ -227,7 +227,7 @@ class Training:
                 return replace(state, phase=int(Phase.SPREAD), count=np.array(count), units=units)
             case Phase.SPREAD:
                 deviation = float(np.sqrt(total.scalars[0] / float(state.count)))
-                # Labels that do not differ have no scale of their own; rounding of their mean is none either.
+                # Equal labels have no scale, and the rounding of their mean is not one.
                 flat = deviation <= 1e-13 * abs(float(state.units[0]))
                 units = np.array([state.units[0], 1.0 if flat or deviation == 0.0 else deviation])
                 return replace(state, phase=int(Phase.SCORE), units=units)
@@ -275,7 +275,7 @@ class Training:
             return replace(state, phase=int(Phase.SOLVE), solves=(solve,))
         if tries_grid(self.terms) and not len(state.joint):
             grid = self._grid(state)
-            # Other operators than the tuning's, and near enough for its space to serve them.
+            # The operators differ from the tuning's, but its space still helps.
             recycle = self._memory(m, len(grid.members)).recycle
             space = Space(state.U, state.C) if recycle else None
             return replace(state, phase=int(Phase.GRID), solves=grid.start(m, space))

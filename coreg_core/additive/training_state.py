@@ -1,4 +1,4 @@
-"""How far a training is: its phase, and the arrays that the next question is made of."""
+"""The state of a training: its phase, and the arrays for the next question."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +10,7 @@ from coreg_core.numerics.arrays import Arr
 
 
 class Phase(IntEnum):
-    """Where a training stands."""
+    """Phases of a training."""
 
     LABELS = 0
     SPREAD = 1

@@ -1,4 +1,4 @@
-r"""Centralised solutions: the ones that we trust, and the paper's own systems as textbook oracles.
+r"""Centralised solutions: stable closed forms, and the paper's own systems as textbook oracles.
 
 `consensus_closed_form` gives z*, the mean prediction at the optimum: for exact views the precision-weighted mean of
 their posteriors, for finite spans a reduced stacked system in the coordinates a_v. The textbook half builds the very
@@ -40,7 +40,7 @@ Kind: TypeAlias = Literal["exact", "exact on a finite span", "finite"]
 
 
 def kind_of(view: View) -> Kind:
-    """Which closed forms a view can take part in."""
+    """The closed forms that a view supports."""
     if isinstance(view, SpectralView):
         return "exact on a finite span" if view.exact_span else "finite"
     return "exact"
@@ -73,7 +73,7 @@ def _precision_weighted_mean(views: Sequence[FunctionSpaceView | SpectralView], 
 
 
 def prediction_alone(view: View) -> Float64[Arr, " m"]:
-    """What a site predicts that has nobody to agree with: respond(0, 0)."""
+    """The prediction of a site alone: respond(0, 0)."""
     prediction: Arr = view.respond(np.zeros((view.n_unlabelled, 1)), np.zeros(1))[:, 0]
     return prediction
 
@@ -82,7 +82,7 @@ Information: TypeAlias = tuple[Arr, Arr]  # the lower triangle of N = B⁻¹ (m,
 
 
 def information(view: FunctionSpaceView | SpectralView, weight: float) -> Information:
-    r"""What one site brings to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
+    r"""The contribution of one site to z*: $N_v = B_v^{-1}$ (its lower triangle counts) and $N_v m_{0,v}$, which is respond(0).
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _precision(view: FunctionSpaceView | SpectralView, weight: float) -> Float64
 
 
 def add_information(left: Information, right: Information) -> Information:
-    """The sum; the first one's memory is used for it where it may be written."""
+    """The sum, in the memory of the first one where that is writable."""
     writeable = left[0].flags.writeable
     return np.add(left[0], right[0], out=left[0] if writeable else None), left[1] + right[1]
 
@@ -132,9 +132,9 @@ def precision_weighted_mean(total: Information, weight: float) -> Float64[Arr, "
 
 
 def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
-    """The sum by a binary tree over the order given: whoever adds up an aligned 2ʲ of the parts adds up one of its nodes.
+    """The sum by a binary tree over the given order: the sum of an aligned block of 2ʲ parts is one of its nodes.
 
-    So sums that are made in several places end on the bits of a sum that is made in one. Keeps log₂ of the parts at a time.
+    So sums computed in several places have the bits of a sum computed in one. Keeps log₂ of the parts at a time.
     """
     nodes: list[tuple[int, T]] = []
     for part in parts:
@@ -151,7 +151,7 @@ def pairwise_sum(parts: Iterable[T], add: Callable[[T, T], T]) -> T:
 def _reduced_stacked_system(views: Sequence[SpectralView], coupling: float) -> Float64[Arr, " m"]:
     r"""Q as a quadratic in the coordinates: $\sum_v [a_v^\top a_v - 2\beta_v^\top a_v] + λ \sum_{u,v} \|C_u a_u - C_v a_v\|^2$.
 
-    Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, whatever the rows.
+    Its normal matrix has the blocks $I + 2λ(M-1) C_v^\top C_v$ and $-2λ C_v^\top C_u$: at least I, for any rows.
     """
     maps = [view.prediction_map for view in views]
     rows = [reduced_rows(v, maps, coupling) for v in range(len(maps))]

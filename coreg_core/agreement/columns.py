@@ -1,7 +1,7 @@
-"""One column of a question as a value of its own: which solution it belongs to, and the weight that it is asked at.
+"""One column of a question as a value of its own: its solution, and its weight.
 
-Today a column is one coupling λ of the plan's path. Folds and probes will be columns too, so nothing else may take a
-column for a position in a list of couplings.
+Today a column is one coupling λ of the plan's path. Folds and probes can be columns too, so no other code
+can treat a column as a position in a list of couplings.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-r"""The Rademacher complexity of the co-regularised class, and what co-regularisation takes off it.
+r"""The Rademacher complexity of the co-regularised class, and its reduction by co-regularisation.
 
     H = { (f_v) :  Σ_v γ_v ‖f_v‖² + λ Σ_{u<v} ‖f_u(Z) − f_v(Z)‖² ≤ 1 },     J = { (1/M) Σ_v f_v : (f_v) ∈ H }
 
@@ -12,8 +12,8 @@ the Sherman-Morrison-Woodbury formula gives the class's own kernel (M² times th
 
     S(x, x') = Σ_v γ_v⁻¹ k_v(x, x') − λ J(x)ᵀ (I + λ𝓜)⁻¹ J(x'),
 
-and U² = tr S(X, X). I + λ𝓜 is positive definite whatever the rows are, repeated ones included: its Cholesky factor
-needs no jitter until λ‖𝓜‖ nears 1/eps, where rounding outweighs I: refused there. Cost O((M−1)³ m³).
+and U² = tr S(X, X). I + λ𝓜 is positive definite for any rows, repeated ones included. Its Cholesky factor needs
+no jitter until λ‖𝓜‖ nears 1/eps; there rounding outweighs I, and the code refuses. Cost O((M−1)³ m³).
 """
 
 from collections.abc import Sequence
@@ -163,7 +163,7 @@ class CoRegularisedClass:
         r"""$\lim_{\lambda\to\infty}\Delta(\lambda) = \mathrm{tr}(J^\top \mathcal M^+ J)$; 𝓜⁺ is 𝓜⁻¹ where that exists.
 
         J's columns lie in the range of 𝓜 (they are the cross block of one Gram matrix), so that the pseudo-inverse loses
-        nothing. Directions below ``rank_tolerance`` times the largest eigenvalue cannot be told from rounding and are cut:
+        nothing. Directions below ``rank_tolerance`` times the largest eigenvalue are indistinguishable from rounding and cut:
         where the spectrum decays without end (200 rows under a wide gaussian) they hold some per cent of the limit, and
         Δ(λ) passes this number once λ‖𝓜‖ is above 1/tolerance.
 

@@ -19,14 +19,14 @@ from coreg_core.numerics.arrays import Arr
 # The schedules that minimise Q.
 ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-descent", "consensus"]
 # The residual behind a certificate is itself rounded. A site's answer carries a relative error of a few eps for each
-# of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of what was subtracted is added to its norm, so
-# that a certificate near machine precision states what arithmetic allows and not less.
+# of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
+# that a certificate near machine precision covers rounding.
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far from the optimum the models can at most be."""
+    """Upper bounds on the distance of the models from the optimum."""
 
     gap: float  # at least Q − Q*
     prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
@@ -49,7 +49,7 @@ def sweep_weight(coupling: float, n_views: int) -> float:
 
 
 def consensus_weight(coupling: float, n_views: int) -> float:
-    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has nobody to agree with."""
+    """μ = 2λM, the weight of every schedule on a common z; 0 for one view, which has no other view to agree with."""
     return 2.0 * coupling * n_views if n_views > 1 else 0.0
 
 
@@ -85,7 +85,7 @@ def consensus_certificate(
     step: float = 0.0,
     stays: float | None = None,
 ) -> Certificate:
-    r"""Sharper, for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, and what answers are off by.
+    r"""A sharper certificate for answers at a common z: r = mean answer − z, $x_v = \mu b_v$, errors of answers included.
 
     $\mathrm{gap} = \mu M \lVert r\rVert^2 \frac{\sum_v x_v/(1 + x_v)}{\sum_v 1/(1 + x_v)}$,
     $\lVert\hat y_v - \hat y_v^*\rVert \le \lVert z - z^*\rVert\,\frac{x_v}{1 + x_v}$,
@@ -97,7 +97,7 @@ def consensus_certificate(
     residual_norm
         ‖r‖₂ as computed.
     scale
-        ‖z‖₂ + ‖mean answer‖₂, what the residual was subtracted from: its rounding is added to ‖r‖.
+        ‖z‖₂ + ‖mean answer‖₂, the sizes in the subtraction: its rounding is added to ‖r‖.
     weight
         μ = 2λM.
     bounds
@@ -105,11 +105,11 @@ def consensus_certificate(
     response_error
         ρ, the largest of the views' `response_error`.
     shift
-        at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) where no more is known.
+        at least ρ_v √F_v over the views, √Σ(·)²; ρ √Q(0) if no more is known.
     step
-        at least what summing in fixed point has moved the mean answer by, ‖·‖₂.
+        bound on the error of the mean answer by summing in fixed point, ‖·‖₂.
     stays
-        Σ 1/(1 + x_v), where it is known and the single b_v are not; of these ``bounds`` then has to have the largest, or more.
+        Σ 1/(1 + x_v), if it is known and the single b_v are not. Then ``bounds`` must have the largest b_v, or more.
     """
     noise = ROUNDING * scale + step
     factors = consensus_factors(weight, bounds, stays)
@@ -118,7 +118,7 @@ def consensus_certificate(
 
 
 def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
-    """1/(1 + μ b) of one site at each weight: what sites sum where none tells its b_v."""
+    """1/(1 + μ b) of one site at each weight: sites sum it instead of disclosing b_v."""
     return tuple(1.0 / (1.0 + mu * bound) for mu in weights)
 
 
@@ -142,12 +142,12 @@ def with_response_error(
     shift: float,
     apart: float = math.inf,
 ) -> Certificate:
-    r"""From √gap of the views as they were computed to certificates of the views as they are.
+    r"""Certificates of the true views, from √gap of the computed ones.
 
-    Computed answers are exact for a problem that rounding, and a cut of the span, have moved. Its optimum is within
+    Computed answers are exact for a nearby problem, moved by rounding and by a cut of the span. Its optimum is within
     $\sqrt{\sum_v ρ_v^2 F_v}$ of the true one in the norm √(Q − Q*), F_v view v's share of Q there
     (docs/research/mathematics.md), and that
-    norm itself differs by a factor of at most 1 + ρ. Both are taken twice, for an answer put together from two queries. A
+    norm itself differs by a factor of at most 1 + ρ. Both count twice, for an answer from two queries. A
     view's predictions are √b_v times as far from the optimum's.
 
     Parameters
@@ -163,7 +163,7 @@ def with_response_error(
     shift
         √Σ ρ_v² F_v, or more.
     apart
-        how far the predictions are from the optimum's by the computed answers, where that is known beside √(b_v) √gap.
+        distance of the predictions from the optimum's by the computed answers, if known besides √(b_v) √gap.
     """
     reach, grown = float(np.sqrt(bounds.max())), 1.0 + 4.0 * response_error
     root, apart = grown * root + 2.0 * shift, grown * apart + 2.0 * shift * reach

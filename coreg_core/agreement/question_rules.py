@@ -1,4 +1,4 @@
-"""How many questions of one run a site answers at most, and at which weights."""
+"""The most questions of one run that a site answers, and their weights."""
 
 from coreg_core.agreement.objective import consensus_weight, sweep_weight
 
@@ -10,5 +10,5 @@ def weight_of(name: str, coupling: float, n_views: int) -> float:
 
 
 def max_questions(max_rounds: int) -> int:
-    """Twice what an undisturbed run asks: one question a round, two before them, and as many again for what is lost."""
+    """Twice the questions of an undisturbed run: one a round and two before, and as many again for lost ones."""
     return 2 * (max_rounds + 2)

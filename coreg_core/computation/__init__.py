@@ -1,1 +1,1 @@
-"""What a federation computes, step by step: pure functions of a plan and of sums, which every site takes by itself."""
+"""The computation of a federation, step by step: pure functions of a plan and of sums, which every site evaluates itself."""

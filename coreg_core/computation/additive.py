@@ -1,7 +1,7 @@
 r"""The additive objective as a federation computes it: the schedule of `coreg_core.additive.training`, then its folds.
 
-A change of membership begins the training anew, since all of it depends on who takes part. A solve's basis is a hundred
-times a sum, so a state is never written down: it is folded again from its sums.
+A change of membership restarts the training, because all of it depends on the members. A solve's basis is a hundred
+times as large as a sum, so a state is never stored: it is recomputed from its sums.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ _REASONS = {
     Outcome.MAX_ROUNDS: "the final solve reached max_rounds; raise it, or loosen final_tolerance.",
     Outcome.STAGNATED: "the verified residual no longer falls; loosen final_tolerance.",
 }
-# Of FORECAST: squared errors joined and alone, labels; then how many sites are best served alone, joined, scored together.
+# Of FORECAST: squared errors joined and alone, labels; then the number of sites for which alone, joined, scored together is best.
 FORECAST_SUMS = 6
 
 
@@ -88,7 +88,7 @@ class AdditiveComputation:
         return Forecast.of(self.terms, state.training)
 
     def round(self, state: State) -> Round:
-        """What the sites work out next."""
+        """The next question to the sites."""
         asked = self._question(state)
         shape, scalars = answer_shape(self.terms, self.n_unlabelled, asked)
         layout = Layout(*shape, FORECAST_SUMS if asked.ask is Kind.FORECAST else scalars)
@@ -98,7 +98,7 @@ class AdditiveComputation:
         return Round(asked, layout, exponents, tuple(range(self.n_sites)), verified, phase=self.phase(state))
 
     def phase(self, state: State) -> str:
-        """Which part of the training the open question belongs to."""
+        """The phase of the open question."""
         if isinstance(state, Forecasting):
             return "forecast"
         phase = Phase(state.phase)
@@ -110,7 +110,7 @@ class AdditiveComputation:
         Raises
         ------
         BadData
-            no site has a label, or the sum is none of honest sites.
+            no site has a label, or honest sites cannot give this sum.
         """
         question = asked.question
         assert isinstance(question, Question)
@@ -174,7 +174,7 @@ class AdditiveComputation:
         return Outcome[stop.name], _REASONS[Outcome[stop.name]]
 
     def point(self, state: State) -> Float64[Arr, "r 1"] | None:
-        """x, at which the sites' models are taken; there once every site was asked for its own."""
+        """x, at which the sites' models are taken; set once every site was asked for its own."""
         trained = state.training if isinstance(state, Forecasting) else state
         return trained.x[:, :1] if self.training.finished(trained) else None
 
@@ -183,13 +183,13 @@ class AdditiveComputation:
         return (float(self.progress(state).residual[0]) / self.terms.final_tolerance,)
 
     def final(self, state: State) -> tuple[Arr, ...]:
-        """What every site's model is made of."""
+        """The inputs of every site's model."""
         point = self.point(state)
         return (state.sums if isinstance(state, Forecasting) else np.zeros(0), np.zeros(0) if point is None else point)
 
 
 def forecast_sentence(sums: Float64[Arr, " t"]) -> str:
-    """What FORECAST summed to, for the sites' operators."""
+    """The sums of FORECAST, for the sites' operators."""
     joined, alone, rows, apart, own, together = sums.tolist()
     if not (rows and alone > 0.0):
         return "forecast: no site told one."

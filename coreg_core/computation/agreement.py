@@ -2,7 +2,7 @@ r"""The paper's objective as a federation computes it: a schedule of `coreg_core
 
     labels (of relative couplings) → sizes → the schedule's questions
 
-Of each site's b_v, ‖y_v‖² and ρ_v the sums alone are known. Where only the largest counts, one site is taken to have all.
+Only the sums of the sites' b_v, ‖y_v‖² and ρ_v are known. Where the largest counts, the code assumes that one site has all.
 """
 
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class AgreementComputation:
     def start(self) -> AgreementState:
         return AgreementState()
 
-    # --- what follows from the sums -------------------------------------------------------------------------------
+    # --- terms from the sums --------------------------------------------------------------------------------------
 
     def _columns(self, state: AgreementState) -> tuple[Column, ...]:
         couplings = self.terms.couplings(round(state.labels), self.n_sites, self.n_unlabelled)
@@ -63,7 +63,7 @@ class AgreementComputation:
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
     def schedule(self, state: AgreementState) -> Schedule[Any]:
-        """What the sums make of the plan's terms."""
+        """The terms of the schedule, from the plan and the sums."""
         bounds, norms, roundings, *stays = state.sums
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
         sweeps = self.iteration.name == "block-coordinate-descent"
@@ -83,7 +83,7 @@ class AgreementComputation:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def round(self, state: AgreementState) -> Round:
-        """What the sites work out next."""
+        """The next question to the sites."""
         everybody = tuple(range(self.n_sites))
         if self.terms.relative and not state.labels:
             return Round(Ask("labels"), Layout(0, 0, 1), (), everybody, phase="preliminary")
@@ -93,7 +93,7 @@ class AgreementComputation:
             return Round(Ask("sizes", columns), layout, (), everybody, phase="preliminary")
         query: Query = self.schedule(state).query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
-        # ‖R p‖ ≤ ‖p‖, and what the label-bearing part of an answer stays below.
+        # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
         bounds = [b + norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
         return Round(
             Ask("respond", columns, query.targets, query.part),
@@ -109,7 +109,7 @@ class AgreementComputation:
         Raises
         ------
         BadData
-            nobody has a label, or the sum is none of honest sites.
+            no site has a label, or honest sites cannot give this sum.
         """
         question = asked.question
         assert isinstance(question, Ask)
@@ -134,7 +134,7 @@ class AgreementComputation:
             if (wrong := linear_fault(asked.targets, values, most, self.n_sites)) is not None:
                 raise BadData(SOME_SITE.format(wrong))
 
-    # --- what it has come to --------------------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------------------------
 
     def rounds(self, state: AgreementState) -> int:
         """Complete rounds of the schedule."""
@@ -152,7 +152,7 @@ class AgreementComputation:
         return (Outcome.MAX_ROUNDS if stop is None else Outcome[stop.name]), ""
 
     def models(self, state: AgreementState) -> FinalTargets | None:
-        """What the sites' models answer to; None where no round was verified."""
+        """The targets of the sites' models; None if no round was verified."""
         return None if state.inner is None else self.schedule(state).models(state.inner)
 
     def columns(self, state: AgreementState) -> tuple[Column, ...]:
@@ -166,6 +166,6 @@ class AgreementComputation:
         return tuple(gap / goal if goal > 0.0 else float("inf") for gap in gaps)
 
     def final(self, state: AgreementState) -> tuple[Arr, ...]:
-        """What every site's models are made of."""
+        """The inputs of every site's models."""
         models = self.models(state)
         return () if models is None else (models.targets, models.weights)

@@ -1,8 +1,8 @@
-"""The one seam between the life of a run and what it computes: a value stepped from outside over an immutable state.
+"""The interface between the life of a run and its computation: a value stepped from outside over an immutable state.
 
     state = computation.start()
     while computation.outcome(state) is None:
-        asked = computation.round(state)                            # what the sites work out
+        asked = computation.round(state)                            # the question to the sites
         state = computation.step(state, asked, values, scalars)     # the sum of their answers
 
 Every site takes these steps by itself and ends on the same bits (`coreg_core.numerics.reproducible`).
@@ -22,7 +22,7 @@ from coreg_core.protocol.plan import Additive, Agreement, Plan
 
 @runtime_checkable
 class Computation(Protocol):
-    """Pure functions of a state, for one membership; none changes what it is given."""
+    """Pure functions of a state, for one membership; none changes its arguments."""
 
     def start(self) -> Any:
         """The first state.
@@ -35,7 +35,7 @@ class Computation(Protocol):
         ...
 
     def round(self, state: Any) -> Round:
-        """What the sites work out next."""
+        """The next question to the sites."""
         ...
 
     def step(self, state: Any, asked: Round, values: Arr, scalars: tuple[float, ...]) -> Any:
@@ -44,7 +44,7 @@ class Computation(Protocol):
         Raises
         ------
         BadData
-            the sum is not enough to go on, or is none of honest sites.
+            the sum is insufficient, or honest sites cannot give it.
         """
         ...
 
@@ -55,20 +55,20 @@ class Computation(Protocol):
     def progress(self, state: Any) -> Progress | None: ...
 
     def outcome(self, state: Any) -> tuple[Outcome, str] | None:
-        """How it has ended, and what to say of it beyond the outcome's own words; None while it goes on."""
+        """The outcome, with details beyond its standard text; None while the computation runs."""
         ...
 
     def distance(self, state: Any) -> tuple[float, ...]:
-        """How far it has to go, by column: 1 where the plan's tolerance is met."""
+        """The distance to the end, by column: 1 where the plan's tolerance is met."""
         ...
 
     def final(self, state: Any) -> tuple[Arr, ...]:
-        """Of a computation that has ended, what every site has to have alike."""
+        """The part of a finished computation that must be equal at every site."""
         ...
 
 
 def computation_of(plan: Plan, n_sites: int, n_unlabelled: int) -> Computation:
-    """What this plan computes with so many sites and shared instances."""
+    """The computation of this plan with so many sites and shared instances."""
     match plan.objective:
         case Agreement() as terms:
             return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled)

@@ -1,5 +1,4 @@
-r"""What no honest site answers, whatever its data: invariants of respond(t, μ), held to each answer in the clear, and to
-sums.
+r"""Invariants of respond(t, μ) that hold for every honest site, whatever its data; checked on plaintext answers and on sums.
 
 The linear part R of a site is symmetric with 0 ⪯ R ≺ I, and no larger than its b_v allows, so for every direction t
 
@@ -12,7 +11,7 @@ a) and the other in q, so for any two directions of one operator, and for the su
 
     ⟨x₁, y₂⟩ = ⟨x₂, y₁⟩,  ⟨x, y⟩ = s·y_q + q·y_s + a y_a        q·y_s − s·y_q − a y_a ≥ ‖y‖²/(M B)
 
-with B the plan's `operator_norm_bound`, to which every site holds its own κ; the certificate's own exchange is of the positive
+with B the plan's `operator_norm_bound`, which bounds κ of every site; the certificate's own exchange is of the positive
 σ⁻²SᵀS. Derived in docs/research/mathematics.md.
 """
 
@@ -25,9 +24,7 @@ from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.additive.question_types import Operator, split
 from coreg_core.numerics.arrays import Arr
 
-SLACK = (
-    1e-6  # of ‖t‖²: far above what rounding does to an honest answer, far below what a false one has to do to matter
-)
+SLACK = 1e-6  # of ‖t‖²: far above the rounding of an honest answer, far below a false answer that matters
 
 SOME_SITE = "the sum of the answers {}: some site answers falsely, and of a sum nobody can tell which."
 
@@ -36,7 +33,7 @@ PART_SLACK, PART_ROUNDING = 1e-9, 1e-13
 
 
 def products(a: Float64[Arr, "m k"], b: Float64[Arr, "m k"]) -> Float64[Arr, " k"]:
-    """⟨a_j, b_j⟩ of every column: by BLAS where there is one, whose numbers lie side by side."""
+    """⟨a_j, b_j⟩ of every column: by BLAS for a single column, whose numbers are contiguous."""
     return np.array([np.dot(a[:, 0], b[:, 0])]) if a.shape[1] == 1 else np.einsum("mk,mk->k", a, b)
 
 
@@ -46,7 +43,7 @@ def linear_fault(
     most: Float64[Arr, " k"],
     n_sites: int,
 ) -> str | None:
-    """Why these are no answers, or no sum of answers, of so many honest sites to linear questions; None where they may be.
+    """The reason why honest sites cannot give these answers, or this sum, to linear questions; None if they can.
 
     Parameters
     ----------
@@ -57,7 +54,7 @@ def linear_fault(
     most
         x/(1 + x) of each column, or its sum over the sites.
     n_sites
-        how many answers were added.
+        number of answers in the sum.
     """
     size, along, length = products(targets, targets), products(targets, answers), np.sqrt(products(answers, answers))
     if (along < -SLACK * n_sites * size).any():
@@ -69,13 +66,13 @@ def linear_fault(
     return None
 
 
-# Of each kind of question to which scalars are answered, those that are sums of squares, sizes or counts.
+# For each kind of question with scalar answers, the scalars that are sums of squares, sizes or counts.
 _COUNTS = {Kind.LABELS: (0,), Kind.FORECAST: (2, 3, 4, 5)}
 _NEVER_NEGATIVE = {Kind.SPREAD, Kind.SCORE, Kind.SMOOTHED, Kind.GRADIENT, Kind.JOINT, Kind.FORECAST}
 
 
 def scalar_fault(kind: Kind, scalars: Sequence[float]) -> str | None:
-    """Why these scalars, or a sum of such, are none of honest sites under the additive objective; None where they may be."""
+    """The reason why honest sites cannot give these scalars, or their sum, under the additive objective; None if they can."""
     counts = [scalars[j] for j in _COUNTS.get(kind, ()) if j < len(scalars)]
     if any(n < 0.0 or n != np.rint(n) for n in counts):
         return "counts what is no number of labels or sites"
@@ -93,7 +90,7 @@ def part_fault(
     gain: float,
     step: float = 0.0,
 ) -> str | None:
-    """Why these are no answers, or no sum of answers, of honest sites to linear questions of the additive objective.
+    """The reason why honest sites cannot give these answers, or this sum, to linear questions of the additive objective.
 
     Parameters
     ----------
@@ -102,22 +99,22 @@ def part_fault(
     answers
         y, or Σy.
     operators
-        of each column; two of one operator are held to each other.
+        of each column; columns of one operator are checked against each other.
     gain
         B of a site, M B of a sum of M.
     step
-        what the sums' fixed point may have moved an answer to a point of norm 1 by, ‖·‖₂.
+        bound on the fixed-point error of an answer to a point of norm 1, ‖·‖₂.
 
     Returns
     -------
     str or None
-        what the answer does that none of an honest site does.
+        the violated invariant.
     """
     sizes, length = np.sqrt(products(points, points)), np.sqrt(products(answers, answers))
     if not (length <= (gain * (1.0 + PART_SLACK) + step) * sizes).all():
         return "is longer than the plan's operator_norm_bound lets any be"
     if gain == 0.0:
-        return None  # nothing that could answer, and nothing was answered
+        return None  # no norm and no answer
     for operator in dict.fromkeys(operators):
         of_one = np.array([other == operator for other in operators]) & (sizes > 0.0)
         if of_one.any():
@@ -128,9 +125,9 @@ def part_fault(
 
 
 def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, step: float) -> str | None:
-    """Of directions of norm 1 under one operator; every combination of them is one of its directions too."""
+    """The check for directions of norm 1 under one operator; every combination of them is one of its directions too."""
     (s, q, a), (y_s, y_q, y_a) = split(x), split(y)
-    # A backward error of the site's own solve is as large as B allows, not as its answer is.
+    # The backward error of the site's own solve scales with B, not with its answer.
     slack = PART_SLACK * np.sqrt(products(y, y)) + step + gain * PART_ROUNDING
     crossed, straight, centre = q.T @ y_s, s.T @ y_q, np.outer(a, y_a)
     together = crossed + straight + centre
@@ -145,7 +142,7 @@ def _part_fault(x: Float64[Arr, "r k"], y: Float64[Arr, "r k"], gain: float, ste
 def smoothed_fault(
     points: Float64[Arr, "m k"], answers: Float64[Arr, "l k"], sizes: Float64[Arr, " 2"], step: float = 0.0
 ) -> str | None:
-    """The same of SMOOTHED: (D, e) of ρ_s, with Σσ⁻²‖S‖² and Σσ⁻²‖S‖√n as they were stated beside it."""
+    """The check of SMOOTHED: (D, e) of ρ_s, with the stated Σσ⁻²‖S‖² and Σσ⁻²‖S‖√n."""
     D, e = answers[:-1], answers[-1]
     size, length = (np.sqrt(products(v, v)) for v in (points, D))
     along = products(points, D)

@@ -1,4 +1,4 @@
-"""What a site says of a computation to whoever cannot see it: coarse, unless plan and policy have it exact."""
+"""Progress of a computation for the coordinator, which cannot see it: coarse, unless plan and policy allow exact figures."""
 
 from math import frexp, inf, isfinite
 from typing import Any
@@ -11,7 +11,7 @@ MOST = 10_000
 
 
 def level_of(ratio: float) -> int:
-    """⌈log₂(ratio)⌉, at most `MOST` in size: how many halvings a gap is above its tolerance."""
+    """⌈log₂(ratio)⌉, at most `MOST` in size: the number of halvings from a gap to its tolerance."""
     if not ratio > 0.0:
         return -MOST
     if ratio == inf:
@@ -21,9 +21,9 @@ def level_of(ratio: float) -> int:
 
 
 def report_of(computation: Computation, state: Any, asked: Round | None, *, exact: bool) -> Report:
-    """Beside an answer; ``asked`` is the open question, None at the end.
+    """The report beside an answer; ``asked`` is the open question, None at the end.
 
-    Exact residuals of every round are half of what the sum's spectrum takes, so they are told only where all agreed to it.
+    Exact residuals of every round disclose half of what the sum's spectrum needs, so they are sent only if all sites agree.
     """
     over, progress = computation.outcome(state), computation.progress(state)
     told = progress is not None and progress.verified

@@ -1,4 +1,4 @@
-"""One step of a computation: what every site works out, and how the answers add up. All sites derive the same one."""
+"""One step of a computation: the question to every site, and the layout of the answers. All sites derive the same one."""
 
 import json
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class Round:
 
     @property
     def words(self) -> bytes:
-        """Everything of it but long vectors, in canonical form."""
+        """Everything except long vectors, in canonical form."""
         asked = self.question
         kind = asked.stage if isinstance(asked, Ask) else asked.ask.name
         columns = [asdict(column) for column in asked.columns]

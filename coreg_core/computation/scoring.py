@@ -1,4 +1,4 @@
-"""Joint scoring as a federation computes it: one sum of the sites' parts, for those who may have it."""
+"""Joint scoring as a federation computes it: one sum of the sites' parts, for its receivers."""
 
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -17,7 +17,7 @@ from coreg_core.protocol.outcomes import Outcome
 
 @dataclass(frozen=True, eq=False)
 class ScoringState:
-    """Σ ‖part_v‖² once it is known, and the sums (m, 1) once they are; (0, 0) where they are not for this site."""
+    """Σ ‖part_v‖² once it is known, and the sums (m, 1) once they are; (0, 0) if this site is no receiver."""
 
     size: float = -1.0
     scores: Float64[Arr, "l k"] | None = None
@@ -34,7 +34,7 @@ class ScoringComputation:
         return ScoringState()
 
     def round(self, state: ScoringState) -> Round:
-        """How large the parts are together; then the parts."""
+        """The joint size of the parts; then the parts."""
         everybody = tuple(range(self.n_sites))
         if state.size < 0.0:
             return Round(Ask("sizes"), Layout(0, 0, 1), (), everybody, phase="preliminary")
@@ -42,7 +42,7 @@ class ScoringComputation:
         return Round(Ask("score"), Layout(self.n_unlabelled, 1, 0), exponents, everybody, True, True, phase="scores")
 
     def step(self, state: ScoringState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> ScoringState:  # noqa: ARG002
-        """The sum is what was wanted.
+        """The state after the sum, which is the result.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-r"""What XNV and XKS share: two random views of the same rows, their canonical basis, and ridge regression in it.
+r"""Shared by XNV and XKS: two random views of the same rows, their canonical basis, and ridge regression in it.
 
-The two differ in where the views come from (`_draw_views`) and in nothing else.
+They differ only in the source of the views (`_draw_views`).
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         UsageError
             a parameter out of range; the message names it.
         BadData
-            tables that do not fit each other, or values that are not finite.
+            tables of inconsistent shapes, or values that are not finite.
         """
         X, y = self._validate_labelled(X, y, reset=True)
         tables = [X]
@@ -63,7 +63,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         return self
 
     def fit_labelled(self, X: Any, y: Any) -> Self:
-        """Solve equation 9 in the canonical basis that is there already; X (n, d), y (n,)."""
+        """Solve equation 9 in the existing canonical basis; X (n, d), y (n,)."""
         check_is_fitted(self, "basis_")
         X, y = self._validate_labelled(X, y, reset=False)
         return self._regress(X, y)
@@ -73,7 +73,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         M = self._n_components(n_rows)
         rng = generator(self.random_state)
         drawn = np.sort(rng.choice(n_rows, size=2 * M, replace=False))
-        sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # which half a point falls into is chance, too
+        sample = _rows(tables, drawn)[rng.permutation(2 * M)]  # the half of a point is random, too
         self.views_ = self._draw_views(sample, M, rng)
         blocks = _blocks(tables, self.views_, M)
         match self.cca:
@@ -83,7 +83,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
                 sketch = 40 * M if self.sketch is None else self.sketch
                 if sketch < 2 * M:
                     raise UsageError(f"sketch={sketch}: needs at least twice n_components, {2 * M} rows.")
-                if n_rows <= sketch:  # there is nothing to gain
+                if n_rows <= sketch:  # no reduction is possible
                     first, second, _ = fold_rows(blocks)
                 else:
                     first, second, _ = sketch_rows(blocks, sketch, rng)
@@ -112,7 +112,7 @@ class CanonicalRidge(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships
         )
         return self
 
-    # --- using ----------------------------------------------------------------------------------------------------
+    # --- prediction ----------------------------------------------------------------------------------------------------
 
     def _canonical(self, X: Arr) -> Arr:
         return self.views_[0].features(X) @ self.basis_.first

@@ -1,4 +1,4 @@
-"""The dual of ridge regression with an unpenalised bias: what LS-SVM solves once, and SNF in every step."""
+"""The dual of ridge regression with an unpenalised bias. LS-SVM solves it once, and SNF in every step."""
 
 import numpy as np
 from jaxtyping import Float64

@@ -1,4 +1,4 @@
-"""What several estimators do with their inputs in the same way, beyond scikit-learn's own checks."""
+"""Input handling that several estimators share, beyond scikit-learn's own checks."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ def generator(random_state: Any) -> np.random.Generator:
 
 
 def unlabelled_rows(estimator: Any, X_unlabelled: Any) -> Arr:
-    """X_unlabelled (m, d), checked against the table that the estimator was given for X.
+    """X_unlabelled (m, d), checked against the table of X.
 
     Raises
     ------
     BadData
-        it cannot be used; scikit-learn's reason, with the argument's name.
+        it is invalid; scikit-learn's reason, with the argument's name.
     """
     try:
         rows: Arr = validate_data(estimator, X_unlabelled, dtype=np.float64, order="C", reset=False)

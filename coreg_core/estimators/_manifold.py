@@ -1,7 +1,7 @@
 r"""Regression with a penalty that lives on a neighbourhood graph of all rows: three penalties, one solver.
 
 Laplacian, Hessian and parallel field regularisation differ in P, the quadratic form of f's values on the rows that says how far
-f is from smooth along the manifold; the function stays in one reproducing kernel space, so that it has values elsewhere.
+f is from smooth along the manifold. The function stays in one reproducing kernel space, so that it has values elsewhere.
 """
 
 from typing import Any, Self
@@ -58,7 +58,7 @@ class ManifoldRLS(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         n, N = len(y), len(rows)
         K = kernel(rows, rows)
         # The representer's α solves (JK + nγ_A I + n γ_I/N² P K) α = y, J the labelled rows' indicator: not symmetric, and
-        # nothing in it is inverted before.
+        # no part of it is inverted first.
         system = np.zeros((N, N))
         if self.manifold > 0 and N > 1:
             neighbours = nearest(rows, min(self.n_neighbours, N - 1))

@@ -1,4 +1,4 @@
-"""Imported before every estimator: without scikit-learn there is one sentence, and not whichever import fails first."""
+"""Imported before every estimator: without scikit-learn the error names the extra, instead of the first failing import."""
 
 from coreg_core.errors import require_scikit_learn
 

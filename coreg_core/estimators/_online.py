@@ -1,7 +1,7 @@
-"""Stochastic gradient steps on linear views: what OCA, multi-view Pegasos and Pegasos share.
+"""Stochastic gradient steps on linear views, shared by OCA, multi-view Pegasos and Pegasos.
 
-A weight vector is kept as w = a·v, so that the shrinking that every step does to all of w is one multiplication, and the rest
-of the step touches the features that its rows have: the cost of a step is proportional to their non-zeros, whatever d is.
+A weight vector is kept as w = a·v, so that a step shrinks all of w by one multiplication. The rest of the step changes only the
+features of its rows, so the cost of a step is proportional to their non-zeros, for any d.
 """
 
 from collections.abc import Sequence
@@ -188,7 +188,7 @@ def _add(w: Weights, columns: Any, values: Any, coef: float) -> None:
 
 
 class Draws:
-    """Which rows the steps take: ``size`` different ones of ``n`` each time, all of them when size is n."""
+    """The rows of each step: ``size`` different ones of ``n``, all of them when size is n."""
 
     def __init__(self, n: int, size: int, rng: np.random.Generator):
         self._n, self._size, self._rng = n, size, rng
@@ -218,7 +218,7 @@ class Draws:
 
 
 def _check(v: int, size: float) -> None:
-    # Asked of every prediction of a step, which costs as much as its rows; a whole weight vector may be much longer.
+    # Checked on the predictions of a step, at the cost of its rows; a whole weight vector can be much longer.
     if not size < 1e100:
         raise UsageError(
             f"the steps diverge (view {v}): lower eta0 or coupling, raise ridge, or scale the features to [-1, 1]."
@@ -226,12 +226,12 @@ def _check(v: int, size: float) -> None:
 
 
 def check_finite(weights: Sequence[Weights]) -> None:
-    """After the last step, which no prediction has judged.
+    """Check the weights after the last step, which no prediction follows.
 
     Raises
     ------
     UsageError
-        a weight is not finite, or beyond any use.
+        a weight is not finite, or too large.
     """
     for v, w in enumerate(weights):
         _check(v, float(np.abs(w.v).max(initial=0.0)) * abs(w.a))

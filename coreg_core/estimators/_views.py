@@ -1,7 +1,7 @@
-"""Views of one table: which columns each view has, which rows are shared, who may see which label.
+"""Views of one table: the columns of each view, the shared rows, and the visible labels.
 
 scikit-learn's tools (Pipeline, GridSearchCV) pass one table, so the methods over views take one as well: ``views=[columns, …]``,
-rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) says which view may see which label.
+rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) defines which view sees which label.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from coreg_core.numerics.arrays import Arr, Ints
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """One table, cut up: a table of labelled rows, a target vector and a table of shared rows for each view."""
+    """One table, split: a table of labelled rows, a target vector and a table of shared rows for each view."""
 
     X: list[Arr]
     y: list[Arr]
     Z: list[Arr]
-    rows: list[Ints]  # which rows of the table each view's labels belong to
+    rows: list[Ints]  # the table's row of each view's labels
     shared: Ints
 
 
@@ -105,14 +105,14 @@ def deal(
     views
         columns of each view.
     label_mask
-        (N, M) booleans: may view v see the label of row i? None: every view sees every label.
+        (N, M) booleans: whether view v sees the label of row i. None: every view sees every label.
     all_shared
         labelled rows are shared instances as well; None: where no target is missing.
 
     Raises
     ------
     BadData
-        a table, targets or a mask that do not fit each other.
+        a table, targets or a mask of inconsistent shapes.
     """
     table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
     targets = checked_targets(y, len(table), estimator)
@@ -141,7 +141,7 @@ def deal(
 
 
 class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
-    """`score` over rows with a target, and one table or a list of views for whoever predicts."""
+    """`score` over rows with a target, and one table or a list of views for predictions."""
 
     views: Any
     predict: Any

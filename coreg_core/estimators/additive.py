@@ -20,21 +20,21 @@ from coreg_core.estimators._inputs import generator
 from coreg_core.estimators._views import ViewsRegressor, deal
 from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
-# Everything is in one process and the parameter names what it discloses, so the caller's word is every site's word.
+# All views are in one process and the parameter names its disclosure, so the caller consents for every site.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 
 
 class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min \sum_v \sigma_v^{-2}\|y_v - a - \Psi_v w_v - S_v s\|^2 + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $s = \sum_v Z_v w_v$.
 
-    y_v = a + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns can tell of the others' parts, read
+    y_v = a + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others' parts,
     through a label-free smoother S_v. Solved by the messages of the service (sums of vectors on the shared instances), with noise
-    and priors by the evidence. `predict` scores together, a + Σ h_v(x_v); `predict_views` is what each view says alone.
+    and priors by the evidence. `predict` scores together, a + Σ h_v(x_v); `predict_views` has each view's own predictions.
 
-    Source: docs/research/mathematics.md, "The additive objective". Measured on 18 real sets with 10 to 50 labels a
-    site, columns dealt out
-    (benchmarks/additive_results.txt): a view's own model −5 to −13 % of its error, together −12 to −19 % of the best view's. With
-    the *same* labelled rows in every view private rows are no better than views alone: give ``rows="common"`` there.
+    Source: docs/research/mathematics.md, "The additive objective". Measured on 18 real sets with 10 to 50 labels a site, with
+    partitioned columns (benchmarks/additive_results.txt): a view's own model errs 5 to 13 % less, and scored together 12 to
+    19 % less than the best view. With the *same* labelled rows in every view private rows are no better than views alone: use
+    ``rows="common"`` there.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     bandwidth
         "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
     ridge
-        ν, where tuning starts: "loo" or a positive number.
+        ν at the start of tuning: "loo" or a positive number.
     degree
         of the polynomial kernel.
     offset
@@ -83,7 +83,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     noise_, prior_
         σ² and τ², M each, in units of the federation's variance.
     r2_
-        with which each view's columns predict the others' score, before anything is trained.
+        of each view's prediction of the others' score, before any training.
     gap_, score_bound_
         certified: J − J* ≤ gap_, and ‖s̃ − s*‖₂ ≤ score_bound_ in units of y.
     n_rounds_
@@ -94,7 +94,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     Raises
     ------
     BadData
-        (a ValueError) tables that do not fit each other, or values that are not finite.
+        (a ValueError) tables of inconsistent shapes, or values that are not finite.
     UsageError
         (a ValueError) a parameter out of range.
 
@@ -159,9 +159,9 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         Z_views
             M tables (m, d_v): the same shared instances, in the same order.
         label_mask
-            one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
+            one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
         positions
-            list of views with common rows: where each labelled row stands among the shared ones, M vectors of
+            list of views with common rows: the position of each labelled row among the shared ones, M vectors of
             integers.
         """
         terms = self._terms()
@@ -298,12 +298,12 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         return tables
 
     def predict(self, X: Any) -> Any:
-        """The joint score a + Σ_v h_v(x_v), (n,): every view's columns are there."""
+        """The joint score a + Σ_v h_v(x_v), (n,), from the columns of every view."""
         tables = self._checked_tables(X)
         parts = [model.part.predict(table) for model, table in zip(self.models_, tables, strict=True)]
         return self.intercept_ + np.sum(parts, axis=0)
 
     def predict_views(self, X: Any) -> Any:
-        """Each view's own model, which needs its own columns alone, (M, n)."""
+        """Each view's own model, which needs only its own columns, (M, n)."""
         tables = self._checked_tables(X)
         return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])

@@ -1,4 +1,4 @@
-r"""CoRLS: co-regularised least squares with either labelled loss, and the complexity of the class it chooses from."""
+r"""CoRLS: co-regularised least squares with either labelled loss, and the complexity of its function class."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -69,7 +69,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Raises
     ------
     BadData
-        (a ValueError) tables that do not fit each other, or values that are not finite.
+        (a ValueError) tables of inconsistent shapes, or values that are not finite.
     UsageError
         (a ValueError) a parameter out of range.
 
@@ -101,7 +101,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fit(self, X_views: Any, y: Any = None, Z_views: Sequence[Any] | None = None) -> Self:
         """X_views M tables (l, d_v), y (l,), Z_views M tables (m, d_v): the same instances, in the same order, in every view.
 
-        Without ``Z_views``, X_views is one table (N, p) whose columns ``views`` deals out, and y (N,) is NaN on the
+        Without ``Z_views``, X_views is one table (N, p) with columns split by ``views``, and y (N,) is NaN on the
         unlabelled rows.
         """
         if self.loss not in LOSSES:
@@ -130,7 +130,7 @@ class CoRLS(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             for X, b, r in zip(Xs, bandwidths, ridges, strict=True)
         ]
         self.bandwidth_ = np.array([sigma for sigma, _ in rules])
-        # γ is ν/(Mℓ) in these units; every other rule and number is γ as it stands.
+        # γ is ν/(Mℓ) in these units; every other rule and number is γ itself.
         units = [1.0 / (M * len(y)) if rule == "loo" else 1.0 for rule in ridges]
         self.ridge_ = np.array([nu * unit for (_, nu), unit in zip(rules, units, strict=True)])
         kernels = [

@@ -79,8 +79,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
     coupling
         λ ≥ 0. Each ordered pair of views counts once, so each pair counts twice.
     solver
-        "direct" (the closed form that holds for repeated rows too), "stacked" (the paper's own system, which says
-        so when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
+        "direct" (the closed form, also for repeated rows), "stacked" (the paper's own system, which raises an error
+        when it is singular), "conjugate-gradients", "block-coordinate-descent" (the paper's Algorithm 1), "consensus".
     tol
         stop when the certified gap Q − Q* is at most tol · Σ‖y_v‖² ...
     prediction_tol
@@ -149,19 +149,19 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         Parameters
         ----------
         X_views
-            M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) whose columns ``views`` deals out.
+            M labelled tables (n_v, d_v); or, without ``Z_views``, one table (N, p) with columns split by ``views``.
         y
-            M target vectors (n_v,), or one (n,) when the same labelled instances stand in each view. One table: targets
+            M target vectors (n_v,), or one (n,) when all views have the same labelled instances. One table: targets
             (N,), NaN where missing; those rows are the unlabelled instances.
         Z_views
             M tables (m, d_v): the same m unlabelled instances, in the same order.
         label_mask
-            one table: (N, M) booleans, may view v see the label of row i? None: all may see all.
+            one table: (N, M) booleans, whether view v sees the label of row i. None: all views see all labels.
 
         Raises
         ------
         BadData
-            shapes that do not fit, or values that are not finite; says which view.
+            inconsistent shapes, or values that are not finite; the message names the view.
         UsageError
             a parameter out of range, or a rule without a value for these rows.
         SingularSystem
@@ -209,11 +209,11 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return self.predict_views(X_views).mean(axis=0)
 
     def _value(self, data: list[_ViewData], fit: _Fit) -> float:
-        """Q of the functions. Views that round by ρ give it to ρ Q; where that is more than its digits, in double-double."""
+        """Q of the functions. Rounding by ρ moves it by ρ Q; where that exceeds float64's digits, in double-double."""
         locals_, predictions = [], []
         for s, d in zip(fit.solutions, data, strict=True):
             f, entries = s.function, len(s.function.points) * (len(d.X) + len(d.Z))
-            # Where coefficients cancel so far that they are pairs, the view's own coordinates hold more digits.
+            # Where coefficients are pairs because they cancel, the view's own coordinates hold more digits.
             precisely = fit.response_error > _DIGITS_OF_Q and f.coef_low is None and entries <= _PRECISE_ENTRIES
             locals_.append(local_objective(f, d.X, d.y, d.ridge) if precisely else s.local_objective)
             predictions.append(values_precisely(f, d.Z) if precisely else s.prediction)
@@ -285,16 +285,16 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return solutions, self._certified(solutions, np.broadcast_to(z, (len(views), len(z))), weight, terms)
 
     def _certified(self, solutions: list[Solution], targets: Arr, weight: float, terms: Terms) -> Certificate:
-        """Of models that answer ``targets`` at ``weight``, from the models themselves: sharper than the schedules' own.
+        """The certificate of models that answer ``targets`` at ``weight``, from the models: sharper than that of the schedules.
 
-        A schedule knows Q(0) alone, and takes every site's rounding at the largest ρ; here each view's share of Q is known.
+        A schedule knows only Q(0), and uses the largest ρ for every site. Here each view's share of Q is known.
         """
         mu = consensus_weight(self.coupling, len(solutions))
         predictions, bounds = np.array([s.prediction for s in solutions]), np.array(terms.bounds)
         mean = predictions.mean(axis=0)
         sizes = np.linalg.norm(predictions, axis=1)
         pulls = np.linalg.norm(predictions - mean, axis=1)
-        # F_v, and what it is known to: the residuals' rounding, and that of a norm that cancels.
+        # F_v and its precision: the rounding of the residuals, and of a norm that cancels.
         known = 1e-13 * float(np.sqrt(terms.initial_objective)) + 16 * ROUNDING * float(np.sqrt(mu)) * float(
             sizes.sum()
         )
@@ -319,7 +319,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
         coefs = solve_stacked(textbook, self.coupling)
         # The textbook solution answers no query, so it is certified by its distance, in the norm √(Q − Q*), to the models at
-        # its own mean, which answer one. The squares of that norm are sums of squares: nothing cancels but the functions.
+        # its own mean, which answer one. The squares of that norm are sums of squares: only the functions cancel.
         predictions = np.array([t.U @ c for t, c in zip(textbook, coefs, strict=True)])
         at_mean, certificate = self._at(views, predictions.mean(axis=0), terms)
         weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
@@ -334,7 +334,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
 
     def _rounds(self, views: list[View], terms: Terms) -> _Fit:
-        # A hundredth is left for the rounding of the functions' coefficients, which no schedule knows of.
+        # A hundredth is left for the rounding of the functions' coefficients, which schedules ignore.
         tolerance, prediction_tolerance = 0.99 * terms.tolerance, 0.99 * terms.prediction_tolerance
         tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
         schedule = make_schedule(self.solver, tighter)
@@ -351,7 +351,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
         own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
-        # A schedule that stagnated by what it could state may be there all the same; none is that misses its tolerances.
+        # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
         if stop is Stop.CONVERGED:
             stop = _judged(terms, certificate)
@@ -359,14 +359,14 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
 
 def _judged(terms: Terms, certificate: Certificate) -> Stop:
-    """CONVERGED where both certificates hold; a closed form that misses them has given what arithmetic lets it."""
+    """CONVERGED where both certificates hold; a closed form that misses them is STAGNATED."""
     return terms.stop_of(certificate.gap, certificate.prediction_bound) or Stop.STAGNATED
 
 
 def _targets(y_views: Any, n_views: int) -> list[Any]:
     if not hasattr(y_views, "__len__"):
         raise BadData(f"y_views: {y_views!r} is no target vector; give one for all views, or one each.")
-    # One vector of numbers stands for every view; a list of vectors is one a view.
+    # One vector of numbers holds for every view; a list of vectors has one a view.
     if all(np.ndim(y) == 0 for y in y_views):
         return [y_views] * n_views
     if len(y_views) != n_views:

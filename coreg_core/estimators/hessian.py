@@ -31,7 +31,7 @@ class HessianRLS(ManifoldRLS):
     dimension
         q of the tangent spaces; None: the most that k and the features allow, up to 3.
     fit_intercept
-        take the target's labelled mean off, and add it back.
+        subtract the target's labelled mean, and add it back.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class HessianRLS(ManifoldRLS):
     def _penalty(self, rows: Arr, neighbours: Ints) -> Arr:
         k = neighbours.shape[1]
         most = max((q for q in (1, 2, 3) if q * (q + 3) // 2 <= k), default=0)
-        if most == 0:  # two rows: no quadratic can be told from a line
+        if most == 0:  # two rows: a quadratic and a line fit alike
             return np.zeros((len(rows), len(rows)))
         q = check_dimension(self.dimension, rows.shape[1], k, most)
         if q * (q + 3) // 2 > k:

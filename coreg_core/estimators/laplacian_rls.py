@@ -28,7 +28,7 @@ class LaplacianRLS(ManifoldRLS):
     n_neighbours
         of the graph; fewer where there are fewer rows.
     fit_intercept
-        take the target's labelled mean off, and add it back.
+        subtract the target's labelled mean, and add it back.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ class LinearLatentReconstruction(RegressorMixin, BaseEstimator):  # type: ignore
     r"""$\|X - 1v_0^\top - ZV^\top\|^2 + \tau\|y - w_0 - Z_L w\|^2 + \lambda_V\|V\|^2 + \lambda_W\|w\|^2 + \lambda_Z\|Z\|^2$.
 
     X has all rows, labelled or not, and Z their latent ones; the target sees the labelled. Each step minimises over Z, or over
-    (V, v₀) and (w, w₀), exactly: the objective falls in every step. It begins at the principal components, so nothing is drawn.
+    (V, v₀) and (w, w₀), exactly: the objective falls in every step. It starts at the principal components, without randomness.
     A new row's latent is the ridge solution that reconstructs it.
 
     Source: Menon and Elkan (2010), as cited by Grabocka et al. (2014): the linear case of `SNF`, by alternating least squares.

@@ -28,7 +28,7 @@ from coreg_core.numerics.arrays import Arr
 
 
 class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """The steps; the subclasses have the loss, and what a target is."""
+    """The steps; the subclasses define the loss and the targets."""
 
     _loss: Loss
     weights_: list[Weights]
@@ -69,9 +69,9 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         Raises
         ------
         BadData
-            tables that do not fit each other.
+            tables of inconsistent shapes.
         UsageError
-            a parameter out of range, k or l above the rows that there are, or steps that diverge.
+            a parameter out of range, k or l above the number of rows, or steps that diverge.
         """
         X, target, Z, classes = self._check(X_views, y, Z_views)
         n, m = X[0].shape[0], Z[0].shape[0] if Z else 0
@@ -94,7 +94,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         return self
 
     def partial_fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None) -> Self:
-        """One step with all rows that are given: A_t is (X_views, y), Ã_t is Z_views. Either may have no rows, not both."""
+        """One step with all given rows: A_t is (X_views, y), Ã_t is Z_views. One of them can have no rows, not both."""
         return self._partial_fit(X_views, y, Z_views)
 
     def _partial_fit(self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None, classes: Any = None) -> Self:
@@ -114,7 +114,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def _step(self, how: Any, X: list[Rows], rows: Any, y: Any, Z: list[Rows], more: Any) -> None:
         self.n_steps_ += 1
         eta = [step_size(e, lam, self.n_steps_) for e, lam in zip(self._eta0, self._ridge, strict=True)]
-        with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges says it in words
+        with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
             how(
                 self.weights_, X, rows, y, Z, more, loss=self._loss, ridge=self._ridge, coupling=self.coupling, eta=eta
             )  # fmt: skip
@@ -137,7 +137,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
         return X, target, Z, classes
 
     def _begin(self, X: list[Rows], classes: Any) -> None:
-        """A new model; all that a caller can have got wrong is known before anything of an old one is lost."""
+        """Start a new model, after all checks of the arguments, so that an invalid call keeps the old model."""
         ridge = [positive(value, "ridge") for value in one_a_view(self.ridge, len(X), "ridge")]
         eta0: list[float | None] = [None] * len(X)
         if self.eta0 is not None:
@@ -152,7 +152,7 @@ class _OCA(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     def _target(self, y: Any, classes: Any) -> tuple[Arr, Any]:
         raise NotImplementedError
 
-    # --- using ----------------------------------------------------------------------------------------------------
+    # --- prediction ----------------------------------------------------------------------------------------------------
 
     @property
     def coef_(self) -> list[Arr]:
@@ -207,7 +207,7 @@ class OCARegressor(_OCA):
     UsageError
         (a ValueError) a parameter out of range, or steps that diverge.
     BadData
-        (a ValueError) tables that do not fit each other.
+        (a ValueError) tables of inconsistent shapes.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -238,7 +238,7 @@ class OCARegressor(_OCA):
 class OCAClassifier(_OCA):
     r"""As `OCARegressor` with the hinge loss max(0, 1 − y·w_vᵀx^v) for two classes, −1 and 1 inside.
 
-    Source: de Ruijter, Tsivtsivadze (2012), Algorithm 1; its line 5 has a sign and a 1/k that equation 6 puts right.
+    Source: de Ruijter, Tsivtsivadze (2012), Algorithm 1; equation 6 corrects a sign and a 1/k in its line 5.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class OCAClassifier(_OCA):
     UsageError
         (a ValueError) a parameter out of range, or steps that diverge.
     BadData
-        (a ValueError) tables that do not fit each other, one class, or more than two.
+        (a ValueError) tables of inconsistent shapes, one class, or more than two.
     """
 
     _loss = "hinge"
@@ -275,7 +275,7 @@ class OCAClassifier(_OCA):
     def partial_fit(
         self, X_views: Sequence[Any], y: Any, Z_views: Sequence[Any] | None = None, classes: Any = None
     ) -> Self:
-        """One step with all rows that are given; the first call names the two ``classes`` if y does not have both."""
+        """One step with all given rows; the first call names the two ``classes`` if y does not have both."""
         return self._partial_fit(X_views, y, Z_views, None if classes is None else np.unique(classes))
 
     def _target(self, y: Any, classes: Any) -> tuple[Arr, Any]:
@@ -302,7 +302,7 @@ class OCAClassifier(_OCA):
 
 
 def _table(table: Any, name: str) -> Any:
-    # Without rows it may be: a stream has moments without labels.
+    # A table without rows is valid: a stream has moments without labels.
     return check_array(table, accept_sparse="csr", dtype=np.float64, order="C", ensure_min_samples=0, input_name=name)
 
 

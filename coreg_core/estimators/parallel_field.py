@@ -35,7 +35,7 @@ class ParallelFieldRLS(ManifoldRLS):
     dimension
         of the tangent spaces; None: the most that k and the features allow, up to 3.
     fit_intercept
-        take the target's labelled mean off, and add it back.
+        subtract the target's labelled mean, and add it back.
 
     Attributes
     ----------
@@ -100,8 +100,8 @@ def parallel_field_energy(rows: Arr, neighbours: Ints, dimension: int, parallel:
         np.add.at(D, (each, j), -parallel * turn)
         np.add.at(D, (j, each), -parallel * back)
     of_v = np.swapaxes(D, 1, 2).reshape(N * q, N * q)
-    # Where rows repeat, a direction of V may be seen by no step: its value is of no use, and 1e-12 of the mean curvature
-    # decides it. f's energy, a minimum over V, moves by no more than that share.
+    # Where rows repeat, a direction of V can be without effect on R₁ and R₂: its value is arbitrary, and 1e-12 of the mean
+    # curvature decides it. f's energy, a minimum over V, moves by no more than that share.
     of_v.flat[:: N * q + 1] += 1e-12 * np.trace(of_v) / (N * q)
     return A - C @ cho_solve(
         cho_factor(of_v, lower=True, overwrite_a=True, check_finite=False), C.T, check_finite=False

@@ -1,4 +1,4 @@
-r"""Pegasos: stochastic gradient steps on one linear model, and on several views that do not talk to each other."""
+r"""Pegasos: stochastic gradient steps on one linear model, and on several independent views."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -52,7 +52,7 @@ class _Pegasos(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no ty
         for t in range(1, self.n_steps + 1):
             terms: dict[str, Any] = {"loss": self._loss, "ridge": [self.ridge], "coupling": 0.0}
             terms["eta"] = [step_size(self.eta0, self.ridge, t)]
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges says it in words
+            with np.errstate(over="ignore", invalid="ignore"):  # a step that diverges raises an error
                 if draws.single:
                     i = draws.one()
                     single_step(weights, [table], i, numbers[i], [], -1, **terms)
@@ -123,7 +123,7 @@ class PegasosRegressor(RegressorMixin, _Pegasos):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # what a number of steps reaches depends on how the features are scaled
+        tags.regressor_tags.poor_score = True  # the result of a number of steps depends on the scale of the features
         return tags
 
 
@@ -185,9 +185,9 @@ class _Uncoupled:
 
 
 class MultiViewPegasosRegressor(_Uncoupled, OCARegressor):
-    r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]$: views that do not talk.
+    r"""$\sum_v [\frac1n \sum_i \frac12 (w_v^\top x_i^v - y_i)^2 + \frac{\lambda_v}{2}\|w_v\|^2]$: independent views.
 
-    `OCARegressor` at μ = 0, as the paper's baseline is; what the views' mean gains without any co-regularisation.
+    `OCARegressor` at μ = 0, the paper's baseline: the gain of the views' mean without co-regularisation.
 
     Source: de Ruijter, Tsivtsivadze (2012), section 4.1, "PEGASOS MV". Parameters and attributes: those of `OCARegressor`.
     """

@@ -1,4 +1,4 @@
-r"""Regularised least squares regression: what a site can do alone, and every comparison's baseline."""
+r"""Regularised least squares regression: the model of a site alone, and the baseline of every comparison."""
 
 from typing import Any, Self
 

@@ -37,11 +37,11 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     which is equation 13 with the factor λ that it drops. A step goes against $\eta_X\nabla(\text{predictors}) +
     \eta_Y\nabla(\text{target})$ and the ridge, all pairs at once where the paper takes them one by one; it is halved until the
     objective, with its parts weighted as in the step, falls, so that no learning rate diverges (a large η_X with a small λ_V does
-    in the paper's form). Nothing is drawn but the start.
+    in the paper's form). Only the start is random.
 
     Source: Grabocka, Bedalli, Schmidt-Thieme (2014), equations 5 to 13, Algorithm 1. The latent of a new row (ours: the
     paper is transductive) is a ridge regression of Z on X, scaled to mean square norm 1, in the kernel of the same degree; it
-    is only as good as that regression, so that rows given as X_unlabelled are better served by `predictions_unlabelled_`.
+    is only as good as that regression, so for rows given as X_unlabelled use `predictions_unlabelled_`.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         self.ridge_new_rows, self.random_state = ridge_new_rows, random_state
 
     def fit(self, X: Any, y: Any, X_unlabelled: Any = None) -> Self:
-        """X (n, d), y (n,), X_unlabelled (m, d) or None; scaled alike, to [−1, 1] as in the paper, say."""
+        """X (n, d), y (n,), X_unlabelled (m, d) or None; on one scale, for example [−1, 1] as in the paper."""
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         y, rows = np.asarray(y, dtype=np.float64), X
         if X_unlabelled is not None:
@@ -141,7 +141,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
                     with np.errstate(over="ignore", invalid="ignore"):
                         after = self._losses(moved, rows, y)
                         lower = self._weighted(after, moved, wx, wy)
-                except np.linalg.LinAlgError:  # so far away that λ is below K's rounding: too far
+                except np.linalg.LinAlgError:  # the step is too long: λ is below K's rounding
                     lower = np.inf
                 if lower < value:
                     break
@@ -163,7 +163,7 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
                 raise UsageError(f"{name}={getattr(self, name)!r}: needs a finite number of at least 0.")
         if self.start not in ("random", "pca"):
             raise UsageError(f"start={self.start!r}: choose 'random' or 'pca'.")
-        Polynomial(self.degree)  # says what is wrong with a degree
+        Polynomial(self.degree)  # raises for an invalid degree
 
     def _first(self, rows: Arr) -> Arr:
         D = latent_dimension(self.n_latent, rows.shape[1])
@@ -199,12 +199,12 @@ class SNF(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return out
 
     def reconstruct(self) -> Any:
-        """X̂ of the rows that were given, (N, d), the labelled first."""
+        """X̂ of the given rows, (N, d), the labelled first."""
         check_is_fitted(self)
         return Polynomial(self.degree)(self.latent_, self.latent_) @ self.dual_predictors_ + self.bias_predictors_
 
     def predict(self, X: Any) -> Any:
-        """ŷ of any rows, through the latent that the regression gives them, (n,)."""
+        """ŷ of any rows, through the latent rows of the regression, (n,)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         alpha, bias = self._to_latent

@@ -33,9 +33,9 @@ class SSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     bandwidth
         σ: "paper" or "median", over all N rows; or a positive number.
     eigen_solver
-        "dense" (LAPACK; what the cost above says) or "lanczos" (O(N²) a step; the same functions).
+        "dense" (LAPACK, with the cost above) or "lanczos" (O(N²) a step; the same functions).
     fit_intercept
-        take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+        subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
     degree
         of the polynomial kernel.
     offset
@@ -118,7 +118,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ridge
         γ > 0.
     fit_intercept
-        take the target's labelled mean off, and add it back; False is the paper's equation as printed.
+        subtract the target's labelled mean, and add it back; False is the paper's equation as printed.
     degree
         of the polynomial kernel.
     offset
@@ -180,7 +180,7 @@ class NystromSSSL(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def ridge_regression(features: Arr, y: Arr, ridge: float) -> Arr:
-    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, through whichever of ΦᵀΦ and ΦΦᵀ is smaller.
+    r"""$\min_w \frac1n \|\Phi w - y\|^2 + \gamma\|w\|^2$, through the smaller of ΦᵀΦ and ΦΦᵀ.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _largest(K: Arr, count: int, solver: str) -> tuple[Arr, Arr]:
             values, vectors = eigh(K, driver="evd", overwrite_a=True, check_finite=False)
             values, vectors = values[n - count :], vectors[:, n - count :]
         case "lanczos" if count < n:
-            start = np.full(n, 1.0 / np.sqrt(n))  # or ARPACK draws one, and the signs differ from run to run
+            start = np.full(n, 1.0 / np.sqrt(n))  # else ARPACK draws one, and the signs differ between runs
             values, vectors = eigsh(K, k=count, v0=start)
         case "lanczos":
             return _largest(K, count, "dense")

@@ -72,7 +72,7 @@ class XKS(Regression, _FourierViews):
     UsageError
         (a ValueError) a parameter out of range.
     BadData
-        (a ValueError) a table or a target that cannot be used.
+        (a ValueError) an invalid table or target.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 3))

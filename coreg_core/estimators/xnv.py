@@ -1,4 +1,4 @@
-r"""Correlated Nyström views: two random views of unlabelled data tell which directions to trust."""
+r"""Correlated Nyström views: the canonical correlations of two random views weight the directions."""
 
 from typing import Any
 
@@ -45,13 +45,13 @@ class XNV(Regression, _NystromViews):
     r"""$\min_\beta \frac1n \|\bar Z\beta - y\|^2 + \sum_j \frac{1-\lambda_j}{\lambda_j}\beta_j^2 + \gamma\|\beta\|^2$.
 
     Z̄ holds the labelled rows of the first of two Nyström views (M landmarks each, drawn from all rows) in the basis of
-    their canonical correlation analysis over all rows, labelled or not; λ are the canonical correlations: what the two
-    views do not agree on is penalised. Linear in N, in memory bounded by the blocks in which the rows are read.
+    their canonical correlation analysis over all rows, labelled or not; λ are the canonical correlations, and directions
+    in which the views disagree are penalised. The cost is linear in N, and the memory is bounded by blocks of rows.
 
     Source: McWilliams, Balduzzi, Buhmann (2013), Algorithm 1, equation 9.
 
     Departures: a relative ridge in the correlation analysis (the features are nearly collinear, and without it directions
-    of rounding error correlate perfectly); the target's labelled mean is taken off and added back (``fit_intercept``).
+    of rounding error correlate perfectly); the target's labelled mean is subtracted and added back (``fit_intercept``).
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class XNV(Regression, _NystromViews):
     canonical_correlations_
         λ, descending. basis_: the `CanonicalBasis`.
     coef_
-        β. intercept_: what is added to it.
+        β. intercept_: the constant term.
     views_
         the two feature maps. bandwidth_: σ in use. n_components_: M in use.
 
@@ -92,7 +92,7 @@ class XNV(Regression, _NystromViews):
     UsageError
         (a ValueError) a parameter out of range, or more landmarks than rows.
     BadData
-        (a ValueError) a table or a target that cannot be used.
+        (a ValueError) an invalid table or target.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

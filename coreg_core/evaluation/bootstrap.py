@@ -1,4 +1,4 @@
-r"""Errors of several models on one labelled table, with intervals: rows are drawn again, the same rows for every model.
+r"""Errors of several models on one labelled table, with bootstrap intervals: the same resampled rows for every model.
 
 Percentile intervals of the root mean squared error of each, and of the relative change between each and the first,
 whose pairing is kept by drawing rows and not residuals (Efron and Tibshirani 1993, 13.3). Rows count as independent.
@@ -14,7 +14,7 @@ from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 
 DRAWS = 2000
-# Rows that are drawn at once: memory stays at some tens of MB whatever the table's length.
+# Rows drawn at once: memory stays at some tens of MB for any length of the table.
 _AT_ONCE = 4_000_000
 
 
@@ -38,7 +38,7 @@ class Compared:
 def paired_bootstrap(
     residuals: Mapping[str, Float64[Arr, " n"]], *, draws: int = DRAWS, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Compared]:
-    """Every model by name, in their order; the first is what the others are compared with.
+    """Every model by name, in their order; the first is the baseline.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def paired_bootstrap(
     Raises
     ------
     UsageError
-        no model, fewer than two rows, other rows, or a confidence that is none.
+        no model, fewer than two rows, different rows, or an invalid confidence.
     """
     if not residuals or not 0.0 < confidence < 1.0 or draws < 1:
         raise UsageError(
@@ -70,7 +70,7 @@ def paired_bootstrap(
     left = draws
     while left:
         k = min(left, max(1, _AT_ONCE // n))
-        # How often each row is drawn is all that a mean needs.
+        # A mean needs only the number of draws of each row.
         means.append(rng.multinomial(n, np.full(n, 1.0 / n), size=k) @ squares.T / n)
         left -= k
     drawn = np.sqrt(np.concatenate(means))

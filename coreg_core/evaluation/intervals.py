@@ -2,17 +2,17 @@ r"""Prediction intervals from a stated deviation, calibrated on rows that folds 
 
     r_i = |y_i − f_{−i}(x_i)| / d_{−i}(x_i)        q = the ⌈(n + 1) γ⌉-th smallest r        f(x) ± q d(x)
 
-d is the posterior deviation of the site's own model (`coreg_core.additive.model.predictive_sd`): it says where the
-model knows less, and q makes up for what it leaves out (the others' uncertainty, a wrong σ, tails that are not
+d is the posterior deviation of the site's own model (`coreg_core.additive.model.predictive_sd`): it is larger where the
+model is less certain, and q corrects for its omissions (the others' uncertainty, a wrong σ, tails that are not
 normal).
 
 Derivation. If the n + 1 ratios r_1, …, r_n and r of a new row were exchangeable, r would be among the k smallest with probability
-at least k/(n + 1); k = ⌈(n + 1)γ⌉ gives P(r ≤ q) ≥ γ, whatever the distribution (Vovk, Gammerman and Shafer 2005; for scaled
+at least k/(n + 1); k = ⌈(n + 1)γ⌉ gives P(r ≤ q) ≥ γ, for any distribution (Vovk, Gammerman and Shafer 2005; for scaled
 residuals Lei et al. 2018). Here each r_i comes from a model that k-fold left row i out, and the interval is put around the
 model of all rows: cross-conformal, for which γ is guaranteed only up to 2γ − 1 and a term in folds/n (Barber et al. 2021,
 "Predictive inference with the jackknife+", Theorem 4), and which in practice covers γ or a little more, since left-out models
-know less than the last one. A coverage that is asked of too few labels has no finite interval: n ≥ γ/(1 − γ), so 19 labels for
-95 %, 9 for 90 %. New rows have to come from where the labelled ones did.
+have fewer rows than the last one. With too few labels for a coverage there is no finite interval: n ≥ γ/(1 − γ), so 19 labels for
+95 %, 9 for 90 %. New rows must come from the distribution of the labelled ones.
 """
 
 import math
@@ -26,7 +26,7 @@ from coreg_core.numerics.arrays import Arr
 
 
 def least_rows(coverage: float) -> int:
-    """The fewest left-out rows that say anything at this coverage."""
+    """The smallest number of left-out rows with a finite interval at this coverage."""
     return math.ceil(coverage / (1.0 - coverage) - 1e-9)
 
 
@@ -45,7 +45,7 @@ def conformal_factor(residuals: Float64[Arr, " n"], deviations: Float64[Arr, " n
     Raises
     ------
     UsageError
-        a coverage that is none, a deviation that is not positive, or too few rows for it.
+        an invalid coverage, a deviation that is not positive, or too few rows for the coverage.
     """
     if not 0.0 < coverage < 1.0:
         raise UsageError(f"coverage={coverage!r}: needs a number between 0 and 1, such as 0.9.")
@@ -62,5 +62,5 @@ def conformal_factor(residuals: Float64[Arr, " n"], deviations: Float64[Arr, " n
 
 
 def own_factor(found: LeftOut, coverage: float) -> float:
-    """q of a site's own model, on the rows that its folds left out; raises as `conformal_factor`."""
+    """q of a site's own model, from the rows that its folds left out; raises as `conformal_factor`."""
     return conformal_factor(found.labels - found.own, found.deviation, coverage)

@@ -1,12 +1,11 @@
-r"""Errors of rows that were left out, with what chance leaves open: one model's, and the difference of two on the same
-rows.
+r"""Errors of left-out rows with standard errors: of one model, and of the difference between two on the same rows.
 
     mse = (1/n) Σ e_i²        se(mse) = sd(e²)/√n        se(rmse) = se(mse) / (2 rmse)            (delta method)
     d_i = e_i² − b_i²         mean d,  se(d) = sd(d)/√n   change = rmse(e)/rmse(b) − 1
 
-Pairs are compared row by row: what makes a row hard for both models falls out of d. The rows of one fold share a model,
-so that these standard errors are somewhat too small (Bengio and Grandvalet 2004); the rules that use them were judged
-with that in them.
+Pairs are compared row by row, so a difficulty of a row for both models cancels in d. The rows of one fold share a model,
+so these standard errors are somewhat too small (Bengio and Grandvalet 2004). The rules that use them were judged with
+this effect included.
 """
 
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ class Paired:
     change
         relative change of the root mean squared error.
     rows
-        how many.
+        number of rows.
     """
 
     difference: float

@@ -1,14 +1,15 @@
-r"""What a site does with a joined model, and with scoring together, and whose forecast it is told. Values, no words.
+r"""Recommendations for a site: its own model, scoring together, and which forecast to show. Values without texts.
 
-- Keep the joined model? Yes, unless its own nested loss exceeds one standard error of the paired difference. A gate on gain > 0
-  gives away a seventh of the gain, and plain leave-one-out is worthless as one.
-- Score together? Where own folds of the joint score err less than the model alone. Folds have four fifths of the labels, and
-  promise less than comes.
-- Whose forecast? The site's own from 50 labels on; below, the federation's summed one. With ten labels neither says
-  more than chance of a joined model, and the label-free r² says some (`coreg_core.evaluation.calibration`).
+- Keep the joined model? Yes, unless its own nested loss exceeds one standard error of the paired difference. A rule on
+  gain > 0 loses a seventh of the gain, and plain leave-one-out is useless as a rule.
+- Score together? Where own folds of the joint score err less than the model alone. Folds have four fifths of the labels, so
+  their estimate is pessimistic.
+- Whose forecast? The site's own from 50 labels on; below, the federation's summed one. With ten labels neither
+  predicts the gain of a joined model better than chance, and the label-free r² predicts it slightly
+  (`coreg_core.evaluation.calibration`).
 
-docs/research/benefit.md has the figures, and what other limits would have given. "Stay alone" is an answer, and the alone model
-is written beside in any case. Source: design, 7.4.
+docs/research/benefit.md has the figures, also for other limits. "Stay alone" is a possible recommendation, and the model
+alone is saved in any case. Source: design, 7.4.
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from enum import Enum
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.evaluation.losses import Estimate, Paired, estimate, paired
 
-# Below so many labels a site's own figure says little of it.
+# Below so many labels a site's own forecast is unreliable.
 LEAST_LABELS = 50
-# Standard errors of the paired difference that a nested loss has to exceed before a joined model is left.
+# Standard errors of the paired difference that a nested loss must exceed to reject a joined model.
 LOSS_LIMIT = 1.0
 
 
@@ -32,7 +33,7 @@ class Choice(Enum):
 
 
 class Told(Enum):
-    """Whose forecast the operator is told: the site's own, the federation's sum, or none (no label, or no forecast run)."""
+    """The forecast to show: the site's own, the federation's sum, or none (no label, or no forecast run)."""
 
     OWN = "own"
     FEDERATION = "federation"
@@ -48,15 +49,15 @@ class Verdict:
     own
         ALONE or JOINED: which own model to keep, for predicting alone.
     score
-        ALONE, JOINED or TOGETHER: what to use where everyone is up and the instance is shared.
+        ALONE, JOINED or TOGETHER: the model for shared instances while all sites are connected.
     told
-        whose forecast is told.
+        the source of the shown forecast.
     forecast
-        relative change of the error by joining, of whoever is told; NaN where nothing is.
+        relative change of the error by joining, from that source; NaN if there is none.
     labels
         that the site has.
     alone, joined, together
-        nested errors ± standard errors; None where there is no such figure.
+        nested errors ± standard errors; None if unknown.
     joined_beside, together_beside
         paired with the model alone.
     """
@@ -84,17 +85,17 @@ def scores_together(beside: Paired) -> bool:
 
 
 def own_choice(beside: Paired | None) -> Choice:
-    """Which own model to keep; without any evidence the joined one."""
+    """The own model to keep; without evidence the joined one."""
     return Choice.JOINED if beside is None or keeps_joined(beside) else Choice.ALONE
 
 
 def score_choice(own: Choice, beside: Paired | None) -> Choice:
-    """What to use for a shared instance while everyone is up: the joint score, or the own model that was kept."""
+    """The model for a shared instance while all sites are connected: the joint score, or the kept own model."""
     return Choice.TOGETHER if beside is not None and scores_together(beside) else own
 
 
 def judge(found: LeftOut | None, labels: int, federation: float = float("nan")) -> Verdict:
-    """From what folds left out at the site, and the federation's summed change.
+    """The recommendation from the site's left-out rows and the federation's summed change.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def judge(found: LeftOut | None, labels: int, federation: float = float("nan")) 
     federation
         relative change of all sites' error in the forecast; NaN where none was run.
     """
-    told_by_all = Told.FEDERATION if federation == federation else Told.NOTHING  # NaN: nobody forecast
+    told_by_all = Told.FEDERATION if federation == federation else Told.NOTHING  # NaN: no forecast
     if found is None or not len(found.rows):
         return Verdict(Choice.JOINED, Choice.JOINED, told_by_all, federation, labels)
     alone, joined = found.labels - found.alone, found.labels - found.own

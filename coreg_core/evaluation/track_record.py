@@ -1,7 +1,7 @@
-"""What forecasts were worth so far: how often they were right, by their value and by the labels behind them.
+"""Results of past forecasts in the benefit study, by the value of the forecast.
 
-The figures are those of `coreg_core.evaluation.calibration`, from the benefit study on real tables (docs/research/benefit.md)
-and not from the federation that is told them.
+The figures are those of `coreg_core.evaluation.calibration`, from the benefit study on real tables (docs/research/benefit.md),
+not from the current federation.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Band:
-    """Sites of the study whose forecast fell between ``low`` (None: no end) and ``high``: what came, and how many were harmed.
+    """Results of the study's sites with a forecast between ``low`` (None: no limit) and ``high``.
 
     ``median_change`` is relative, of the root mean squared error; ``harmed`` the share that was worse by more than 2 %.
     """
@@ -38,5 +38,5 @@ class Experience:
     bands: tuple[Band, ...]
 
     def like(self, forecast: float) -> Band | None:
-        """The sites that were told the like; None where no site was."""
+        """The band of a forecast; None if no site had a similar one."""
         return next((band for band in self.bands if band.holds(forecast)), None)

@@ -23,9 +23,9 @@ from coreg_core.numerics.double_double import DD_EPS, Pair, add, matmul, square,
 RANK_TOLERANCE = 1e-13
 # `span_basis`, for the views: the least pivot, relative to the largest, whose function double-double features still hold.
 SPAN_TOLERANCE = 1e-44
-# Above this relative eigenvalue float64 entries and one correction in double-double are as good as anything.
+# Above this relative eigenvalue float64 entries with one correction in double-double are accurate enough.
 _WELL_SPREAD = 1e-10
-# Integers up to so many basis points (2 s), a double-double Gram matrix up to so many (2 s): beyond, what float64 can hold.
+# Integers up to so many basis points (2 s), a double-double Gram matrix up to so many (2 s); beyond, float64.
 _MOST_IN_INTEGERS = 200
 _MOST_CORRECTED = 2000
 _NO_DEFECT = 1e-13  # ‖Wᵀ K W − I‖ that needs no correction
@@ -58,7 +58,7 @@ class Landmarks:
 
 @dataclass(frozen=True)
 class LinearFeatures:
-    """f(x) = w·x, with the features as they are: rank d, no kernel, no labelled row in the model."""
+    """f(x) = w·x, with the raw features: rank d, no kernel, no labelled row in the model."""
 
 
 Span: TypeAlias = EveryPoint | LabelledPoints | Landmarks | LinearFeatures
@@ -75,7 +75,7 @@ class Basis:
     points
         B.
     transform
-        W; its high part where ``transform_low`` is there.
+        W; its high part if ``transform_low`` is set.
     transform_low
         the low part of a W in double-double.
     defect
@@ -83,7 +83,7 @@ class Basis:
     narrow
         W is so large that only double-double features keep a digit, and only double-double coefficients.
     n_basis
-        the dimension of the span, of which ``rank`` are in use; None: all of them.
+        the dimension of the span, with ``rank`` directions in use; None: all of them.
     factor
         W in integers, which gives the features of a few rows to the last digit.
     """
@@ -104,11 +104,11 @@ class Basis:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a direction of the span is not in use."""
+        """Whether a direction of the span was cut."""
         return self.n_basis is not None and self.n_basis > self.rank
 
     def features(self, A: Float64[Arr, "a d"], *, precisely: bool = False) -> Float64[Arr, "a r"]:
-        """φ(A), all at once: many rows are asked for in blocks. ``precisely``: in double-double, 50 times the cost."""
+        """φ(A), all at once; use blocks for many rows. ``precisely``: in double-double, at 50 times the cost."""
         if self.narrow or precisely:
             return self._precise_features(A)[0]
         return self.kernel(A, self.points) @ self.transform
@@ -138,7 +138,7 @@ class Basis:
         return float(self.defect + 4.0 * 2.0**-53 * trace * float(np.linalg.norm(self.transform)))
 
     def tail(self, A: Float64[Arr, "a d"]) -> Float64[Arr, " a"]:
-        """At least what the directions left out can reach: k(x, x) − ‖φ(x)‖² and its rounding; 0 where none is left out."""
+        """A bound on the reach of the directions left out: k(x, x) − ‖φ(x)‖² and its rounding; 0 if none is left out."""
         if not self.is_cut or not len(A):
             return np.zeros(len(A))
         diagonal = self.kernel.diagonal(A)
@@ -226,15 +226,15 @@ def orthonormal_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_toleranc
 
 
 def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: float = SPAN_TOLERANCE) -> Basis:
-    r"""The span of k(b, ·) over the points, whole where arithmetic allows: repeated points count once, and then
+    r"""The span of k(b, ·) over the points, complete where arithmetic allows. Repeated points count once, and then
 
     - eigenvalues all above 1e-10 of the largest: float64's W, made orthonormal in the true K_BB by one correction in
       double-double (`_corrected`);
     - otherwise, up to 200 points: pivots in integers, W and features in double-double (fixed_point.py), cut at
       ``rank_tolerance`` times the largest pivot;
-    - otherwise: float64's W, cut where its eigenvalues say nothing.
+    - otherwise: float64's W, cut where its eigenvalues are rounding.
 
-    What is cut is in the open: ``n_basis`` is the span's dimension, ``tail`` bounds what the directions left out can reach.
+    Cuts are reported: ``n_basis`` is the span's dimension, and ``tail`` bounds the reach of the directions left out.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def span_basis(kernel: Kernel, points: Float64[Arr, "p d"], rank_tolerance: floa
         return Basis(kernel, points, high, low, defect, True, factor.rank if factor.exhausted else p, factor)
     if isinstance(kernel, Linear) and p > d and np.linalg.matrix_rank(points, tol=None) == d:
         return Basis(Linear(), np.eye(d), np.eye(d))  # the rows span every linear function
-    # float64's own eigenvalues are rounding below p eps of the largest; a hundred times that is what they can say.
+    # float64's own eigenvalues are rounding below p eps of the largest; the cut is at a hundred times that.
     keep = s > max(rank_tolerance, 100 * p * 2.0**-53) * largest
     if not keep.any():
         raise UsageError(
@@ -286,7 +286,7 @@ def _corrected(kernel: Kernel, points: Arr, W: Arr, n_basis: int) -> Basis:
     high, low = matmul((np.ascontiguousarray(W.T), np.ascontiguousarray(zero.T)), KW)
     Delta = (high - np.eye(W.shape[1])) + low
     Delta = (Delta + Delta.T) / 2
-    # (I + Δ)^(−½) = I − Δ/2 + 3Δ²/8 − …; the products are small beside W, so that float64 gives them all their digits.
+    # (I + Δ)^(−½) = I − Δ/2 + 3Δ²/8 − …; the products are small beside W, so that float64 is precise enough for them.
     more = W @ (-0.5 * Delta + 0.375 * (Delta @ Delta))
     high, low = two_sum(W, more)
     size = float(np.linalg.norm(Delta))

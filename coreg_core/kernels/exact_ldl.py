@@ -3,8 +3,8 @@ r"""A pivoted LDLᵀ of a Gram matrix in fixed-point integers, for bases whose s
     K_BB = L D Lᵀ over the pivots,     W = L⁻ᵀ D^(−1/2):  φ(x) = Wᵀ k(B, x),  Wᵀ K_BB W = I
 
 Rounding the *entries* of K to float64 destroys every eigenvalue below 1e-16 of the largest, and functions that are tiny
-on the basis points are not tiny on rows that reach further. Here an entry has `BITS` bits, made from the float64 rows
-as the exact numbers that they are. Python's own integers: about 0.4 µs for each of p³/3 steps and 15 µs for each of
+on the basis points are not tiny on rows that reach further. Here an entry has `BITS` bits, computed from the float64
+rows as exact numbers. Python's own integers: about 0.4 µs for each of p³/3 steps and 15 µs for each of
 p²/2 entries, so 0.1 s at p = 60 and 2.5 s at p = 256.
 """
 
@@ -61,12 +61,12 @@ class FixedFactor:
 
 
 def is_exact(kernel: Kernel) -> bool:
-    """Whether this module has the kernel."""
+    """Whether this module supports the kernel."""
     return isinstance(kernel, Gaussian | Laplacian | Polynomial | Linear)
 
 
 def fixed_factor(kernel: Kernel, points: Float64[Arr, "p d"], tolerance: float) -> FixedFactor:
-    """Pivots in falling order until one is at most ``tolerance`` times the largest, or none is left.
+    """Pivots in descending order until one is at most ``tolerance`` times the largest, or none is left.
 
     Raises
     ------

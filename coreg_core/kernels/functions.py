@@ -1,7 +1,7 @@
 r"""Kernels k(A, B), their bounds, and the rules that choose a bandwidth and a ridge from the labelled rows.
 
-A kernel is a frozen value: calling it gives the Gram block of two sets of rows; large sets are asked for in blocks by
-whoever needs them (`expand`), so no caller ever holds an m x m array that it did not want.
+A kernel is a frozen value: calling it gives the Gram block of two sets of rows. Callers ask for large sets in blocks
+(`expand`), so none holds an unwanted m x m array.
 """
 
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ def make_kernel(name: str, *, bandwidth: float = 1.0, degree: int = 3, offset: f
 def expand(
     kernel: Kernel, A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], coef: Float64[Arr, "b k"]
 ) -> Float64[Arr, "a k"]:
-    """k(A, B) @ coef, one block of A's rows at a time: memory is bounded whatever a is."""
+    """k(A, B) @ coef, one block of A's rows at a time: memory is bounded for any a."""
     out = np.empty((len(A), coef.shape[1]))
     step = block_rows(len(B))
     for start in range(0, len(A), step):
@@ -155,8 +155,8 @@ def expand(
 def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     r"""$\sigma = \frac{1}{n^2} \sum_{i,j} \|x_i - x_j\|^2$, over all n² pairs, i = j included.
 
-    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd). For
-    the laplacian the same rule is applied to the 1-norm (ours: the paper has only the gaussian). Kernels without
+    Computed as twice the total variance, $\frac{2}{n}\sum_i \|x_i - \bar x\|^2$, which is the same number in O(nd). The
+    laplacian uses the same rule with the 1-norm (ours: the paper has only the gaussian). Kernels without
     a bandwidth get 1.
 
     Source: Brefeld et al. (2006), section 5.
@@ -164,7 +164,7 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
     Raises
     ------
     UsageError
-        one row, or identical rows: the rule has no value there.
+        one row, or identical rows: the rule has no value.
     """
     if kernel not in ("gaussian", "laplacian"):
         return 1.0
@@ -174,7 +174,7 @@ def paper_bandwidth(X: Float64[Arr, "n d"], kernel: str = "gaussian") -> float:
         return _rule_value(sigma, X, rule, "bandwidth")
     centred = X - X.mean(axis=0)
     sigma = 2.0 * float(np.einsum("ij,ij->", centred, centred)) / len(X)
-    # The mean is rounded: below its rounding error the number measures rounding, not distance, and rows are identical.
+    # The mean is rounded: below its rounding error the number measures rounding, and rows count as identical.
     noise = (8 * np.finfo(float).eps * float(np.abs(X).max(initial=0.0))) ** 2 * X.shape[1]
     return _rule_value(sigma, X, rule, "bandwidth", noise)
 
@@ -202,14 +202,14 @@ def paper_ridge(X: Float64[Arr, "n d"]) -> float:
     Raises
     ------
     UsageError
-        every row is zero (one row, or identical rows, after centring): the rule has no value there.
+        every row is zero (one row, or identical rows, after centring): the rule has no value.
     """
     mean_norm = float(np.linalg.norm(X, axis=1).mean())
     return 1.0 / _rule_value(mean_norm, X, "the paper's rule for the ridge (inverse mean norm)", "ridge")
 
 
 def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) -> float:
-    """A bandwidth from "paper", "median", or a positive number given as it is.
+    """A bandwidth by the rule "paper" or "median", or a given positive number.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def resolve_bandwidth(rule: str | float, X: Float64[Arr, "n d"], kernel: str) ->
 
 
 def resolve_ridge(rule: str | float, X: Float64[Arr, "n d"]) -> float:
-    """A ridge from "paper" or a positive number given as it is.
+    """A ridge by the rule "paper", or a given positive number.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def entry_rounding(kernel: Kernel, n_features: int) -> float:
             return (d + 1) * u
 
 
-# Up to so many features differences cost no more than a product; beyond, a product and only the risky entries again.
+# Up to so many features differences cost no more than a product; beyond, a product, and differences for risky entries only.
 _BY_DIFFERENCES = 16
 _RISK = 2.0
 
@@ -273,7 +273,7 @@ def _squared_distances(A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], bandwidth
 
     The product's rounding is eps times the squared norms, which an outlier or a distance from the origin makes larger than
     the distance itself. So both sets are moved to the median of some rows of B first, and entries whose exp(−‖a − b‖²/σ) would
-    still feel it, (‖a‖² + ‖b‖²) exp(−‖a − b‖²/σ) > 2σ, are taken again by differences.
+    still change by it, (‖a‖² + ‖b‖²) exp(−‖a − b‖²/σ) > 2σ, are recomputed by differences.
     """
     if A.shape[1] == 0 or len(A) == 0 or len(B) == 0:
         return np.zeros((len(A), len(B)))
@@ -288,11 +288,11 @@ def _squared_distances(A: Float64[Arr, "a d"], B: Float64[Arr, "b d"], bandwidth
     D += norms_A[:, None]
     D += norms_B
     np.maximum(D, 0.0, out=D)
-    # Where both norms are small enough no entry is at risk, whatever the distance.
+    # Where both norms are small enough, no entry is at risk at any distance.
     rows = np.flatnonzero(norms_A + norms_B.max() > _RISK * bandwidth)
     if len(rows):
         norms = norms_A[rows, None] + norms_B
-        least = np.maximum(D[rows] - 1.5 * (A.shape[1] + 6) * 2.0**-53 * norms, 0.0)  # the product may say too much
+        least = np.maximum(D[rows] - 1.5 * (A.shape[1] + 6) * 2.0**-53 * norms, 0.0)  # the product can be too large
         i, j = np.nonzero(norms * np.exp(least / -bandwidth) > _RISK * bandwidth)
         step = block_rows(A.shape[1])
         for start in range(0, len(i), step):

@@ -1,12 +1,11 @@
-r"""Leave-one-out in closed form: the rule "loo", which chooses a width and a ridge from a site's own labels and nothing
-else.
+r"""Leave-one-out in closed form: the rule "loo", which chooses a width and a ridge from a site's own labels.
 
 Ridge regression with a free intercept on centred features Φ̃ = U diag(s) Vᵀ has
 
     ŷ = ȳ + U diag(s²/(s² + ν)) Uᵀ(y − ȳ)        h_i = 1/n + Σ_j U_ij² s_j²/(s_j² + ν)        e_i = (y_i − ŷ_i)/(1 − h_i)
 
-for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and 1/n
-falls away: kernel ridge regression is the same with ΦΦᵀ = K.
+for every ν by one factorisation (docs/research/mathematics.md, "Rules"). Without an intercept Φ and y are not centred, and the
+term 1/n is absent: kernel ridge regression is the same with ΦΦᵀ = K.
 """
 
 from collections.abc import Sequence
@@ -22,17 +21,17 @@ from coreg_core.errors import UsageError
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
 from coreg_core.numerics.arrays import Arr
 
-# Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so that ν is a number of labels.
+# Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so ν counts labels.
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
-# Widths as multiples of the median squared distance; a second, wide one is what additive columns often want.
+# Widths as multiples of the median squared distance; additive columns often need the second, wide one.
 WIDTHS = (1.0, 6.0)
-# A row whose fit is its own label alone (h = 1) has no error to leave out; the floor keeps its quotient finite and large.
+# A row whose fit is its own label alone (h = 1) has no left-out error; the floor keeps its quotient finite and large.
 _LEAST_FREEDOM = 1e-6
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the rule found: which candidate, which ridge, and the mean squared leave-one-out error there."""
+    """The choice of the rule: candidate, ridge, and the mean squared leave-one-out error there."""
 
     candidate: int
     ridge: float
@@ -64,12 +63,12 @@ def choose(
     *,
     intercept: bool = True,
 ) -> Chosen:
-    """The candidate features and the ridge of least mean squared leave-one-out error; the first where they tie.
+    """The candidate features and the ridge of least mean squared leave-one-out error; in a tie the first.
 
     Raises
     ------
     UsageError
-        fewer than two rows: with one left out, nothing is left to fit.
+        fewer than two rows: without one of them, none is left to fit.
     """
     if len(y) < 2:
         raise UsageError(
@@ -83,7 +82,7 @@ def choose(
 def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
     """`WIDTHS` times the median distance of distinct points (squared for the gaussian); 1 for kernels without a bandwidth.
 
-    Distances of repeated rows are left out: with a binary column they are most of the pairs, and their median is 0.
+    Distances of repeated rows are left out: with a binary column most pairs are repeated, and the median would be 0.
     """
     if kernel not in ("gaussian", "laplacian"):
         return (1.0,)

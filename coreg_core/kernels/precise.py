@@ -1,7 +1,7 @@
-r"""The kernels in double-double arithmetic: k(A, B) with 31 digits of the float64 rows as they are.
+r"""The kernels in double-double arithmetic: k(A, B) with 31 digits, from the float64 rows as exact numbers.
 
 For the rows of narrow views (fixed_point.py): their coefficients reach 1e20 and cancel, so that each entry must be known far
-below 1e-16. About 0.4 µs an entry, 50 times a float64 entry; whoever has many rows asks in blocks.
+below 1e-16. About 0.4 µs an entry, 50 times a float64 entry; use blocks for many rows.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Sums in integers modulo a power of two, so that masks which cancel change no bit: fixed point, layouts, masks,
+"""Sums in integers modulo a power of two, so that cancelling masks change no bit: fixed point, layouts, masks,
 totals.
 
-The masks' bytes come from outside, as a function; keys, peers and messages are `site_agent.identity`'s business.
+The masks' bytes come from a function; `site_agent.identity` has the keys, peers and messages.
 """

@@ -1,9 +1,9 @@
-r"""Real numbers as integers modulo 2⁶⁴: n = rint(x · 2ᵉ), one exponent e a column, from a *bound* on what is encoded.
+r"""Real numbers as integers modulo 2⁶⁴: n = rint(x · 2ᵉ), one exponent e a column, from a *bound* on the encoded numbers.
 
     e = ⌊log₂(2⁶² / (M · bound))⌋, M and the bound rounded up to powers of two        |Σ_v n_v| < 2⁶³
 
-A step 2⁻ᵉ that is fixed once and for all stagnates at strong couplings; taken from the bound it is about as fine as float64
-itself up to m = 10⁶. Everything is a power of two, so that x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
+A constant step 2⁻ᵉ stagnates at strong couplings. From the bound the step is about as fine as float64 itself up to m = 10⁶.
+All factors are powers of two, so x · 2ᵉ and n · 2⁻ᵉ are exact, and rounding happens once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def step_error(n_numbers: int, bound: float, n_sites: int) -> float:
 
 
 def relative_step(n_numbers: int, n_sites: int) -> float:
-    r"""`step_error` over the bound, at its worst: √m · M · 2⁻⁶¹, whatever the bound."""
+    r"""`step_error` over the bound, at its worst: √m · M · 2⁻⁶¹, for any bound."""
     return float(np.sqrt(n_numbers)) * n_sites * 2.0**-61
 
 
@@ -69,14 +69,14 @@ def encode(
     exponents
         e of each column.
     n_sites
-        how many such encodings are going to be added.
+        number of such encodings in the sum.
     onto
         words to which these are added, in place, mod 2⁶⁴; None: new ones.
 
     Raises
     ------
     BadData
-        a number is so large, or none, that the sum could wrap. It says no number, and nothing was added.
+        a number is not finite, or so large that the sum could wrap. The message has no number, and nothing was added.
     """
     out = np.empty(values.size, dtype=WORD) if onto is None else onto
     rows, numbers = out.view("<i8").reshape(values.shape), np.empty((_rows_of(values), values.shape[1]), dtype="<i8")
@@ -91,16 +91,17 @@ def encode(
 
 
 def fits(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> bool:
-    """Whether `encode` takes these numbers; no integer is made, and nothing of the size of ``values``."""
+    """Whether `encode` accepts these numbers, without integers or temporaries of the size of ``values``."""
     if not values.size:
         return True
     powers, limit = np.asarray(exponents, dtype=np.int64), ldexp(1.0, HEADROOM + 1 - power_above(float(n_sites)))
-    # A power of two moves no number past another, and the largest rounds to the largest of the rounded. Rows are numbers side by
-    # side, which a search by columns takes one by one: it is made only where the largest of all, at the largest power, is none.
+    # A power of two keeps the order of numbers, and the largest rounds to the largest of the rounded. Rows are contiguous
+    # numbers, side, which a search by columns takes one by one: it is made only where the largest of all, at the largest
+    # power, is none.
     if (np.rint(_times_power(max(values.max(), -values.min()), powers)) < limit).all():
         return True
     largest = np.maximum(values.max(axis=0), -values.min(axis=0))
-    return bool((np.rint(_times_power(largest, powers)) < limit).all())  # never where one is no number
+    return bool((np.rint(_times_power(largest, powers)) < limit).all())  # False where one is NaN
 
 
 def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: Sequence[int]) -> Float64[Arr, "m k"]:
@@ -109,7 +110,7 @@ def decode(words: UInt64[np.ndarray, " mk"], shape: tuple[int, int], exponents: 
 
 
 def on_the_grid(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: int) -> Float64[Arr, "m k"]:
-    """The numbers as they will be summed: what a site sends where it answers in the clear. Those of `decode` of `encode`."""
+    """The numbers as they will be summed, equal to `decode` of `encode`. A site sends them in plaintext runs."""
     out, back = np.empty(values.shape), -np.asarray(exponents, dtype=np.int64)
     for piece, scaled in _rounded(values, exponents, n_sites):
         scaled += 0.0  # an integer's zero has no sign
@@ -118,13 +119,13 @@ def on_the_grid(values: Float64[Arr, "m k"], exponents: Sequence[int], n_sites: 
 
 
 def _rows_of(values: Arr) -> int:
-    """Rows of a piece: what is made on the way stays in the inner cache, and is never as large as the vector."""
+    """Rows of a piece: temporaries stay in the inner cache, and are smaller than the vector."""
     rows: int = min(len(values), max(1, _PIECE // max(1, values.shape[1])))
     return rows
 
 
 def _rounded(values: Arr, exponents: Sequence[int], n_sites: int) -> Iterator[tuple[slice, Arr]]:
-    """rint(x · 2ᵉ), piece by piece, each in the same memory; raises `BadData` where a sum could wrap."""
+    """rint(x · 2ᵉ), piece by piece in the same memory; raises `BadData` where a sum could wrap."""
     if not fits(values, exponents, n_sites):
         raise BadData("a number is beyond the bound that the sum was scaled by.")
     powers, length = np.asarray(exponents, dtype=np.int64), _rows_of(values)

@@ -1,12 +1,12 @@
-r"""A tag that adds: by it the sites see that the words of a sum are those which were sent, and no other.
+r"""An additive tag: the sites verify with it that the words of a sum are the sent words.
 
     tag_v = Σ_i c_{v,i} rⁱ mod p,    p = 2¹³⁰ − 5,    c_{v,i} = u_{2i} + 2⁶⁴ u_{2i+1} + 2¹²⁸,    u = n_v + 2⁶³
 
 is Poly1305 (RFC 8439) of the words n_v with the second half of its key zero, r a secret of the sites for this sum alone.
-It is linear in the words, so the tags' sum is the tag of the words' sum but for a constant that everybody can compute.
-Whoever adds the words knows no r, and sees tags under masks only. To change a sum of L words and have it accepted is to
+It is linear in the words, so the tags' sum is the tag of the words' sum except for a public constant. The
+party that adds the words does not know r, and sees tags under masks only. To have a changed sum of L words accepted, it must
 guess a root of a polynomial of degree L/2 over p: at most one chance in 2¹⁰⁶/(8 L (3M + 4)) (Bernstein 2005,
-"The Poly1305-AES message-authentication code", theorem 3.3; the factor 3M + 4 is what truncation to 128 bits leaves open).
+"The Poly1305-AES message-authentication code", theorem 3.3; the factor 3M + 4 comes from truncation to 128 bits).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _OFFSET = np.uint64(1 << 63)
 
 
 def message(words: Words) -> UInt64[np.ndarray, " p"]:
-    """The bytes that Poly1305 is taken of: non-negative numbers, an even count of them."""
+    """The input bytes of Poly1305: non-negative numbers, an even count of them."""
     padded = np.zeros(len(words) + len(words) % 2, dtype=words.dtype)
     padded[: len(words)] = words
     padded += _OFFSET
@@ -34,7 +34,7 @@ def tag_words(tag: bytes) -> Words:
 
 
 def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> bool:
-    """Whether the tag of a sum's words is what the sites' tags add up to.
+    """Whether the tag of a sum's words equals the sum of the sites' tags.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> boo
     r
         the first half of the key.
     n_words, n_sites
-        of each summand, and how many were added.
+        of each summand, and the number of summands.
     """
     blocks, root = (n_words + 1) // 2, int.from_bytes(r, "little") & _CLAMP
     total = sum(word << (32 * i) for i, word in enumerate(tags.tolist()))
@@ -53,5 +53,5 @@ def is_sum(tag: bytes, tags: Words, r: bytes, n_words: int, n_sites: int) -> boo
     constant = (1 << 63) + (1 << 127) + (1 << 128)
     powers = root * (pow(root, blocks, _P) - 1) * pow(root - 1, -1, _P) if root > 1 else blocks * root
     missing = (int.from_bytes(tag, "little") + (n_sites - 1) * constant * powers - total) % _P
-    # Tags are cut to 128 bits of 130: of each up to three times 2¹²⁸ may be gone.
+    # Tags are cut to 128 bits of 130: each can lose up to three times 2¹²⁸.
     return any((missing - j * (1 << 128)) % _P == 0 for j in range(-3, 3 * n_sites + 1))

@@ -1,9 +1,9 @@
-r"""What one site adds to a sum, as words of 64 bits: a vector in fixed point, then scalars in full.
+r"""The contribution of one site to a sum, as words of 64 bits: a vector in fixed point, then scalars in full.
 
     [ m·k words: the vector, mod 2⁶⁴ ] [ 68 words a scalar: x · 2¹⁰⁷⁴ mod 2²¹⁷⁶, 32 bits in each ]
 
-Words are only ever added, word by word, so whoever adds needs to know nothing about them. A scalar has no bound that
-everybody knows (a squared norm, a count), so it is carried whole: 2176 bits hold every float64 exactly, and half of each
+Words are only added, word by word, so the adding party needs no knowledge of them. A scalar (a squared norm, a count) has
+no public bound, so it travels whole: 2176 bits hold every float64 exactly, and half of each
 word is left for carries. Sums are exact, and rounded once.
 """
 
@@ -26,7 +26,7 @@ Words: TypeAlias = UInt64[np.ndarray, " w"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How many numbers a summand has, and where they stand."""
+    """The number and the position of the numbers in a summand."""
 
     rows: int
     columns: int
@@ -43,7 +43,7 @@ class Layout:
         return self.plain + SCALAR_WORDS * self.scalars
 
     def scalar(self, j: int) -> slice:
-        """Where scalar j stands."""
+        """The position of scalar j."""
         start = self.plain + SCALAR_WORDS * j
         return slice(start, start + SCALAR_WORDS)
 
@@ -56,7 +56,7 @@ def summand(
     Raises
     ------
     BadData
-        a number is beyond its bound, or not finite, or there are more or fewer than the layout has.
+        a number is beyond its bound or not finite, or their count differs from the layout.
     """
     if values.size != layout.plain or len(scalars) != layout.scalars:
         raise BadData(f"{values.shape} numbers and {len(scalars)} scalars, where {layout} is summed.")

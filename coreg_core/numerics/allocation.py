@@ -1,22 +1,22 @@
-"""Memory that was given back to the allocator stays with the process, and the next vector is made in it.
+"""Keep freed memory in the process, so that the next vector reuses it.
 
-Every round makes and drops the same vectors. glibc hands what is freed at the top of its heap, and every block of 128 KiB or
-more, back to the system, which clears each page again at its next use. With threads, glibc keeps a heap for each; here there
-is one. Like threads.py, process-wide state that drivers touch and nothing pure does.
+Every round allocates and frees the same vectors. glibc returns memory at the top of its heap, and every block of 128 KiB or
+more, to the system, which clears each page at its next use. With threads, glibc keeps a heap for each; here there is one.
+Like threads.py this is process-wide state, which only drivers change.
 """
 
 import ctypes
 import sys
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8  # of <malloc.h>
-LARGEST = 1 << 27  # bytes of a block that is kept; a factor that is larger goes back to the system when it is dropped
-MOST_KEPT = 1 << 28  # bytes free at the top of the heap, beyond which what is above goes back
+LARGEST = 1 << 27  # largest block that is kept, in bytes; larger factors return to the system when they are freed
+MOST_KEPT = 1 << 28  # free bytes at the top of the heap; more than this returns to the system
 
 
 def keep_freed_memory() -> bool:
-    """From now on; before threads are started. False where there is no glibc, and nothing was changed.
+    """Apply the setting; call it before threads start. Returns False without glibc, where it changes nothing.
 
-    What a process holds at its peak does not change; after it, at most `MOST_KEPT` more than before.
+    The peak memory of the process does not change. After the peak it holds at most `MOST_KEPT` more than before.
     """
     if not sys.platform.startswith("linux"):
         return False

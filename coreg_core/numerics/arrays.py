@@ -1,6 +1,6 @@
-"""The array type that shapes are written with, and the checks that every public door makes.
+"""The array type for shapes, and the checks of every public function.
 
-Inside the mathematics arrays are float64, finite, and of the stated shape; nothing checks twice.
+Inside the mathematics arrays are float64, finite, and of the stated shape, without further checks.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ else:  # jaxtyping reads the class itself, at run time, when the tests execute t
     Arr = Ints = np.ndarray
 
 # A block of kernel values is kept near this many bytes: large enough for BLAS-3 to reach its speed, small enough
-# to stay in the outer cache, and independent of m, which is what bounds memory.
+# to stay in the outer cache, and independent of m, which bounds memory.
 BLOCK_BYTES = 16 * 2**20
 
 
@@ -28,7 +28,7 @@ def block_rows(row_length: int) -> int:
 
 
 def as_matrix(values: Any, name: str) -> Arr:
-    """``values`` as a C-contiguous float64 matrix, not copied when it is one already.
+    """``values`` as a C-contiguous float64 matrix, without a copy if it is one already.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def as_matrix(values: Any, name: str) -> Arr:
         matrix = _real(values)
     except (TypeError, ValueError) as error:
         raise BadData(f"{name}: not a table of numbers ({error}). Encode text columns first.") from None
-    if np.ndim(values) != 2:  # ascontiguousarray turns a scalar into a vector, so the original is asked
+    if np.ndim(values) != 2:  # ascontiguousarray turns a scalar into a vector, so the original is checked
         raise BadData(
             f"{name}: expected a 2D array (instances, features), got {np.ndim(values)}D. Reshape your data: "
             "X.reshape(-1, 1) if it has a single feature, X.reshape(1, -1) if it is a single instance."

@@ -1,7 +1,7 @@
 r"""Canonical correlation analysis of two feature maps over many rows, in one pass and bounded memory.
 
 An orthogonal transformation of the rows changes no inner product, so the N rows are folded into the (M₁+M₂) rows of a
-triangular factor, block after block (Q is never formed, no covariance is ever squared up), and the analysis of the
+triangular factor, block after block (without forming Q or a covariance matrix), and the analysis of the
 factor is the analysis of the rows.
 
 The features are not centred: XNV's definition (McWilliams et al. 2013, section 2.1) has second moments, not
@@ -65,13 +65,13 @@ def fold_rows(blocks: Iterable[tuple[Arr, Arr]]) -> tuple[Arr, Arr, int]:
 
 
 def sketch_rows(blocks: Iterable[tuple[Arr, Arr]], sketch: int, rng: np.random.Generator) -> tuple[Arr, Arr, int]:
-    r"""N rows of both views, added up with random signs into ``sketch`` rows: inner products hold in expectation, and N.
+    r"""N rows of both views, summed with random signs into ``sketch`` rows: inner products hold in expectation, and N.
 
     Each row goes to one of the sketch's rows, so the cost is N(M₁+M₂) additions. With t rows in the sketch the canonical
     correlations are off by the order of $\sqrt{(M_1+M_2)/t}$.
 
     Source: Avron, Boutsidis, Toledo, Zouzias (2013), with a sparse embedding in place of their Hadamard transform, which
-    would want the number of rows in advance.
+    needs the number of rows in advance.
 
     Raises
     ------
@@ -172,14 +172,14 @@ def canonical_ridge(
         penalty = (1.0 - lam[alive]) / lam[alive] + ridge
     A = features[:, alive]
     if penalty.size and penalty.min() > 0:
-        # β = P^{-1/2} a: the matrix of a is I plus something positive, whatever the penalties' spread.
+        # β = P^{-1/2} a: the matrix of a is I plus a positive matrix, for any spread of penalties.
         scale = 1.0 / np.sqrt(penalty)
         A = A * scale
         H = A.T @ A
         H /= n
         H.flat[:: len(H) + 1] += 1.0
         beta[alive] = scale * cho_solve(cho_factor(H, overwrite_a=True, check_finite=False), A.T @ y / n)
-    elif penalty.size:  # some directions are free: least squares there, of least norm where the rows do not decide
+    elif penalty.size:  # unpenalised directions: least squares, of least norm where the rows do not determine them
         rows = np.vstack([A / np.sqrt(n), np.diag(np.sqrt(penalty))])
         beta[alive] = lstsq(rows, np.concatenate([y / np.sqrt(n), np.zeros(len(penalty))]), check_finite=False)[0]
     return beta

@@ -1,7 +1,7 @@
 r"""Arrays of double-double numbers: pairs (high, low) of float64 arrays whose exact sum is the value, about 31 digits.
 
 Every operation takes whole arrays and returns a normalised pair (|low| at most half an ulp of high). Relative errors
-are a few times 2⁻¹⁰⁶; measured over kernels and products, at most 2⁻¹⁰⁷ of what was summed.
+are a few times 2⁻¹⁰⁶; measured over kernels and products, at most 2⁻¹⁰⁷ of the summands' sizes.
 
 Source: Dekker (1971) for the exact sum and product; Hida, Li and Bailey (2001), "Library for double-double and
 quad-double arithmetic", for the rest; Ozaki, Ogita, Oishi and Rump (2012) for the product of matrices by error-free
@@ -17,7 +17,7 @@ from coreg_core.numerics.arrays import Arr
 
 Pair: TypeAlias = tuple[Arr, Arr]
 
-DD_EPS = 2.0**-104  # 5e-32: what error bounds are made of, 8 times what is measured
+DD_EPS = 2.0**-104  # 5e-32: the unit of error bounds, 8 times the measured error
 _SPLITTER = 2.0**27 + 1.0
 _LN2 = (0.6931471805599453, 2.3190468138462996e-17)
 # 1/k! for k = 2 … 5 as pairs; from k = 6 on a float64 is enough, since the argument is at most ln 2 / 1024.

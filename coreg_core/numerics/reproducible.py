@@ -1,15 +1,15 @@
-r"""Sums and products with the same bits on every machine, whatever its BLAS, its vector instructions and its threads.
+r"""Sums and products with the same bits on every machine, for any BLAS, vector instructions and number of threads.
 
 Every site of a federation steps the same schedule on the same sums, and a state that differs by one bit at one site ends
 the run. Addition, multiplication, division and square root of single numbers are the same everywhere (IEEE 754); the
 order in which a library adds is not. Two devices suffice:
 
 - a *halving tree*, x[:h] + x[h:] again and again, whose order depends on the length alone;
-- *exact products*: each factor is split into slices of so few bits that BLAS adds their products without rounding. What
-  is exact does not depend on an order (Ozaki et al. 2012, "Error-free transformations of matrix multiplication").
+- *exact products*: each factor is split into slices of so few bits that BLAS adds their products without rounding. Exact
+  sums do not depend on the order (Ozaki et al. 2012, "Error-free transformations of matrix multiplication").
 
-exp, log, pow, LAPACK and numpy's own reductions along contiguous numbers have no place beside these. Shapes stand in the
-docstrings: functions that are called a thousand times a round take no checks of them.
+Do not use exp, log, pow, LAPACK or numpy's own reductions along contiguous numbers beside these. Shapes are in the
+docstrings only, because checks would be too slow for functions that are called a thousand times a round.
 """
 
 from math import ceil, log2
@@ -109,12 +109,12 @@ def _sliced(A: Arr, bits: int, count: int, axis: int) -> list[Arr]:
 def orthonormal(W: Arr, least: float) -> tuple[Arr, Arr]:
     r"""(Q, R), (n, r) and (r, k), with W = QR up to directions shorter than ``least``, which are dropped; QᵀQ = I.
 
-    Cholesky factors of Gram matrices, with pivoting: the columns that keep a good part of their length come first, and
-    the others are taken up again once what they share with those is gone.
+    Cholesky factors of Gram matrices, with pivoting: the columns that keep most of their length come first. The
+    others follow once their components along those are removed.
     """
     Q, rest = np.zeros((len(W), 0)), W
     least = max(least, 2.0**-50 * float(column_norms(W).max(initial=0.0)))
-    for _ in range(8):  # each pass divides what is left by a million or ends
+    for _ in range(8):  # each pass divides the rest by a million or ends
         G = inner(rest, rest)
         if not (taken := well_apart(G, least)):
             break
@@ -129,7 +129,7 @@ def orthonormal(W: Arr, least: float) -> tuple[Arr, Arr]:
 
 
 def _apart(block: Arr, R: Arr, Q: Arr) -> tuple[Arr, Arr]:
-    """Orthonormal columns of block R⁻¹, which are nearly so already, and the factor that was still between."""
+    """Orthonormal columns of block R⁻¹, which are nearly orthonormal already, and the correcting factor."""
     block = outer(block, _inverse_of_upper(R))
     if Q.shape[1]:
         block = block - outer(Q, inner(Q, block))

@@ -1,4 +1,4 @@
-"""Sums that have to be the same on every machine: a site whose numbers differ could never agree with the others."""
+"""Fixed sums that must be equal on every machine: a site with other numbers could not agree with the others."""
 
 import hashlib
 from functools import cache
@@ -10,7 +10,7 @@ from coreg_core.numerics.reproducible import column_norms, householder, inner, o
 
 @cache
 def machine_digest() -> str:
-    """SHA-256 of what this machine makes of fixed numbers; short of every operation that schedules step with."""
+    """SHA-256 of this machine's results on fixed numbers, over the operations that schedules use."""
     numbers, state = np.empty(300 * 7), 12345
     for i in range(len(numbers)):
         state = (1103515245 * state + 12345) % (1 << 31)

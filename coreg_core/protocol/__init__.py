@@ -1,1 +1,1 @@
-"""The plan, the messages between coordinator and site, and how a run can end."""
+"""The plan, the messages between coordinator and site, and the outcomes of a run."""

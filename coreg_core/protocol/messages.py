@@ -1,18 +1,18 @@
-r"""The closed list of what may cross a site's boundary. Nothing else can: the wire encodes these and no other type.
+r"""The closed list of messages that can cross a site's boundary: the wire encodes these types and no others.
 
-A run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers; then it gathers one
-`Answer` of every site, adds the words of those that have any, and sends the result to all as the next `Step`. It does
-not know what the words mean. The log of an attempt:
+A run is a log of numbered steps. The coordinator proposes a plan and collects the sites' offers. Then it collects one
+`Answer` from every site, adds the words of those that have any, and sends the result to all as the next `Step`. It does
+not know the meaning of the words. The log of an attempt:
 
-| step | carries | is answered with |
+| step | carries | a site answers |
 |---|---|---|
 | 0 | every site's offer | this site's contribution to the run key, wrapped for each other site |
 | 1 | the wrapped contributions | a proof that this site has the key |
 | 2 | the proofs | words: the first answer of the computation |
-| 3, … | the sum of the words | the next answer; at the end none, and how it ended |
+| 3, … | the sum of the words | the next words; at the end none, and the outcome |
 
-In plaintext there are no keys, and step 0 is answered with words. Every message is a frozen value. A session's own
-messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
+In plaintext there are no keys, and sites answer step 0 with words. Every message is a frozen value. The messages of a
+session (`Hello`, `Leaving`, `Rejected`) name no run; every other message names its run.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ Level: TypeAlias = Annotated[int, Ge(-10_000), Le(10_000)]
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a session: who this is, and what its agent speaks."""
+    """The first message of a session: the site's name, and the protocol and release of its agent."""
 
     site: str
     protocol: Natural
@@ -44,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Resume:
-    """A state that this site can go on from: after so many sums, and a keyed digest of them. Only members know the key."""
+    """A state from which this site can resume: the number of sums, and a keyed digest of them. Only members know the key."""
 
     position: Large
     digest: str
@@ -52,16 +52,16 @@ class Resume:
 
 @dataclass(frozen=True)
 class Offer:
-    """The agent takes part in this attempt of a run. ``signature`` is its certificate's key's, on everything else here.
+    """The agent takes part in this attempt of a run. ``signature``, by the key of its certificate, covers all other fields.
 
     Parameters
     ----------
     run, attempt, plan_digest, site
-        what it takes part in.
+        the attempt that the agent joins.
     n_unlabelled, ids_digest
         how many shared instances this site lists, and the digest of their ids.
     data_digest
-        salted: tells whether a site that comes back has the rows that it began with, and nothing else.
+        salted digest: shows whether a returning site has the rows that it began with, and nothing else.
     key
         X25519 public key of this attempt.
     session_key
@@ -69,15 +69,15 @@ class Offer:
     commitment
         SHA-256 of this site's contribution to the run key.
     resume
-        states that it can go on from, the latest last.
+        states from which it can resume, the latest last.
     machine
-        digest of sums that have to be the same on every machine.
+        digest of fixed sums that must be equal on every machine.
     release
         of the agent.
     identity
         the public key of its certificate: the peers have its fingerprint in their policies.
 
-    In plaintext key, session_key, signature and identity are empty, and the commitment tells one process from another.
+    In plaintext key, session_key, signature and identity are empty, and the commitment distinguishes processes.
     """
 
     run: str
@@ -99,7 +99,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class PlanRefused:
-    """The agent will not take part; the reason names policy and parameters, never data."""
+    """The agent refuses the plan. The reason names policy keys and parameters, never data."""
 
     run: str
     reason: str
@@ -115,7 +115,7 @@ class Approval:
 
 @dataclass(frozen=True)
 class Part:
-    """A text for one site, or for all where ``site`` is empty (of an answer); from one (of a step). Hex."""
+    """A hex text: in an answer, for one site, or for all if ``site`` is empty; in a step, from one site."""
 
     site: str
     data: str
@@ -123,10 +123,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """What a site says of the computation to the coordinator, which cannot see it.
+    """Progress that a site reports to the coordinator, which cannot see the computation.
 
     ``level`` is ⌈log₂(gap/tolerance)⌉ of each column after a verified round: coarse on purpose. ``residual``, ``gap`` and
-    ``bound`` come only where the plan and every policy say so (convergence_report = "exact"). ``outcome`` is a name of
+    ``bound`` are set only if the plan and every policy allow it (convergence_report = "exact"). ``outcome`` is a name of
     `Outcome` once the computation has ended, and empty before.
     """
 
@@ -143,7 +143,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Head:
-    """Where a site stands in the log when it answers: hex, signed with the session key of its offer.
+    """A site's position in the log when it answers: hex, signed with the session key of its offer.
 
     ``chain`` pins every step so far, ``state`` is a keyed digest of the question that followed from them, and ``content`` is
     SHA-256 of what this answer carries.
@@ -171,7 +171,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Fault:
-    """A step that the agent cannot or may not answer, and why."""
+    """The agent cannot answer a step, or its policy forbids it; the reason."""
 
     run: str
     attempt: Natural
@@ -181,9 +181,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """Where a site's ledger stands: so many lines since it was begun, and the SHA-256 of the last, which pins them all.
+    """The end of a site's ledger: its number of lines, and the SHA-256 of the last line, which pins them all.
 
-    ``at`` is the site's own clock, ISO 8601 in UTC. A ledger of no lines is none.
+    ``at`` is the site's own clock, ISO 8601 in UTC. Zero lines mean that there is no ledger.
     """
 
     lines: Large = 0
@@ -196,10 +196,10 @@ NO_HEAD = LedgerHead()
 
 @dataclass(frozen=True)
 class Fetched:
-    """The run's end has arrived, and the site's models, where there are any, are on its disk; its ledger's head, signed.
+    """The site received the end of the run and saved its models, if any. Carries the signed head of its ledger.
 
-    ``signature`` is that of the site's certificate's key on the head of everything that it wrote down before this message
-    (`coreg_wire.identity.checkpoints`). Without TLS there is no key, and neither.
+    ``signature``, by the key of the site's certificate, is on the head of all lines before this message
+    (`coreg_wire.identity.checkpoints`). Without TLS there is no key: both are empty.
     """
 
     run: str
@@ -209,7 +209,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Leaving:
-    """The agent ends its session: it has what it came for, or its operator stopped it."""
+    """The agent ends its session: its work is done, or its operator stopped it."""
 
     reason: str
 
@@ -222,9 +222,9 @@ FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Answer | Fault | 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, and the number of the attempt to carry it out. A higher number ends the attempt before.
+    """A plan, and the number of an attempt to execute it. A higher number ends the previous attempt.
 
-    ``approval`` is how many seconds the coordinator waits for a site's operator; 0 is without end.
+    ``approval`` is the number of seconds that the coordinator waits for a site's operator; 0 means no limit.
     """
 
     run: str
@@ -235,7 +235,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Step:
-    """What all sites' answers to the step before come to; see the module's table. ``heads`` are those of the answers."""
+    """The result of all answers to the previous step (see the log of an attempt). ``heads`` are those of the answers."""
 
     run: str
     attempt: Natural
@@ -248,7 +248,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over. ``heads`` are those of the last answers: of every site whose computation has ended."""
+    """The run is over. ``heads`` are those of the last answers, of every site whose computation has ended."""
 
     run: str
     outcome: Outcome
@@ -258,7 +258,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Dismissed:
-    """The run goes on, or ends, without this site, and why. Its session stays open for other runs."""
+    """The run continues or ends without this site, for the given reason. Its session stays open for other runs."""
 
     run: str
     outcome: Outcome
@@ -267,9 +267,9 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Countersigned:
-    """The answer to `Fetched`: the coordinator has the head of this site's ledger, and says so under its own key.
+    """The answer to `Fetched`: the coordinator signs the head of this site's ledger with its own key.
 
-    ``at`` is its clock. An empty ``signature`` is none, and ``reason`` says why; beside a signature it says what is wrong.
+    ``at`` is its clock. If ``signature`` is empty, ``reason`` gives the cause; beside a signature it names the problem.
     """
 
     run: str
@@ -282,7 +282,7 @@ class Countersigned:
 
 @dataclass(frozen=True)
 class Rejected:
-    """The coordinator will not have this session. ``final``: dialling again would not mend it."""
+    """The coordinator rejects this session. ``final`` means that another attempt to connect would fail too."""
 
     reason: str
     final: bool = False

@@ -1,14 +1,14 @@
-"""How a run ended, and what to do about it. How one column of a schedule ended is
+"""The outcome of a run, and advice for the operator. The end of one column of a schedule is
 `coreg_core.agreement.schedules.schedule.Stop`.
 
-Three things that are kept apart: a column stops, a run has an outcome, and an outcome has advice for a person.
+A column has a stop, a run has an outcome, and an outcome has advice.
 """
 
 from enum import Enum
 
 
 class Outcome(Enum):
-    """How a run ended; the text says what happened, and `advice` what to do next."""
+    """The end of a run; the text states the event, and `advice` the next action."""
 
     CONVERGED = "Both certificates fell below the tolerances."
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
@@ -52,16 +52,16 @@ _EXIT_CODES = {
 
 
 def advice(outcome: Outcome) -> str:
-    """What to do next; empty where nothing is to be done."""
+    """The next action; empty if none is needed."""
     return _ADVICE[outcome]
 
 
 def exit_code(outcome: Outcome) -> int:
-    """The code that both ends' commands end a run with (docs/reference/exit-codes.md)."""
+    """The exit code of a run for the commands of both ends (docs/reference/exit-codes.md)."""
     return _EXIT_CODES[outcome]
 
 
 def told(outcome: Outcome, reason: str) -> str:
-    """The outcome, its reason where there is one, and what to do next, for a person."""
+    """The outcome, its reason if any, and the next action, as text."""
     why = f"{reason}{'' if reason.endswith('.') else '.'}" if reason else outcome.value
     return f"{outcome.name.lower()}: {why} {advice(outcome)}".rstrip()

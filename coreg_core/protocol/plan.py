@@ -1,9 +1,8 @@
-r"""What a federation will compute, and under which terms: nested values, each with its defaults and its limits stated
-here.
+r"""The plan of a federation: nested values, each with its defaults and its limits.
 
-The configuration (federation.toml), the wire and the documentation are made from these classes, so a term is added in
-one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`): whoever reads a plan from outside enforces them. The
-agent's policy judges a plan; `digest` is what both ends compare.
+The configuration (federation.toml), the wire and the documentation derive from these classes, so a term is added in
+one place. Limits are annotations (`Ge`, `Gt`, `Le`, `Len`); code that reads a plan from outside enforces them. The
+agent's policy judges a plan, and both ends compare its `digest`.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ ConvergenceReport: TypeAlias = Literal["coarse", "exact"]
 MOST_COLUMNS = 64
 MOST_SCALARS = 4096  # of one answer
 FEWEST_SEALED, MOST_SEALED = 2, 64  # sites of a plan with keys, which are exchanged in pairs
-_LARGEST = 2**31 - 1  # what fits the wire's integers, with room
+_LARGEST = 2**31 - 1  # fits the wire's integers, with margin
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NotNegative: TypeAlias = Annotated[float, Ge(0)]
 Natural: TypeAlias = Annotated[int, Ge(0), Le(_LARGEST)]
@@ -39,9 +38,9 @@ Count: TypeAlias = Annotated[int, Ge(1), Le(_LARGEST)]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The paper's objective, coRLSR: the sites' functions shall agree on the shared instances.
+    """The paper's objective, coRLSR: the sites' functions are pulled together on the shared instances.
 
-    ``form`` is what each f_v ranges over, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
+    ``form`` is the span of each f_v, ``kernel`` its kernel with ``bandwidth`` σ (a rule that each site evaluates on its own
     rows, or a number), ``degree`` and ``offset`` (polynomial), ``ridge`` ν; ``landmarks`` basis points drawn with ``seed``.
     ``coupling`` is λ, one for each column; ``relative`` that it is in units of Σn_v/(2M²m), for which each site tells how many
     labels it has; ``label_units`` how each site transforms its label column before it trains.
@@ -70,10 +69,10 @@ class Agreement:
 class Scoring:
     """Scoring together: the sites' parts of one trained model, summed on instances that all of them list. Nothing is trained.
 
-    ``of_run`` is the run that the models came of, ``trained`` its objective: additive parts add up (each site knows the
-    intercept), agreeing models are averaged. ``missing_instances`` is what happens where a site has no record of an
-    instance: the run is refused, or its part stands at its mean. ``receivers`` get the scores; none named: all.
-    ``batches`` are the data sets to score, in order; none named: the plan's ``data``.
+    ``of_run`` is the run that trained the models, ``trained`` its objective: additive parts add up (each site knows the
+    intercept), agreeing models are averaged. ``missing_instances`` applies if a site has no record of an
+    instance: it refuses the run, or sets its part to the mean. ``receivers`` get the scores; if empty, all sites do.
+    ``batches`` are the data sets to score, in order; if empty, the plan's ``data``.
     """
 
     of_run: str
@@ -83,14 +82,15 @@ class Scoring:
     batches: tuple[str, ...] = ()
 
 
-# Another objective joins here, and in the wire's oneof of the same name. `Additive` stands in coreg_core/additive/model/terms.py.
+# Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in
+# coreg_core/additive/model/terms.py.
 Objective: TypeAlias = Agreement | Additive | Scoring
 _NAMES: dict[type[Any], str] = {Agreement: "agreement", Additive: "additive", Scoring: "scoring"}
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """How the objective is minimised, and until when: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
+    """The schedule and its stopping rule: gap ≤ tolerance · Q(0) and every prediction bound ≤ its tolerance."""
 
     name: ScheduleName = "conjugate-gradients"
     tolerance: NotNegative = 1e-10
@@ -101,10 +101,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Membership:
-    """Who may take part, how few are enough, and what happens to a site that does not answer.
+    """The sites that can take part, the minimum number, and the handling of a site that does not answer.
 
-    ``on_dropout`` "wait" stalls until it is back; "continue" goes on without it, and takes it back once it has answered
-    something, after a pause that doubles, at most ``max_rejoins`` times.
+    ``on_dropout`` "wait" stalls until it returns. "continue" drops it, and readmits it once it has answered
+    again, after a pause that doubles, at most ``max_rejoins`` times.
     """
 
     sites: Annotated[tuple[str, ...], Len(1, 10_000)]
@@ -115,11 +115,11 @@ class Membership:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the coordinator learns: nothing of the sites' answers ("secure"), or each of them ("plaintext").
+    """The coordinator's view: none of the sites' answers ("secure"), or each of them ("plaintext").
 
-    ``membership_changes``: sites may be summed again with one more or one fewer of them, from which that one's answers
-    follow; every site has to say so too. ``convergence_report``: of the convergence the coordinator learns how often the gap has
-    to be halved until the tolerance is met ("coarse"), or the table of residuals and gaps ("exact").
+    ``membership_changes``: sites can be summed again with one more or one fewer of them, which discloses that one's
+    answers; every site must allow it too. ``convergence_report``: the coordinator receives the number of halvings from the gap
+    to the tolerance ("coarse"), or the table of residuals and gaps ("exact").
     """
 
     aggregation: Aggregation = "secure"
@@ -129,11 +129,11 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the federation will compute, and under which terms. Each agent accepts it or refuses, before anything else.
+    """A computation of the federation and its terms. Each agent accepts or refuses it, before any other step.
 
-    Its digest covers every field but ``run``: the same plan started again is the same digest. ``study`` is what the plan is of,
-    where a federation stands and carries out several, and ``data`` the name that its data set has at every site; a federation of
-    one run names neither.
+    Its digest covers every field but ``run``: the same plan started again has the same digest. ``study`` is the name of the
+    study, for a federation that runs several, and ``data`` the name of its data set at every site. A federation of one run
+    names neither.
     """
 
     run: str
@@ -147,21 +147,21 @@ class Plan:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Every site that may take part."""
+        """Every site that can take part."""
         return self.membership.sites
 
     @property
     def couplings(self) -> tuple[float, ...]:
-        """λ of each column as the plan has it, in order; none under the additive objective."""
+        """λ of each column as in the plan, in order; none under the additive objective."""
         return self.objective.coupling if isinstance(self.objective, Agreement) else ()
 
     @property
     def masked(self) -> bool:
-        """Whether the coordinator adds words that it cannot read."""
+        """Whether the coordinator adds masked words."""
         return self.privacy.aggregation == "secure"
 
     def most_words(self, n_unlabelled: int) -> int:
-        """The most words that an answer of the run may have: what its receiver takes memory for."""
+        """The most words of an answer in the run, for which its receiver allocates memory."""
         match self.objective:
             case Agreement(coupling=coupling):
                 plain = n_unlabelled * len(coupling)
@@ -191,7 +191,7 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
     Raises
     ------
     ValueError
-        it is no plan of this release.
+        the value is not a plan of this release.
     """
     kind = {name: kind for kind, name in _NAMES.items()}[plain["objective"]["name"]]
     said = {key: value for key, value in plain["objective"].items() if key != "name"}
@@ -213,7 +213,7 @@ def plan_from_dict(plain: dict[str, Any]) -> Plan:
 
 
 def plan_fault(plan: Plan) -> str | None:
-    """What no single term shows: sites listed twice, more needed than there are; None where the plan can be carried out."""
+    """Errors across terms: duplicate sites, a minimum above the number of sites; None if the plan is valid."""
     sites, least = plan.sites, plan.membership.min_sites
     if len(set(sites)) != len(sites):
         twice = sorted({site for site in sites if sites.count(site) > 1})

@@ -1,4 +1,4 @@
-"""A row of 64-bit integers as the value of a message: what a site adds to a sum (`coreg_core.masking.words`)."""
+"""A row of 64-bit integers as the value of a message: a site's contribution to a sum (`coreg_core.masking.words`)."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Words:
 
     @property
     def wire_bytes(self) -> int:
-        """What they take on the wire."""
+        """Bytes on the wire."""
         return self.values.nbytes
 
     def __eq__(self, other: object) -> bool:

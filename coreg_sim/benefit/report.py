@@ -67,16 +67,16 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
         sets = len({site.set for site in among})
         if own is not None and pick is not None:
             out.append(
-                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites worse by "
-                f"more than {100 * HARM:.0f} %; scored together if own folds favour it {percent(pick.mean)}, "
-                f"{share(pick.harmed, 1)} worse."
+                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites harmed "
+                f"(worse by more than {100 * HARM:.0f} %); scored together, where a site's own folds favour it, "
+                f"{percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
             if name == "judged on":
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"The targets there were: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
-                    f"together at least 20 % better with at most 4 % harmed ({words[1]})."
+                    f"Targets on these sets: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored together "
+                    f"at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
     return out
 
@@ -102,7 +102,7 @@ def _limits(found: Sequence[SiteOutcome]) -> list[str]:
     if len(by_set) > 1:
         worst, name = min(by_set, key=lambda each: (-each[0].harmed, each[1]))
         out.append(
-            f"The set with the largest share of harmed sites by own models is {name}: {share(worst.harmed)}, "
+            f"Own models harm the largest share of sites on {name}: {share(worst.harmed)}, "
             f"{percent(worst.mean)} on average."
         )
     return out
@@ -147,8 +147,8 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             cells = [_row([ruled(site) for site in among], "rule") for among in groups.values()]
             name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
-    header = ("rule (else alone)", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
-    note = "Limits of a site's nested loss against its model alone. The product has 1 for own models and 0 for scoring together."
+    header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
+    note = "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for scoring together."
     return ReportTable("Other rules", header, tuple(rows), note)
 
 
@@ -168,8 +168,8 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         "Map of regimes",
         ("regime", "federation", *MAP),
         tuple(rows),
-        "Mean change against the site alone, and the share of sites worse by more than 2 %. The baseline of sites without labels "
-        "is the federation's mean label. The tables above leave out the same rows everywhere, and sites without labels.",
+        "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
+        "with the federation's mean label. The tables above leave out regime same50 and sites without labels.",
     )
 
 
@@ -266,8 +266,8 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
             "Forecasts: rank correlation with the result",
             header,
             tuple(rows),
-            "The result is the change by the agreement (first line), of a site's own model (blended, next three lines), or by "
-            "scoring together (last line). Each site is a point.",
+            "The first line forecasts the change by coRLSR, the next three the change by the site's own model (blended), "
+            "the last the change by scoring together. Each site is one point.",
         )
     ]
     for what, about, method in FORECASTS:
@@ -303,10 +303,10 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
             if got is not None:
                 rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
     return ReportTable(
-        "Prediction intervals of own models: coverage of test labels",
-        ("labels", "nominal", "sites", "mean coverage", "sites more than 5 points below"),
+        "Prediction intervals of own models: share of test labels covered",
+        ("labels", "level", "sites", "covered on average", "sites covered 5 points less"),
         tuple(rows),
-        "Biased rows are included. An interval that is calibrated on biased labels covers fewer labels elsewhere.",
+        "The table includes regime biased50: an interval calibrated on biased labels covers fewer unbiased ones.",
     )
 
 
@@ -328,8 +328,8 @@ def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
         "Largest losses",
         ("method", "regime", "set", "sites", "mean change", "harmed"),
         tuple(rows),
-        "The eight worst of each. A site is advised to stay alone only if its own folds show the loss. With few labels they "
-        "do not.",
+        "The eight worst of each method. The product recommends staying alone only where the site's own folds show the "
+        "loss. With few labels they do not.",
     )
 
 
@@ -367,4 +367,4 @@ def _labels(found: Sequence[SiteOutcome]) -> Plot:
         return None if got is None else got.mean
 
     methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
-    return _plot("benefit-labels", "Change of a site's error by joining", "% against alone", methods, value)
+    return _plot("benefit-labels", "Change of the error by joining", "% against alone", methods, value)

@@ -322,7 +322,7 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     made = report(site_outcomes(run_study(asked, tmp_path, "r", Where(1), lambda *_: {}).results))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert "1 sets (judged on)" in made.findings[0]
-    assert "The targets there were" in made.findings[1]
+    assert "Targets on these sets" in made.findings[1]
     assert "3 sites of 10 labels" in made.findings[2]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles

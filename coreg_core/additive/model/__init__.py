@@ -1,1 +1,1 @@
-"""What a site computes with: features, smoother, kernel expansions, hyperparameters."""
+"""The parts of a site's model: features, smoother, kernel expansions, hyperparameters."""

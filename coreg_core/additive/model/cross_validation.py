@@ -1,7 +1,7 @@
-r"""What honest folds found at a site, row by row, for the site alone: labels and predictions of rows that were left out.
+r"""Results of nested folds at a site, row by row: labels and predictions of rows that were left out. They stay at the site.
 
-The forecast (`coreg_core.additive.forecast`) tells the federation three sums of these. The site keeps the rows: its judgement
-needs their scatter, and prediction intervals are calibrated on them. In the units of its labels; never sent.
+The forecast (`coreg_core.additive.forecast`) sends the federation three sums of these. The site keeps the rows: its
+recommendation needs their scatter, and prediction intervals are calibrated on them. In the units of its labels.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from coreg_core.numerics.arrays import Arr, Ints
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Rows that some fold left out at every site at once, and what was said of them by models that never saw their labels.
+    """Rows that some fold left out at every site at once, with predictions by models that never saw their labels.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class LeftOut:
     own
         by the own model, blended, as the site would keep it.
     together
-        by the joint score, read at the row; NaN with private rows, where nobody else knows the row.
+        by the joint score, read at the row; NaN with private rows, which no other site knows.
     deviation
         the own model's stated deviation (`coreg_core.additive.model.predictive_sd`), not calibrated.
     """
@@ -60,7 +60,7 @@ class LeftOut:
         )
 
     def scaled(self, factor: float, shift: float) -> "LeftOut":
-        """In other units: shift + factor · what is predicted."""
+        """In other units: shift + factor · prediction."""
         labels, alone, own, together = (
             shift + factor * each for each in (self.labels, self.alone, self.own, self.together)
         )

@@ -1,4 +1,4 @@
-r"""What a site owns at the end: its own model, for its own columns, nobody else needed, and its part of the joint score.
+r"""The result of a training at a site: its own model, which needs only its own columns, and its part of the joint score.
 
     f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels
     (design, 7.4)
@@ -63,7 +63,7 @@ def expansion(
 class SiteModel:
     """A site's models, all in the units of its labels.
 
-    ``own`` predicts alone, blended; ``joined`` and ``alone`` are what it was blended from (``alone`` None without labels).
+    ``own`` predicts alone. It is the blend of ``joined`` and ``alone`` (``alone`` is None without labels).
     ``part`` is h_v: a + Σ_v h_v(x_v) over the sites is the joint score, with ``intercept`` a.
     """
 

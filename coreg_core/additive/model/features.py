@@ -16,9 +16,9 @@ from coreg_core.kernels.functions import Linear, make_kernel
 from coreg_core.kernels.leave_one_out import widths
 from coreg_core.numerics.arrays import Arr, block_rows
 
-# Columns are clipped at six deviations: a landmark kernel is blind out there, and one wild entry would set the deviation of all.
+# Columns are clipped at six deviations: a landmark kernel is flat out there, and one outlier would set the deviation of all.
 CLIP = 6.0
-# A direction of the landmarks' Gram matrix below 1e-7 of the largest moves no prediction (the least ridge shrinks it three
+# A direction of the landmarks' Gram matrix below 1e-7 of the largest changes no prediction (the smallest ridge shrinks it three
 # hundredfold) and costs a column of length m in every pass.
 FEATURE_RANK = 1e-7
 
@@ -78,7 +78,7 @@ class Candidate:
 
 
 def centred(basis: Basis, X: Float64[Arr, "n d"], Z: Float64[Arr, "m d"]) -> Candidate:
-    """The basis's features, less their mean over Z (over X where m = 0: some shift has to be taken, and a takes it up)."""
+    """The basis's features, less their mean over Z (over X where m = 0: some shift is needed, and a absorbs it)."""
     raw = CentredFeatures(basis, np.zeros(basis.rank))
     shared = raw(Z)
     shift = shared.mean(axis=0) if len(Z) else raw(X).mean(axis=0)

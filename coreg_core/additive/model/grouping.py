@@ -1,9 +1,7 @@
-"""Grouped and open residuals are disclosures, each only where the site's own policy says so; and no label goes out in
-two groups.
+"""Grouped and open residuals disclose labels, so each needs the site's own policy. No label goes out in two groups.
 
-Means over two groups that differ by one label tell that label by their difference: a table that gained a row, another
-group size, other shared instances. So whoever serves a site remembers every group that went out
-(`require_same_groups`).
+Means over two groups that differ by one label disclose that label by their difference: after a new row in the table, with
+another group size, or with other shared instances. So the agent records every group that went out (`require_same_groups`).
 """
 
 from collections.abc import Collection, Sequence
@@ -21,10 +19,10 @@ Group: TypeAlias = tuple[str, ...]  # the keys of its rows, sorted
 
 @dataclass(frozen=True)
 class ResidualPolicy:
-    """What a site allows of its residuals beyond smoothed ones: nothing, unless it says so in so many words.
+    """The residuals that a site allows beyond smoothed ones; none by default.
 
-    ``grouped_at_least``: groups of at least so many labels may go out as their mean; None: no groups. Never below 3.
-    ``open_residuals``: labels may go out.
+    ``grouped_at_least``: groups of at least so many labels can go out as their mean; None: no groups. Never below 3.
+    ``open_residuals``: labels can go out.
     """
 
     grouped_at_least: int | None = None
@@ -37,12 +35,12 @@ class ResidualPolicy:
             )
 
     def require(self, residuals: str, group_size: int, site: str) -> None:
-        """Refuse what was not allowed.
+        """Refuse residuals that the policy does not allow.
 
         Raises
         ------
         Refused
-            grouped or open residuals that this policy does not name, or groups smaller than it asks for.
+            grouped or open residuals that this policy does not name, or groups smaller than its minimum.
         """
         if residuals == "open" and not self.open_residuals:
             raise Refused(
@@ -94,7 +92,7 @@ def members_of(groups: Float64[Arr, "g n"], keys: Sequence[str]) -> tuple[Group,
 
 
 def require_same_groups(groups: Collection[Group], before: Collection[Group], site: str) -> None:
-    """No label in two different groups: means over groups that differ by one label tell that label by their difference.
+    """No label in two different groups: means over groups that differ by one label disclose it by their difference.
 
     Parameters
     ----------

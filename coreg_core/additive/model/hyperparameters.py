@@ -1,4 +1,4 @@
-r"""Tuning without anybody's data: the evidence's fixed point for each site's noise and prior, by probes.
+r"""Tuning from sums alone: the evidence's fixed point for each site's noise and prior, by probes.
 
     γ_u = τ_u² tr(B_uᵀK⁻¹B_u),  κ_v = σ_v² tr((K⁻¹)_vv)                               y ~ N(0, K)
     τ_u² ← ‖w_u‖²/γ_u           σ_v² ← (‖r_v‖² + 5σ₀²)/(κ_v + 5),  r_v = σ_v²α_v
@@ -26,8 +26,8 @@ _LEAST_GAMMA = 1e-3
 _LEAST_KAPPA = 0.05  # of n
 
 
-# Without tuning steps a start alone serves better with less noise and a bounded prior: of four noises and five bounds these were
-# best on the sets that choices are made on (benchmarks/strict.py has them on the others).
+# Without tuning steps the start is better with less noise and a bounded prior. Of four noises and five bounds these were the
+# best on the first group of sets of the benefit study (benchmarks/strict.py measures them on the second).
 _UNTUNED_NOISE, _UNTUNED_PRIOR = 0.7, 1.0
 
 
@@ -42,7 +42,7 @@ class Traces:
 
 
 def untuned(start: Hyper) -> Hyper:
-    """Where a training without tuning steps stays: σ² smaller, τ² at most the federation's label variance."""
+    """The values of a training without tuning steps: σ² smaller, τ² at most the federation's label variance."""
     return Hyper(_UNTUNED_NOISE * start.noise, min(start.prior, _UNTUNED_PRIOR))
 
 

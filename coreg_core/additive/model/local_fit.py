@@ -1,4 +1,4 @@
-r"""A site's model alone, from its own labels: where tuning starts, what the smoother is fitted to, a fifth of the blend.
+r"""A site's model alone, from its own labels: the start of tuning, the input of the smoother, and a fifth of the blend.
 
 Design, 7.1 and 7.3: ridge regression with a free intercept; σ₀² is its leave-one-out error, τ₀² = σ₀²/ν.
 """
@@ -12,7 +12,7 @@ from coreg_core.additive.model.hyperparameters import NOISE_FLOOR
 from coreg_core.kernels.leave_one_out import choose
 from coreg_core.numerics.arrays import Arr
 
-# With fewer labels there is nothing to leave out: such a site starts where one without labels does.
+# With fewer labels leave-one-out is impossible: such a site starts like one without labels.
 LEAST_LABELS = 3
 
 

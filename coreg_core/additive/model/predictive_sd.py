@@ -1,12 +1,12 @@
-r"""How far a site's own model may be off at a row, before it is calibrated: the posterior deviation of a label there.
+r"""The posterior deviation of a label at a row under a site's own model, before calibration.
 
     y_v = a + Φ_v w_v + S_v Σ_{u≠v} h_u(Z) + ε,   ε ~ N(0, σ²I),  w_v ~ N(0, τ²I)        (design, 7.1, the others held fixed)
     d(x)² = σ² + φ(x)ᵀ (ΦᵀΦ/σ² + I/τ²)⁻¹ φ(x)
 
 The covariance of w_v given the site's own labels: with the others' parts fixed they move no variance, and Ψ_v w_v + S_v
-Z_v w_v = Φ_v w_v is all of w_v that own labels see. σ² holds noise and what own columns cannot tell of the others'
-parts. What the others' own uncertainty adds is not here: a factor found on own folds
-(`coreg_core.evaluation.intervals`) makes up for it, so only the shape of d matters.
+Z_v w_v = Φ_v w_v is all of w_v that own labels see. σ² holds the noise and the part of the others' contribution that own
+columns cannot predict. The uncertainty of the others' parts is missing. A factor from own folds
+(`coreg_core.evaluation.intervals`) corrects for it, so only the shape of d matters.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from coreg_core.numerics.arrays import Arr, block_rows
 class Spread:
     """d(x)² = noise + ‖k(x, B) map − shift‖²: arrays and a kernel, so that a model file can hold it.
 
-    ``factor`` is the deviation of a label unit: d is in the units of whoever scaled it.
+    ``factor`` is the deviation of a label unit: d is in those units.
     """
 
     standardiser: Standardiser

@@ -1,6 +1,6 @@
-r"""The operator S_v through which a site's labelled rows see the others' sum: read from Z to own rows, and back.
+r"""The operator S_v that maps the others' sum from Z to a site's labelled rows, and back.
 
-| rows, residuals | S_v | what Sᵀα tells |
+| rows, residuals | S_v | disclosed by Sᵀα |
 |---|---|---|
 | private or common, smoothed | Φ'_v (Z'_vᵀZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
 | common, open | the selection of own labelled rows | every label, and which ids are labelled |
@@ -19,7 +19,7 @@ from coreg_core.additive.model.features import Candidate
 from coreg_core.numerics.arrays import Arr, Ints, block_rows
 
 ETAS: Arr = np.logspace(-2.0, 3.0, 8)
-# Leverage over Z: with m rows and at most 100 features a row's own share is small; the floor only keeps quotients finite.
+# Leverage over Z: with m rows and at most 100 features a row's own share is small. The floor only keeps quotients finite.
 _LEAST_FREEDOM = 1e-3
 
 
@@ -70,7 +70,7 @@ class Smoothed:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """C E: means over groups of labelled rows, which stand at ``positions`` among the shared; groups of one: open residuals."""
+    """C E: means over groups of labelled rows, at ``positions`` among the shared; groups of one are open residuals."""
 
     averages: Float64[Arr, "g n"]
     positions: Int64[Ints, " n"]
@@ -106,7 +106,7 @@ def triangle_of(tall: Float64[Arr, "m d"]) -> Float64[Arr, "p d"]:
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """Which features and η read the others' sum, as a function of t: the label-free smoother and its leave-one-out r²."""
+    """The chosen features and η of the label-free smoother, with its leave-one-out r²."""
 
     candidate: int
     eta: float
@@ -137,7 +137,7 @@ def choose_smoother(
     features
         the site's candidates, centred over Z.
     score
-        what the others together predict on Z; None where nobody else can say anything: ``default`` and η = 1.
+        the others' joint prediction on Z; None if no other site has one: ``default`` and η = 1.
     etas
         the grid.
     default
@@ -168,7 +168,7 @@ def choose_smoother(
 
 
 def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
-    """The smoother that was chosen before, made again on the same bits."""
+    """The smoother that was chosen before, recomputed with the same bits."""
     return Smoother(candidate, eta, r2, _filter(*features[candidate].spectrum, eta))
 
 

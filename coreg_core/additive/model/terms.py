@@ -1,10 +1,9 @@
-r"""What a federation agrees on before it trains the additive objective: the terms of a plan, with their defaults and
-limits.
+r"""The terms of a plan for the additive objective, with their defaults and limits.
 
     J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c            (docs/research/mathematics.md)
 
-Limits are annotations, as in `coreg_core.protocol.plan`, so that a configuration, a wire and a page can be made from
-them.
+Limits are annotations, as in `coreg_core.protocol.plan`, so that the configuration, the wire and the
+documentation derive from them.
 """
 
 from dataclasses import dataclass
@@ -25,13 +24,13 @@ NOISE_GRID = (1.0, 0.5, 0.25, 0.1)
 PRIOR_GRID = (0.3, 1.0, 3.0)
 # Numerator of the blend where a site has labels: 0.8 joined + 0.2 alone harms half as many sites (design, 7.4).
 BLEND = 0.8
-# In deviations of the federation's labels: what is not an answer to a direction is taken to be of this size, or of the point's.
+# In deviations of the federation's labels: an answer that is not to a direction has at most this size, or the point's.
 OWN = 2.0**10
 
 
 @dataclass(frozen=True)
 class Additive:
-    """Sites learn parts that add up, each for the columns that it has.
+    """Sites learn parts that add up, each from its own columns.
 
     Parameters
     ----------
@@ -52,10 +51,10 @@ class Additive:
     targets
         "federation" (centred and scaled by mean and deviation of all labels: three summed scalars) or "raw".
     rows
-        "private", or "common": labelled instances may be among the shared ids, and scoring together is tuned by folds.
+        "private", or "common": labelled instances can be among the shared ids, and folds tune scoring together.
     residuals
         "smoothed"; "grouped" (means over groups of ``group_size`` labels go out) and "open" (labels do) need common
-        rows and every site's word.
+        rows and every site's consent.
     group_size
         k of grouped residuals.
     intercept_prior
@@ -71,15 +70,15 @@ class Additive:
     folds
         of common rows and forecasts.
     forecast
-        after the training, folds are trained with rows left out at every site at once, so that each site sees what joining
-        brings it.
+        after the training, train folds with rows left out at every site at once, so that each site sees its gain from
+        joining.
     max_rounds
         rounds of vectors in one solve.
     memory
         bytes that the basis of a solve may take at each site.
     operator_norm_bound
-        B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (12 to 22 600 were
-        measured): the sums' fixed point is scaled by it, answers are held to it, and a site that has more refuses to answer.
+        B, at least κ of any site (`AdditiveView.stretch`), and so the norm of its answer to a point of norm 1 (measured: 12 to
+        22 600). It scales the sums' fixed point and limits answers, and a site with a larger κ refuses to answer.
     """
 
     kernel: KernelName = "gaussian"
@@ -121,7 +120,7 @@ class Additive:
 
 
 def tries_grid(terms: Additive) -> bool:
-    """Noise and prior are tried against the joint score: where common rows are read smoothed.
+    """Whether the grid chooses noise and prior by the joint score: with common rows and smoothed residuals.
 
     Grouped and open residuals are read where they stand: their system is right as tuned.
     """
@@ -131,7 +130,7 @@ def tries_grid(terms: Additive) -> bool:
 def vectors_of(terms: Additive, n_unlabelled: int) -> tuple[int, int]:
     """The most rows and columns of any vector: 3m + 1 rows where the probes' sum stands below a point.
 
-    Directions have twice the columns of what is solved for: s and q go apart.
+    Directions have twice as many columns as solutions, because s and q travel apart.
     """
     grid = len(NOISE_GRID) * len(PRIOR_GRID) * terms.folds if tries_grid(terms) else 0
     folds = terms.folds if terms.forecast else 0

@@ -4,7 +4,7 @@ r"""One site's algebra for the additive objective: factor once, answer any (s, q
     answers  Z w,  Sᵀα,  1ᵀα                                                           (design, section 7.2)
 
 T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in
-T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning factors nothing again.
+T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning needs no new factor.
 """
 
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ class AdditiveView:
 
     @cached_property
     def psi(self) -> Arr:
-        """Ψ = Φ − S Z (n, d): what the site's own part does at its rows beyond what the smoother reads of it."""
+        """Ψ = Φ − S Z (n, d): the site's own part at its rows, minus the smoother's reading of it."""
         return self.labelled - self.coupling.forward(self.shared)
 
     @cached_property
@@ -114,8 +114,8 @@ class AdditiveView:
     ) -> float:
         """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange.
 
-        ``rounding_s`` and ``rounding_delta`` bound what rounding may have left out of ρ_s and δ (2-norms); the answer allows
-        for it, and for that of g itself, a difference.
+        ``rounding_s`` and ``rounding_delta`` bound the rounding errors of ρ_s and δ (2-norms). The answer includes them, and the
+        rounding of g itself, which is a difference.
         """
         read = self.coupling.forward(rho_s[:, None])[:, 0] / hyper.noise
         through, direct = self.psi.T @ read, self.shared.T @ delta
@@ -135,8 +135,8 @@ class AdditiveView:
     def gain(self, hyper: Hyper) -> float:
         """‖T_lin‖₂ of this site, rounded up: ‖answer‖₂ ≤ gain · ‖x‖₂ for a linear question.
 
-        T is no contraction (gains of 12 to 22 600), so whoever encodes answers in fixed point, as secure aggregation does, needs
-        the sum of these. Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
+        T is no contraction (gains of 12 to 22 600). Fixed-point encoding, as in secure aggregation, needs the sum of these.
+        Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
         """
         R, L = triangle_of(self.shared), self.coupling.compressed()
         U, squares = self._factor
@@ -162,13 +162,12 @@ class AdditiveView:
         return hyper.prior * self._squared_norms[0]
 
     def stretch(self, hyper: Hyper) -> float:
-        r"""κ = max(τ²‖Z‖₂², σ⁻²‖(S, 1)‖₂²), rounded up: what a linear answer y to x is held to.
+        r"""κ = max(τ²‖Z‖₂², σ⁻²‖(S, 1)‖₂²), rounded up: the limit of a linear answer y to x.
 
             q·y_s − s·y_q − a y_a = ‖w‖²/τ² + σ²‖α‖² ≥ ‖y‖²/κ,        so gain ≤ κ
 
         since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/research/mathematics.md).
-        It is of features and
-        hyperparameters alone: whoever refuses by it tells nothing of an answer.
+        It depends on features and hyperparameters alone, so a refusal by it discloses nothing of an answer.
         """
         shared, labelled = self._squared_norms
         return max(hyper.prior * shared, labelled / hyper.noise)

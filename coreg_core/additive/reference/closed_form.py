@@ -1,4 +1,4 @@
-r"""The dense solution of the additive objective, and J itself: what messages alone have to reproduce. Needs every site's arrays.
+r"""The dense solution of the additive objective, and J itself: the reference for messages. Needs every site's arrays.
 
     J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c,        s = Σ_v Z_v w_v
     K α = y,   K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,   w_u = τ_u² B_uᵀ α,   a = c 1ᵀα

@@ -1,10 +1,10 @@
-r"""A whole training with every site at hand, solved densely: the same questions to the same sites, but for the rounds of a solve.
+r"""A whole training with all sites in memory, solved densely: the same questions to the same sites, without rounds of a solve.
 
     K α = Y,  K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,  w_u = τ_u² B_uᵀ α,  x = (Σ Z_u w_u, Σ S_vᵀ α_v, c 1ᵀα)
 
 One Cholesky factor of all labels takes the place of 10 to 80 rounds, so thousands of federations can be tried (`coreg-sim
 benefit`). Everything else (units, scores, smoothers, traces, steps, the grid of common rows, folds, models) is asked of the
-sites as the schedules ask it, so that what comes out is what messages give, to their tolerance: a test holds it to them.
+sites as the schedules ask it. So the result equals that of messages, to their tolerance; a test compares them.
 Needs every site's arrays: for simulation, never a service.
 """
 
@@ -40,7 +40,7 @@ _GETTING_READY = (Phase.LABELS, Phase.SPREAD, Phase.SCORE, Phase.SMOOTHER)
 
 @dataclass(frozen=True, eq=False)
 class DenseRun:
-    """What a training ended with, as `TrainingState` has it."""
+    """The end of a training, as in `TrainingState`."""
 
     x: Float64[Arr, "r 1"]
     units: tuple[float, float]
@@ -62,7 +62,7 @@ class DenseSystem:
     def solve(
         self, hypers: Sequence[Hyper], right: Float64[Arr, "N k"], left_out: Sequence[Ints] | None = None
     ) -> Float64[Arr, "r k"]:
-        """x for every column of ``right``; ``left_out`` names rows of each site that are not there."""
+        """x for every column of ``right``; ``left_out`` names the rows of each site to leave out."""
         counts = np.diff(self._ends)
         K = np.diag(np.repeat([h.noise for h in hypers], counts)) + self._c
         for gram, hyper in zip(self._grams, hypers, strict=True):
@@ -136,7 +136,7 @@ def forecast_dense(terms: Additive, sites: Sequence[AdditiveSite], run: DenseRun
 def _hypers(
     sites: Sequence[AdditiveSite], operator: Operator, step: int, multiplier: float, n_unlabelled: int
 ) -> list[Hyper]:
-    """σ² and τ² at a step: a site makes a step when the question that begins its solve comes, here at x = 0."""
+    """σ² and τ² at a step: a site makes a step at the question that begins its solve, here at x = 0."""
     zero = np.zeros((2 * n_unlabelled + 1, 1))
     begin = Question(Ask.FIXED_POINT, zero, (Column(),), "affine", step, (multiplier,) if step else ())
     for site in sites:

@@ -1,4 +1,4 @@
-"""Every site at hand: the schedules of this package run to their end over sums alone, as the service takes them."""
+"""Run the schedules of this package to their end with all sites in memory, over sums alone, as in the service."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable

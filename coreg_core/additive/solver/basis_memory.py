@@ -7,11 +7,11 @@ from coreg_core.errors import UsageError
 # A restarted basis of fewer rounds gains little a cycle; below it a plan is refused instead (design, issue 9).
 LEAST_RESTART = 8
 _LONGEST = 10_000
-ENOUGH = 16  # rounds that no tuning step of private rows needed more than (the longest took 9)
+ENOUGH = 16  # enough rounds for every tuning step of private rows (the longest took 9)
 
 
 def basis_bytes(n_unlabelled: int, n_columns: int, rounds: int, *, recycle: bool = False) -> int:
-    """What so many rounds hold: 8 (2m + 1) k (rounds + 1), and four times that where the last space is kept and used.
+    """Bytes of so many rounds: 8 (2m + 1) k (rounds + 1), and four times that where the last space is kept and used.
 
     60 rounds of 17 columns are 0.16 GB at m = 10⁴ and 16 GB at 10⁶; a tuned model's longest solve takes 5 to 9 rounds of 34.
     """
@@ -20,7 +20,7 @@ def basis_bytes(n_unlabelled: int, n_columns: int, rounds: int, *, recycle: bool
 
 @dataclass(frozen=True)
 class Memory:
-    """How a solve uses what it was granted: most rounds of one basis, and whether spaces are recycled."""
+    """The use of the granted memory: most rounds of one basis, and whether spaces are recycled."""
 
     restart: int
     recycle: bool

@@ -3,22 +3,22 @@ step.
 
     (I − T_lin)(x − x₀) = T(x₀) − x₀ = r₀            all columns share the space  K = span{r₀, A r₀, A² r₀, …},  A = I − T_lin
 
-T must never be iterated (its spectral radius is 450 to 800); I − T_lin is nonsingular and has at most 2N + 1
+Iterating T would diverge (its spectral radius is 450 to 800); I − T_lin is nonsingular and has at most 2N + 1
 eigenvalues off 1, N all labels, so Krylov spaces are small, and a block of 17 shares one (31 → 6 rounds against single
 columns; design, 7.2). The first question is affine, at x₀: the one in which labels appear. Then linear ones at the
 blocks of an orthonormal basis, each column scaled to ‖·‖∞ = 1 before it is sent. Arnoldi's relation A Q_j = Q_{j+1} H
-holds, so of all that was heard only the basis and H are kept.
+holds, so only the basis and H of all answers are kept.
 
 A tuning step changes A a little. The last solve's space is *recycled*: with A_old U = C, CᵀC = I, the next solve's
 directions are
 
     M⁻¹q = U Cᵀq + (I − CCᵀ)q        (right preconditioning: A M⁻¹ is the identity on C where A has not changed)
 
-and what that space lacks of the one before it stands behind it. For four times the memory, cpu_act at 200 labels a site
-takes 47 rounds where 61 were needed with the last solve's space alone.
+and the part of the space before it that this space lacks follows behind it. For four times the memory, cpu_act at 200 labels
+a site takes 47 rounds instead of 61 with the last solve's space alone.
 
-A residual's s and q parts begin as directions of their own: what a round answers to each is then known apart, at twice
-the numbers a round (sarcos, 50 labels at each of three sites: 46 rounds of a tuned model where 65 were needed).
+A residual's s and q parts begin as directions of their own. The answers to each are then known apart, at twice the
+numbers a round (sarcos, 50 labels at each of three sites: 46 rounds for a tuned model instead of 65).
 
 Departures from the textbook: columns whose new direction is rounding leave the block (deflation); with ``verify`` the
 true residual is asked at the end, T(x₀) + T_lin(x − x₀) − x, and where it disagrees the space starts anew from x, as it
@@ -48,16 +48,16 @@ from coreg_core.numerics.reproducible import (
 
 # A direction that keeps less than this of the longest of its block after orthogonalisation is rounding of the others.
 _DEFLATE = 1e-13
-ROUGH, TWICE = 1, 2  # slices of a product: a preconditioner need only be the same everywhere; what is done twice
+ROUGH, TWICE = 1, 2  # slices of a product: a preconditioner must only be the same everywhere; used twice
 _KEEP = 0.3  # of the length of a direction: with less, the newer space has it
 _SOUND = 1e-10
-# Verified residuals that did not halve from one cycle to the next, twice running: arithmetic has given what it can.
+# Two cycles in a row without halving the verified residual: no further progress is possible.
 _STRIKES = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A_old U = C with orthonormal C: what the last solve leaves to the next."""
+    """A_old U = C with orthonormal C: kept from the last solve for the next."""
 
     U: Float64[Arr, "r n"]
     C: Float64[Arr, "r n"]
@@ -73,8 +73,8 @@ class Space:
     def behind(self, older: "Space", most: int) -> "Space":
         """This space, and what C lacks of the older one: at most so many columns.
 
-        C_old − C CᵀC_old = Q R makes A_old (U_old − U CᵀC_old) R⁻¹ = Q, but for what A changed in between, which a
-        preconditioner may ignore. Directions that keep less than `_KEEP` of their length are in C already.
+        C_old − C CᵀC_old = Q R makes A_old (U_old − U CᵀC_old) R⁻¹ = Q, except for the change of A in between, which a
+        preconditioner can ignore. Directions that keep less than `_KEEP` of their length are in C already.
         """
         room = most - self.C.shape[1]
         if room <= 0 or not older.C.shape[1]:
@@ -90,7 +90,7 @@ class Space:
 
 
 class Next(IntEnum):
-    """What the next question is."""
+    """Kinds of the next question."""
 
     AFFINE = 0
     DIRECTION = 1
@@ -124,14 +124,14 @@ class GmresState:
     U: Float64[Arr, "r n"]  # the recycled space; no columns where there is none
     C: Float64[Arr, "r n"]
     basis: tuple[Arr, ...]
-    directions: tuple[Arr, ...]  # what is asked: the basis itself, or M⁻¹ times it
+    directions: tuple[Arr, ...]  # the columns of the question: the basis itself, or M⁻¹ times it
 
 
 STOPS = (Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 
 def direction_columns(columns: tuple[Column, ...], width: int) -> tuple[Column, ...]:
-    """What a block of directions is named by: columns of one operator, each at most twice, since s and q go apart."""
+    """The names of a block of directions: columns of one operator, each at most twice, because s and q travel apart."""
     return (columns * 2)[:width]
 
 
@@ -142,21 +142,21 @@ class BlockGmres:
     Parameters
     ----------
     columns
-        what is solved for.
+        the solutions.
     tolerance
         of each column, relative to its scale: ‖T(x) − x‖₂ ≤ tolerance · ‖T(0)‖₂.
     intercept_prior
         c, by which the sum of the 1ᵀα becomes the last row of T(x).
     max_rounds
-        questions, all told.
+        questions in total.
     restart
         most blocks of a basis.
     verify
         ask the true residual before it is done.
     step
-        which noise and prior the sites answer with (tuning steps made).
+        tuning steps made, which determine the sites' noise and prior.
     scalars
-        told with the affine question.
+        sent with the affine question.
     parted
         begin with s and q of each residual apart: twice the columns in two thirds of the rounds.
     """
@@ -183,7 +183,7 @@ class BlockGmres:
         scale: Float64[Arr, " k"] | None = None,
         space: Space | None = None,
     ) -> GmresState:
-        """From x = 0, or warm, with the scale of an earlier solve (at x ≠ 0 nobody knows ‖T(0)‖) and its space."""
+        """From x = 0, or warm, with the scale of an earlier solve (‖T(0)‖ is unknown at x ≠ 0) and its space."""
         k = len(self.columns)
         zero = np.zeros((2 * n_unlabelled + 1, k))
         x = zero if x is None else x
@@ -244,14 +244,14 @@ class BlockGmres:
         return Next(state.ask) is Next.DONE
 
     def space(self, state: GmresState) -> Space:
-        """What this solve leaves to the next: A M⁻¹Q_j = Q_{j+1}H with H = QR gives A (M⁻¹Q_j R⁻¹) = Q_{j+1}Q.
+        """The space for the next solve: A M⁻¹Q_j = Q_{j+1}H with H = QR gives A (M⁻¹Q_j R⁻¹) = Q_{j+1}Q.
 
-        Behind it what is left of the space that it was itself given, as far as a basis of `restart` rounds has room: a solve of
-        few rounds, which an old space made short, would otherwise forget what made it so (13 and 7 rounds in turn).
+        Behind it follows the rest of the previous space, as far as a basis of `restart` rounds has room. Otherwise a solve
+        that an old space made short would lose that space (13 and 7 rounds in turn).
         """
         given, size = Space(state.U, state.C), len(state.triangle)
         diagonal = np.abs(state.triangle.diagonal())
-        # A direction that A all but annihilates leaves nothing that could be divided by, and ends the space.
+        # A direction that A all but annihilates leaves no divisor, and ends the space.
         weak = np.flatnonzero(diagonal <= _SOUND * diagonal.max(initial=0.0))
         sound = int(weak[0]) if len(weak) else size
         if not sound:
@@ -307,7 +307,7 @@ class BlockGmres:
         longest = float(column_norms(W).max())
         known = np.concatenate(state.basis, axis=1)
         column = np.zeros((known.shape[1], W.shape[1]))
-        for _ in range(2):  # what the first pass leaves, for its two slices or where A is nearly I, the second takes
+        for _ in range(2):  # the second pass removes the rest of the first, from its two slices or where A is nearly I
             h = inner(known, W, TWICE)
             column += h
             W = W - outer(known, h)
@@ -343,7 +343,7 @@ class BlockGmres:
         return replace(state, triangle=triangle, turns=(*state.turns, (done, turn)), right=right)
 
     def _end(self, state: GmresState) -> GmresState:
-        # Without verification the recursion is believed; at a cold start x₀ = 0 there is nothing to verify before it moves.
+        # Without verification the recursion counts. At a cold start x₀ = 0 there is nothing to verify before the first step.
         met = self._met(state, state.residual)
         if self.verify and state.round < self.max_rounds and (state.x - state.anchor).any():
             return replace(state, ask=int(Next.VERIFY))

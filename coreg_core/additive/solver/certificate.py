@@ -1,4 +1,4 @@
-r"""How far a point can at most be from the optimum, without a label: three exchanges (design, 7.2).
+r"""An upper bound on the distance of a point from the optimum, without a label, in three exchanges (design, 7.2).
 
 With ρ = T(x) − x, D = Σ σ_v⁻²S_vᵀS_v ρ_s, e = Σ σ_v⁻²1ᵀS_v ρ_s and δ = ρ_q − D, the point (w(x), a) has the gradient
 
@@ -6,9 +6,8 @@ With ρ = T(x) − x, D = Σ σ_v⁻²S_vᵀS_v ρ_s, e = Σ σ_v⁻²1ᵀS_v ρ
     J − J* ≤ ¼(Σ τ_u²‖g_u‖² + c g_a²) =: gap        Σ‖w_u − w_u*‖²/τ_u² + (a − a*)²/c ≤ gap        ‖s̃ − s*‖₂ ≤ √(gap Σ
     τ_u²‖Z_u‖₂²)
 
-s̃ = Σ Z_u w_u(x) is what the sites' models say there. (J is strongly convex with modulus 2 in the prior's own metric: hence both.)
-16 eps times the norms of what was subtracted is added throughout, so that a certificate states what arithmetic allows. Knows
-sums.
+s̃ = Σ Z_u w_u(x) is the sum of the sites' models there. Both bounds hold because J is strongly convex with modulus 2 in the
+prior's own metric. 16 eps times the norms of the subtracted vectors is added throughout, so that a certificate covers rounding.
 """
 
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ class AdditiveCertificate:
 
 @dataclass(frozen=True)
 class Residual:
-    """ρ of one column, with the norms that its rounding is judged by."""
+    """ρ of one column, with the norms that bound its rounding."""
 
     rho: Float64[Arr, " r"]
     rounding_s: float
@@ -46,7 +45,7 @@ def residual_of(
 ) -> Residual:
     """ρ = T(x₀) + T_lin(x − x₀) − x, from the stored affine sum T(x₀) and one linear question.
 
-    ``step`` is at least what summing both in fixed point has moved them by, ‖·‖₂.
+    ``step`` bounds the error of summing both in fixed point, ‖·‖₂.
     """
 
     def rounding(part: int) -> float:
@@ -59,9 +58,9 @@ def residual_of(
 def gradient_question(
     residual: Residual, smoothed: Float64[Arr, " l"], weight: float, step: float = 0.0
 ) -> tuple[Arr, tuple[float, float]]:
-    """(ρ_s, δ) as two columns, and what rounding may have left out of each.
+    """(ρ_s, δ) as two columns, with a bound on the rounding of each.
 
-    ``weight`` = Σ σ⁻²‖S‖²; ``step`` what summing D in fixed point has moved it by.
+    ``weight`` = Σ σ⁻²‖S‖²; ``step`` bounds the error of summing D in fixed point.
     """
     rho_s, rho_q, _ = split(residual.rho[:, None])
     D = smoothed[:-1]
@@ -95,7 +94,7 @@ def certify(
     intercept_prior
         c.
     step
-        what summing (D, e) in fixed point has moved them by.
+        bound on the error of summing (D, e) in fixed point.
     """
     c, e, rho_a = intercept_prior, float(smoothed[-1]), float(residual.rho[-1])
     slack = residual.rounding_a / c + ROUNDING * abs(e) + sizes[1] * residual.rounding_s + step

@@ -1,8 +1,7 @@
 r"""Several block GMRES in one round: columns whose operators differ (folds, multipliers) share rounds and sums, but no
 space.
 
-One question holds the columns of every member that still runs, one behind the other; the sum of the answers is cut up
-the same way.
+One question holds the columns of every running member, one after another. The sum of the answers is split the same way.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from coreg_core.errors import UsageError
 
 @dataclass(frozen=True)
 class Lockstep:
-    """The members run side by side; each is done when it is done."""
+    """Members that run side by side and end independently."""
 
     members: tuple[BlockGmres, ...]
 

@@ -1,4 +1,4 @@
-"""The schedules, one a file, and the two ways to get one: by name, and run to its end over views in memory."""
+"""The schedules, one a file, with a factory by name and a driver over views in memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
@@ -38,7 +38,7 @@ def run_in_memory(
     views: Sequence[View],
     on_step: Callable[[Any], None] = lambda _state: None,
 ) -> Any:
-    """Step a schedule to its end with every view at hand; sums in site order, as the service takes them.
+    """Step a schedule to its end with all views in memory; sums in site order, as in the service.
 
     Returns
     -------

@@ -26,12 +26,12 @@ from coreg_core.agreement.schedules.schedule import (
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.numerics.reproducible import column_norms
 
-PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so what is left is rounding
+PATIENCE = 50  # sweeps without a new least gap: Q falls in every exact sweep, so the rest is rounding
 
 
 @dataclass(frozen=True)
 class SweepState:
-    """``site`` is asked next; ``predictions`` are the latest of all, ``targets`` what each last answered."""
+    """``site`` is the next to ask; ``predictions`` are the latest of all sites, ``targets`` those of their last answers."""
 
     round: int
     site: int
@@ -67,7 +67,7 @@ class BlockCoordinateDescent:
         M = self.terms.n_views
         others = np.delete(state.predictions, state.site, axis=0)
         mean: Arr = others.sum(axis=0) / max(1, M - 1)
-        # A column that has stopped is asked what it was asked last, so that the last sweep's targets are the models'.
+        # A stopped column gets its last question again, so that the last sweep's targets are the models'.
         return np.where(state.stops == 0, mean, state.targets[state.site])
 
     def query(self, state: SweepState) -> Query:
@@ -135,7 +135,7 @@ class BlockCoordinateDescent:
         return all_stopped(state)
 
     def models(self, state: SweepState) -> FinalTargets | None:
-        """What each site answered in the last complete sweep."""
+        """The targets of the last complete sweep."""
         if np.isinf(state.residual).any():
             return None
         return FinalTargets(state.verified_targets, self.weights)

@@ -6,7 +6,7 @@ Round 0 asks respond(0), the only affine query, and is verified: its models are 
 asks R s, s = p/‖p‖∞ (H p = ‖p‖∞ (s − mean R s)). Every 20 rounds, and before any finish, R at z is asked: the residual
 b + mean R z − z replaces the recursive one, which drifts below it, and only such verified rounds certify and set
 models. Departures from the textbook: the normalised direction; the residual replacement (β then uses the replaced
-residual), after which p·r is no longer ‖r‖², so that α = p·r / p·Hp, the step that cannot go uphill; several columns in
+residual), after which p·r differs from ‖r‖², so α = p·r / p·Hp, the step that never goes uphill; several columns in
 lockstep, each judged by itself; one that has stopped stays in the matrix, as zeros.
 """
 
@@ -32,13 +32,13 @@ from coreg_core.numerics.reproducible import column_norms, dot
 
 VERIFY_EVERY = 20
 # A verified round in which neither the residual halved nor the energy φ(z) = ½ zᵀHz − bᵀz fell by more than its
-# rounding: that often in a row, and what is left is rounding. Each alone would not do: CG's residual may rise for many
+# rounding: that often in a row, the rest is rounding. One test alone would fail: CG's residual may rise for many
 # rounds while φ falls (condition number 1 + μb), and φ is flat to rounding long before the residual is.
 STRIKES = 3
 
 
 class Next(IntEnum):
-    """What the next query is."""
+    """Kinds of the next query."""
 
     AFFINE = 0  # respond(0): b, the only query in which labels appear
     DIRECTION = 1  # R s
@@ -143,7 +143,7 @@ class ConjugateGradient:
             before = state.p[:, j]
             curvature = dot(before, Hp[:, j])
             if curvature <= 0.0 or rr[j] == 0.0:
-                due = True  # nothing left to descend along: a verified round decides, and p starts anew
+                due = True  # no descent direction left: a verified round decides, and p restarts
                 z[:, j], r[:, j], p[:, j] = state.z[:, j], state.r[:, j], 0.0
                 continue
             alpha = dot(before, state.r[:, j]) / curvature
@@ -187,8 +187,8 @@ class ConjugateGradient:
             r[:, j] = true[:, j]
             rr_new = dot(r[:, j], r[:, j])
             p[:, j] += r[:, j] - state.r[:, j]  # p = r_old + β p_before: only its first part is replaced
-            # Exact arithmetic has p·r = ‖r‖². Where that is lost the old directions are conjugate to a residual that
-            # was not there, and the direction starts anew; so it does after the affine round (p = 0).
+            # Exact arithmetic has p·r = ‖r‖². Where that is lost, the old directions are conjugate to a residual that
+            # was replaced, and the direction restarts; so it does after the affine round (p = 0).
             if not state.p[:, j].any() or not 0.5 * rr_new < dot(p[:, j], r[:, j]) < 2.0 * rr_new:
                 p[:, j] = r[:, j]
             rr[j] = rr_new
@@ -221,7 +221,7 @@ class ConjugateGradient:
         return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)
 
     def _limit(self, state: GradientState) -> GradientState:
-        # The last round that may be asked is kept for a verification, so that even MAX_ROUNDS ends certified.
+        # The last allowed round is reserved for a verification, so that even MAX_ROUNDS ends certified.
         if state.round + 1 >= self.terms.max_rounds:
             return replace(state, ask=Next.VERIFY)
         return state

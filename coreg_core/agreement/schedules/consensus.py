@@ -2,7 +2,7 @@ r"""Consensus iteration: z ← mean_v respond_v(z, 2λM), all sites at once. One
 
 Block minimisation of Σ_v [local_v(f_v) + 2Mλ‖f_v(Z) − z‖²] over the f_v, then over z (docs/research/mathematics.md). Every round
 is verified: its residual r = mean − z is exact, so its certificate is. Converges like 1 − 1/(1 + μ b): slow for
-strong coupling, and its stop then says so. Here as the simplest schedule that works, and as a check of the others.
+strong coupling, as its stop then shows. It is the simplest schedule, and a check of the others.
 """
 
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ from coreg_core.agreement.schedules.schedule import (
 from coreg_core.numerics.arrays import Arr, Ints
 from coreg_core.numerics.reproducible import column_norms
 
-# ‖r‖ falls in every exact step (r ← mean R_v r, and 0 ⪯ R_v ≺ I); without a new least value in this many rounds what
-# is left is rounding.
+# ‖r‖ falls in every exact step (r ← mean R_v r, and 0 ⪯ R_v ≺ I); without a new smallest value in this many rounds the
+# rest is rounding.
 PATIENCE = 50
 
 
 @dataclass(frozen=True)
 class ConsensusState:
-    """z is asked next; ``z_verified`` was asked last, and r belongs to it."""
+    """z is the next target; ``z_verified`` was the last one, and r belongs to it."""
 
     round: int
     z: Float64[Arr, "m k"]
@@ -110,7 +110,7 @@ class Consensus:
         return all_stopped(state)
 
     def models(self, state: ConsensusState) -> FinalTargets | None:
-        """The answers at the z that was asked last."""
+        """The answers at the last z."""
         if np.isinf(state.residual).any():
             return None
         return FinalTargets(state.z_verified[None], self.weights)

@@ -1,6 +1,6 @@
-r"""What the three schedules share: the query, the terms, the stop, and the protocol of a value stepped from outside.
+r"""Shared by the three schedules: the query, the terms, the stop, and the protocol of a value stepped from outside.
 
-A driver, whoever it is, does
+A driver does
 
     state = schedule.start(m)
     while not schedule.finished(state):
@@ -32,7 +32,7 @@ class Stop(Enum):
     MAX_ROUNDS = "max_rounds was reached before the tolerances"
 
 
-# How a column stands: 0 is still running; the order is that of severity when columns differ.
+# State of a column: 0 is running. The order is that of severity, for columns that differ.
 _COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 
 
@@ -40,7 +40,7 @@ _COLUMN_STOPS = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)
 class Query:
     """respond(targets, weights), asked of every site, or of one.
 
-    ``is_candidate``: the models that the schedule ends with may be the answers to these targets.
+    ``is_candidate``: the final models can be the answers to these targets.
     """
 
     targets: Float64[Arr, "m k"]
@@ -52,7 +52,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the last step showed, by column. ``gap`` and ``prediction_bound`` are certified iff ``verified``."""
+    """Progress at the last step, by column. ``gap`` and ``prediction_bound`` are certified iff ``verified``."""
 
     round: int
     verified: bool
@@ -64,9 +64,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class FinalTargets:
-    """The models of the last verified round: site v's answers (``targets[v]``, ``weights``), v counted in site order.
+    """The models of the last verified round: site v answers (``targets[v]``, ``weights``), v counted in site order.
 
-    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1. ``beside``: sums that go out with them (the
+    ``targets`` is (1, m, k) where all sites share one, and (M, m, k) for Algorithm 1. ``beside``: sums that accompany them (the
     forecast of an additive training).
     """
 
@@ -82,7 +82,7 @@ class FinalTargets:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a schedule has to know of the federation. Frozen: another membership means other terms.
+    """The federation's figures for a schedule. Frozen: another membership means other terms.
 
     Parameters
     ----------
@@ -97,15 +97,15 @@ class Terms:
     prediction_tolerance
         ... the prediction bound is at most this, in the units of the targets.
     max_rounds
-        rounds (sweeps, for Algorithm 1) that may be asked, all told.
+        most rounds in all (sweeps, for Algorithm 1).
     roundings
         ρ_v in site order, each view's `response_error` at the largest weight 2λM; (): none was stated, and the
         certificates are those of the views as they were computed.
     steps
-        what summing in fixed point may move a mean answer by, ‖·‖₂: relative to the target, and whatever the target (the
-        label-bearing part); 0 where sums are taken in floating point.
+        bounds on the error of a mean answer by summing in fixed point, ‖·‖₂: relative to the target, and independent of it
+        (the label-bearing part); 0 where sums are taken in floating point.
     stays
-        Σ_v 1/(1 + μ b_v) of each column, where that sum is known and the single b_v are not; () where they are.
+        Σ_v 1/(1 + μ b_v) of each column, if that sum is known and the single b_v are not; () if they are.
     """
 
     coupling: tuple[float, ...]
@@ -151,11 +151,11 @@ class Terms:
 
     @property
     def shift(self) -> float:
-        """ρ √Q(0): how far rounding may have moved the optimum, in the norm √(Q − Q*)."""
+        """ρ √Q(0): a bound on the shift of the optimum by rounding, in the norm √(Q − Q*)."""
         return self.response_error * float(np.sqrt(self.initial_objective))
 
     def step(self, scale: float) -> float:
-        """What fixed point may have moved the mean answer to a target of at most that norm."""
+        """A bound on the fixed-point error of the mean answer to a target of at most that norm."""
         return self.steps[0] * scale + self.steps[1]
 
     @property
@@ -169,7 +169,7 @@ class Terms:
         return Stop.CONVERGED if met else None
 
     def code_after(self, gap: float, prediction_bound: float, *, stuck: bool, last: bool) -> int:
-        """How a column stands after a verified round: converged, else stagnated where it is stuck, else out of rounds."""
+        """The state of a column after a verified round: converged, else stagnated if it is stuck, else out of rounds."""
         stop = self.stop_of(gap, prediction_bound)
         if stop is None and stuck:
             stop = Stop.STAGNATED
@@ -180,7 +180,7 @@ class Terms:
 
 @runtime_checkable
 class State(Protocol):
-    """What every state shows; each schedule has more."""
+    """Fields that every state has; each schedule adds its own."""
 
     @property
     def round(self) -> int:
@@ -192,7 +192,7 @@ S = TypeVar("S", bound=State)
 
 
 def shown_residual(residual: Float64[Arr, " k"], weights: Float64[Arr, " k"]) -> Float64[Arr, " k"]:
-    """The residuals for whoever watches: 0 where μ = 0, since such a column has nothing to agree on and never moves."""
+    """The residuals for progress reports: 0 where μ = 0, because such a column never moves."""
     return np.where(weights == 0.0, 0.0, residual)
 
 
@@ -202,7 +202,7 @@ class Schedule(Protocol[S]):
 
     @property
     def terms(self) -> Terms:
-        """What the schedule knows of the federation."""
+        """The federation's figures."""
         ...
 
     def start(self, n_unlabelled: int) -> S:
@@ -218,7 +218,7 @@ class Schedule(Protocol[S]):
         ...
 
     def progress(self, state: S) -> Progress | None:
-        """What the last complete round showed; None before the first."""
+        """Progress at the last complete round; None before the first."""
         ...
 
     def finished(self, state: S) -> bool:
@@ -247,7 +247,7 @@ def overall_stop(stops: tuple[Stop | None, ...]) -> Stop | None:
 
 
 def progress_of(state: Any, weights: Float64[Arr, " k"], *, verified: bool) -> Progress | None:
-    """What the last complete round showed, from a state's fields of the same names; None before the first."""
+    """Progress at the last complete round, from a state's fields of the same names; None before the first."""
     if np.isinf(state.residual).any():
         return None
     residual = shown_residual(state.residual, weights)
@@ -260,8 +260,8 @@ def all_stopped(state: Any) -> bool:
 
 
 def divided(values: Float64[Arr, "m k"], by: float) -> Float64[Arr, "m k"]:
-    """The quotients, column-major. Where columns are many, one would be written line by line beside sixteen others that are
-    as far apart: piece by piece it stays in the cache, at a fifth of the time."""
+    """The quotients, column-major. With many columns, whole columns would compete for cache lines; in pieces the data stays
+    in the cache, at a fifth of the time."""
     if values.shape[1] <= _FEW_COLUMNS or values.flags.f_contiguous:
         return np.divide(values, by, order="F")
     out = np.empty(values.shape, order="F")

@@ -51,7 +51,7 @@ def make_view(
     Parameters
     ----------
     span
-        what f_v ranges over; ``EveryPoint`` is the exact form.
+        the span of f_v; ``EveryPoint`` is the exact form.
     kernel
         k_v.
     X
@@ -65,7 +65,7 @@ def make_view(
     rank_tolerance
         relative pivot at or below which a direction of a finite span is cut.
     n_weights
-        weights that are asked in turn (a λ path): the exact form keeps a factor of (m, m) for each.
+        number of weights in turn (a λ path): the exact form keeps a factor of (m, m) for each.
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise UsageError(f"ridge={ridge!r}: needs a finite number above 0.")
@@ -73,7 +73,7 @@ def make_view(
         return SpectralView(make_basis(span, kernel, X, Z, rank_tolerance), X, y, Z, ridge)
     size = float(kernel.diagonal(X).sum() + kernel.diagonal(Z).sum()) if isinstance(kernel, Linear) else 0.0
     if size > _HALF_OF_THE_DIGITS * ridge:
-        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses the
-        # ridge below it where features do not: they are taken where K would leave fewer than half of the digits.
+        # Every linear function is in the exact span, so that d coordinates hold the same optimum. K of size Σ‖x‖² loses a
+        # small ridge where features do not: they are used where K would leave fewer than half of the digits.
         return SpectralView(make_basis(LinearFeatures(), kernel, X, Z), X, y, Z, ridge, exact_span=True)
     return FunctionSpaceView(kernel, X, y, Z, ridge, n_weights=n_weights)

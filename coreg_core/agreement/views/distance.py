@@ -1,4 +1,4 @@
-r"""How far two functions of one view are apart, in the norm in which Q is a square.
+r"""The distance of two functions of one view, in the norm in which Q is a square.
 
     ‖f − g‖² = ‖(f − g)(X)‖² + ν‖f − g‖² + μ‖(f − g)(Z)‖²
 
@@ -46,7 +46,7 @@ def energy_distance(
         for part in (expansion.coef, expansion.coef_low):
             if part is None:
                 continue
-            # One row of an expansion may repeat, so the sums are taken one after another.
+            # Rows of an expansion can repeat, so the sums are taken one after another.
             for i, c in zip(index.tolist(), (sign * part).tolist(), strict=True):
                 total, rest = two_sum(high[i : i + 1], np.array([c]))
                 high[i], low[i] = total[0], low[i] + rest[0]

@@ -24,7 +24,7 @@ from coreg_core.numerics.arrays import Arr, Ints, block_rows
 
 
 def positive_factor(matrix: Arr, what: str, remedy: str) -> tuple[Arr, bool]:
-    """The factor, in place; positive definite in exact arithmetic, and where rounding outweighs that it is said.
+    """The factor, in place. The matrix is positive definite in exact arithmetic; the code raises where rounding outweighs that.
 
     Raises
     ------
@@ -50,7 +50,7 @@ class FunctionSpaceView:
     Raises
     ------
     SingularSystem
-        rounding of K outweighs ν, or the identity in B, so that nothing could be said of an answer.
+        rounding of K outweighs ν, or the identity in B, so no answer would have a bound.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FunctionSpaceView:
         m = len(Z)
         # H = L⁻¹ K_XZ with K_XX + νI = L Lᵀ: Σ = K_ZZ − HᵀH is symmetric by construction, and stays so in rounding.
         # m₀ and c_X go through the same H, as in one Cholesky factor of all rows: through (K_XX + νI)⁻¹ they would carry its
-        # rounding ½√(‖K_ZZ‖/ν) times over.
+        # rounding times ½√(‖K_ZZ‖/ν).
         H = solve_triangular(self._factor_X[0], kernel(X, Z), lower=True, check_finite=False)
         self._H, self._whitened_y = H, solve_triangular(self._factor_X[0], y, lower=True, check_finite=False)
         self.posterior_covariance: Arr = np.empty((m, m))
@@ -97,7 +97,7 @@ class FunctionSpaceView:
             block -= H[:, rows].T @ H
             self.posterior_covariance[rows] = block
         self.posterior_mean: Arr = H.T @ self._whitened_y
-        # What the rounding of K's entries and of its factors comes to, in the 2-norm, block by block
+        # The rounding of K's entries and of its factors, in the 2-norm, block by block
         # (docs/research/mathematics.md).
         self._size_Z = min(row_sum, float(np.sqrt(squares)), trace_Z)
         grown = SPREAD * float(np.sqrt(len(X) + m)) * UNIT
@@ -106,7 +106,7 @@ class FunctionSpaceView:
             (entry * float(np.sqrt(trace_X * trace_Z)) + grown * float(np.sqrt(size_X * self._size_Z))) / ridge,
             (entry * trace_Z + grown * self._size_Z) / ridge,
         )
-        # The weights in use, or about 64 MB of factors where those are fewer: a cache that is one too small misses every time.
+        # The weights in use, or about 64 MB of factors if those are fewer: a cache with one entry too few misses every time.
         self._factors: OrderedDict[float, tuple[Arr, bool]] = OrderedDict()
         self._most_factors = max(n_weights, 8_000_000 // max(1, m * m))
         # The last target and answer at each weight: a column of a path that has stopped is verified again with the rest.
@@ -128,7 +128,7 @@ class FunctionSpaceView:
         return self.rank
 
     def response_error(self, weight: float) -> float:
-        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and what the answer is off by beside it (docs/research/mathematics.md)."""
+        """ρ = (‖δK_XX‖ + 2√μ‖δK_XZ‖ + μ‖δK_ZZ‖)/ν, and the error of the answer beside it (docs/research/mathematics.md)."""
         root = float(np.sqrt(weight))
         XX, XZ, ZZ = self._off
         b = self._tight_bound
@@ -146,7 +146,7 @@ class FunctionSpaceView:
 
     @cached_property
     def _tight_bound(self) -> float:
-        # λ_max(Σ) is at most the largest absolute row sum, the Frobenius norm and the trace; the least of the three
+        # λ_max(Σ) is at most the largest absolute row sum, the Frobenius norm and the trace; the smallest of the three
         # costs O(m²), where an eigenvalue would cost more than the factor and Lanczos would bound from below.
         S = self.posterior_covariance
         row_sum = max((float(np.abs(S[i : i + 256]).sum(axis=1).max()) for i in range(0, len(S), 256)), default=0.0)
@@ -154,20 +154,20 @@ class FunctionSpaceView:
             max(0.0, min(row_sum, float(np.linalg.norm(S)), float(np.trace(S)) + 1e-14 * len(S) * row_sum))
             / self._ridge
         )
-        # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ whatever it is off by.
+        # Σ is off by δK_ZZ + 2 T δK_XZ + T² δK_XX, T = ‖(K_XX + νI)⁻¹K_XZ‖ ≤ ½√(‖K_ZZ‖/ν); and Σ ⪯ K_ZZ in any case.
         XX, XZ, ZZ = self._off
         T = 0.5 * float(np.sqrt(self._size_Z / self._ridge))
         most = min(self._size_Z / self._ridge + ZZ, self.bound("a-priori"))
         return max(min(largest + ZZ + 2.0 * T * XZ + T * T * XX, most), LEAST_BOUND * self.bound("a-priori")) * ROUND_UP
 
     def bound(self, rule: BoundRule = "tight") -> float:
-        """The least of three norms of Σ, over ν; or m κ/ν."""
+        """The smallest of three norms of Σ, over ν; or m κ/ν."""
         if rule == "a-priori":
             return self.n_unlabelled * self._diagonal_bound / self._ridge
         return self._tight_bound
 
     def factor(self, weight: float) -> tuple[Arr, bool]:
-        """The Cholesky factor of B at this μ, from the cache where it is there."""
+        """The Cholesky factor of B at this μ, from the cache if present."""
         if weight in self._factors:
             self._factors.move_to_end(weight)
             return self._factors[weight]

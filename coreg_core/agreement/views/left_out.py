@@ -1,14 +1,14 @@
-r"""What a site's own labels say of its functions: each label left out in closed form, and a path of λ chosen by it.
+r"""Leave-one-out of a site's functions on its own labels, in closed form, and the choice of λ on a path.
 
 A site's function at a target t and a weight μ has residuals y − c − f(X) = G (y − c) − g, with c the shift of its
 labels and
 
     G = I − Φ_X A⁻¹ Φ_Xᵀ,   A = Φ_XᵀΦ_X + νI + μ Φ_ZᵀΦ_Z                                    (n × n, symmetric)
 
-so that without the rows S the function misses them by e_S = G_SS⁻¹ r_S, and the rows that are kept by r_R − G_RS e_S
-with G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/research/mathematics.md, "What a site's own labels say"). The target is held:
-what a left-out label has done to it is not taken back, which makes a strong coupling look a little too good. So t is
-the others' mean, and not everybody's, which would have the site's own prediction in it.
+so that without the rows S the function errs there by e_S = G_SS⁻¹ r_S, and the rows that are kept by r_R − G_RS e_S
+with G_RR − G_RS G_SS⁻¹ G_SR in G's place (docs/research/mathematics.md, "Leave-one-out on a site's own labels"). The target
+is fixed: the influence of a left-out label on it remains, which makes a strong coupling look slightly too good. So t is
+the mean of the others, without the site's own prediction.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from jaxtyping import Float64, Int64
 
 from coreg_core.numerics.arrays import Arr, Ints
 
-# A row whose fit is its own label alone (G_ii = 0) has no error to leave out; the floor keeps its quotient finite and large.
+# A row whose fit is its own label alone (G_ii = 0) has no left-out error; the floor keeps its quotient finite and large.
 _LEAST_FREEDOM = 1e-9
-# Folds of the nested estimate, and the seed of their shuffle: the site's own business, and the same at every run.
+# Folds of the nested estimate, and the seed of their shuffle: local to the site, and the same at every run.
 FOLDS, SEED = 5, 0
 
 
@@ -29,7 +29,8 @@ FOLDS, SEED = 5, 0
 class LabelledFit:
     """A function on its own labelled rows: residuals ``r`` (n,) at the shift that was taken, and ``G`` (n, n).
 
-    ``y`` is (n,) in the units of r; ``centred`` says that the shift is the mean of the labels, so that it goes with the rows.
+    ``y`` is (n,) in the units of r; ``centred`` says that the shift is the mean of the labels, so that it is left out with
+    the rows.
     """
 
     r: Float64[Arr, " n"]
@@ -64,7 +65,7 @@ class LabelledFit:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A function without some rows: what it misses them by, and its residuals and G on those that are kept."""
+    """A function without some rows: its errors on them, and its residuals and G on the kept rows."""
 
     missed: Float64[Arr, " s"]
     r: Float64[Arr, " k"]
@@ -85,16 +86,16 @@ class Kept:
 
 
 def best_of(path: Sequence[Float64[Arr, " n"]]) -> int:
-    """The member of least mean squared left-out error; the first, which is the weakest coupling, where they tie."""
+    """The member of least mean squared left-out error; in a tie the first, which has the weakest coupling."""
     return int(np.argmin([float(np.mean(errors * errors)) for errors in path]))
 
 
 @dataclass(frozen=True, eq=False)
 class PathChoice:
-    """What own labels say of a path: the member that was ``chosen``, every member's left-out errors, and the choice's own.
+    """The choice on a path by own labels: the ``chosen`` member, every member's left-out errors, and the choice's own.
 
-    ``nested`` are the errors of rows that neither the function nor the choice between the members has seen: what is reported,
-    since the least of several left-out errors is too good by having been chosen. None with too few labels for folds.
+    ``nested`` are the errors of rows that neither the function nor the choice between members has seen. Reports use them,
+    because the smallest of several left-out errors is biased by the choice. None with too few labels for folds.
     """
 
     chosen: int
@@ -103,7 +104,7 @@ class PathChoice:
 
 
 def choose_on(path: Sequence[LabelledFit], folds: int = FOLDS, seed: int = SEED) -> PathChoice:
-    """Choose a member of a path by its left-out labels, and say how well such a choice does on labels that it has not seen."""
+    """Choose a member of a path by its left-out labels, and estimate the error of such a choice on unseen labels."""
     errors = tuple(fit.left_out for fit in path)
     n = len(path[0].y)
     nested: Arr | None = None

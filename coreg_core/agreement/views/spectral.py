@@ -24,7 +24,7 @@ from coreg_core.kernels.bases import Basis
 from coreg_core.numerics.arrays import Arr, Ints, block_rows
 from coreg_core.numerics.double_double import DD_EPS, matmul
 
-_TALL = 1024  # rows of a block that BLAS makes the most of
+_TALL = 1024  # rows of a block at which BLAS is fastest
 # Multiply-adds up to which P is factored by QR (50 ms); beyond, PᵀP: its rounding grows with μb and not √(μb), and is stated.
 _BY_QR = 100_000_000
 # Rows times basis points up to which features are computed in integers (0.06 s).
@@ -46,7 +46,7 @@ class SpectralView:
     Raises
     ------
     SingularSystem
-        rounding outweighs the ridge, so that nothing could be said of an answer.
+        rounding outweighs the ridge, so no answer would have a bound.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SpectralView:
         s, V = np.zeros(r), np.eye(r)
         if by_qr:
             # C = U diag(s) and not P V: columns of small s then are small themselves, and CᵀC is diag(s²) to the last digit of
-            # each pair. Through P V they carry the rounding of the largest, which the labels' part of a may see whole.
+            # each pair. Through P V they carry the rounding of the largest, which can affect the labels' part of a fully.
             if len(Z):
                 outer, triangle = qr(T.T, overwrite_a=True, mode="economic", check_finite=False)  # in T's own memory
                 U, found, Vt = np.linalg.svd(triangle)
@@ -117,7 +117,7 @@ class SpectralView:
         self._measure(R, largest_P)
 
     def _features_of(self, rows: int) -> Callable[[Arr], tuple[Arr, Arr]]:
-        """φ and the tail of rows, in the arithmetic that so many rows can afford; sets what it rounds by."""
+        """φ and the tail of rows, in the most precise arithmetic that is affordable for so many rows; sets its rounding."""
         basis = self._basis
         entries = rows * len(basis.points)
         if basis.factor is not None and entries <= _BY_INTEGERS:
@@ -133,7 +133,7 @@ class SpectralView:
         return lambda A: (basis.features(A, precisely=precisely), basis.tail(A))
 
     def _measure(self, R: Arr, size_P: float) -> None:
-        """‖δΦ_X‖ and ‖δΦ_Z‖: what `response_error` is made of."""
+        """‖δΦ_X‖ and ‖δΦ_Z‖, the parts of `response_error`."""
         r, m = self._basis.rank, len(self._C)
         size_R = float(np.linalg.norm(R))
         linear = SPREAD * float(np.sqrt(r)) * UNIT
@@ -194,7 +194,7 @@ class SpectralView:
         nu, b = self._ridge, self.bound()
         root_nu, root_mu = float(np.sqrt(nu)), float(np.sqrt(weight))
         data = 2.0 * (self._off_X + root_mu * self._off_Z * self._seen) / root_nu
-        # What the answer itself is off by where no factor moved: ‖δΦ_Z‖ ‖w‖, in units of √b.
+        # The error of the answer itself where no factor moved: ‖δΦ_Z‖ ‖w‖, in units of √b.
         direct = self._off_Z / root_nu / float(np.sqrt(b)) if b > 0.0 else 0.0
         return float(data + direct + self._defect + self._query_rounding(weight) + self.cut_cost(weight))
 
@@ -204,7 +204,7 @@ class SpectralView:
         return SPREAD * float(np.sqrt(self.rank)) * UNIT * (4.0 + 2.0 * grown)
 
     def cut_cost(self, weight: float) -> float:
-        """(√tr tail_X + √(μ tr tail_Z))/√ν, tail(x) = k(x, x) − ‖φ(x)‖²: what every function left out could reach together."""
+        """(√tr tail_X + √(μ tr tail_Z))/√ν, tail(x) = k(x, x) − ‖φ(x)‖²: the reach of all functions left out together."""
         if not self._basis.is_cut:
             return 0.0
         return float((self._tail_X + np.sqrt(weight) * self._tail_Z) / np.sqrt(self._ridge))
@@ -258,6 +258,6 @@ class SpectralView:
             np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w))
         )
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
-        # A share of Q is small where f fits its labels; a, whose square is ‖f(X)‖² + ν‖f‖², is not.
+        # A share of Q is small where f fits its labels. a, whose square is ‖f(X)‖² + ν‖f‖², is not.
         off += self._query_rounding(weight) * float(np.linalg.norm(a))
         return Solution(function, self._C @ a, local, off)

@@ -1,7 +1,6 @@
-r"""What every view is to a schedule, an estimator and a site: one protocol, and the function that a site owns at the
-end.
+r"""The protocol of every view, for schedules, estimators and sites, and the function that a site owns at the end.
 
-    respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/research/mathematics.md)
+respond(t, μ) = f(Z),   f = argmin_f ‖y − f(X)‖² + ν‖f‖² + μ‖f(Z) − t‖²            (docs/research/mathematics.md)
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from coreg_core.kernels.precise import expand_precisely
 from coreg_core.numerics.arrays import Arr, Ints
 
 Part: TypeAlias = Literal["affine", "linear"]
-# b_v of the certificates: the sharp value known to the site, or m κ / ν, which tells less of the data.
+# b_v of the certificates: the sharp value known to the site, or m κ / ν, which discloses less of the data.
 BoundRule: TypeAlias = Literal["tight", "a-priori"]
 
 # A bound b_v below this part of m κ/ν is stated as that: predictions are then rounding, and rounding is stated in units of √b_v.
@@ -23,7 +22,7 @@ LEAST_BOUND = 1e-12
 ROUND_UP = 1.0 + 1e-10
 
 
-# u = 2⁻⁵³, what one operation rounds by; the error bounds below are made of it.
+# u = 2⁻⁵³, the rounding of one operation; the error bounds below use it.
 UNIT = 2.0**-53
 # A sum of p terms, and a factor of order p, round by about √p u of their norms: errors as independent numbers (Higham and Mary
 # 2019, "A new approach to probabilistic rounding error analysis"), with this factor. Norms are bounded by traces and Frobenius
@@ -33,7 +32,7 @@ SPREAD = 1.5
 
 @dataclass(frozen=True)
 class KernelExpansion:
-    """f(x) = k(x, B) c: what a site owns at the end, and all that its model file needs to hold.
+    """f(x) = k(x, B) c: the function that a site owns at the end, and the content of its model file.
 
     In a narrow view (bases.span_basis) coefficients reach 1e20 and cancel; c is then ``coef`` + ``coef_low``, a double-double,
     and predictions are computed in that arithmetic.
@@ -53,7 +52,7 @@ class KernelExpansion:
 
 @dataclass(frozen=True)
 class Solution:
-    """The function that answers one (t, μ), with what the objective needs of it."""
+    """The function that answers one (t, μ), with its terms of the objective."""
 
     function: KernelExpansion
     prediction: Float64[Arr, " m"]
@@ -69,7 +68,7 @@ class Solution:
 
 @runtime_checkable
 class View(Protocol):
-    """What every schedule, estimator and site needs of a view, and nothing else."""
+    """The interface of a view for schedules, estimators and sites."""
 
     @property
     def n_unlabelled(self) -> int:
@@ -78,16 +77,16 @@ class View(Protocol):
 
     @property
     def rank(self) -> int:
-        """Dimension of the span that is really used."""
+        """Dimension of the span in use."""
         ...
 
     @property
     def n_basis(self) -> int:
-        """Dimension of the span that was asked for: more than ``rank`` where it was cut."""
+        """Dimension of the requested span: more than ``rank`` where it was cut."""
         ...
 
     def response_error(self, weight: float) -> float:
-        """ρ_v: how far the data that are answered for lie from the data, relative and in the metric of Q, at μ or below.
+        """ρ_v: the relative distance of the data behind computed answers from the true data, in the metric of Q, at μ or below.
 
         The computed answers are those of a view whose kernel entries, features and factors are off by rounding, and of a
         span that may be cut. Replacing the true view by it moves Q's optimum by at most ρ_v √F_v in the norm √(Q − Q*), with
@@ -116,7 +115,7 @@ class View(Protocol):
         ...
 
     def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
-        """H = ∂ respond(t, μ)/∂y, the same at every target: what each label is of the answer at these instances, or at all."""
+        """H = ∂ respond(t, μ)/∂y, the same at every target: each label's weight in the answer, at these instances or at all."""
         ...
 
     def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:

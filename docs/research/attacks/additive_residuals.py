@@ -1,9 +1,9 @@
-"""What the additive objective's residuals tell another site of labels: everything, group means, or next to nothing, as chosen.
+"""Another site reads labels from the residuals of the additive objective: all labels, group means or next to nothing.
 
 Every site has s, q and a. With open residuals y_i = a + s_i + σ² q_i on the shared instances that a site labels, and σ² is
-one number: whoever knows one label has them all, masks or not, since q is a sum over sites that label different instances.
-With grouped residuals the same gives means of groups, up to that number. With smoothed ones q is spread over instances that
-look alike.
+one number. So one known label discloses all labels of that site, with or without masks, because q is a sum over sites that
+label different instances. With grouped residuals the same equation discloses the means of groups, up to that number. With
+smoothed residuals q is spread over instances that look alike.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ def data_of(name: str) -> PrivateData:
 
 
 def run_of(**terms: Any) -> tuple[PrivateData, Any]:
-    """An honest run under masks: site b's data, and the point x = (s, q, a) that site c has."""
+    """Site b's data, and the point x = (s, q, a) of site c, after an honest run under masks."""
     plan = Plan("run-1", "attacked", Membership(SITES, 3), Additive(**SMALL, **terms), privacy=Privacy("secure"))
     held = {name: data_of(name) for name in SITES}
     sites = {name: site_of(name, data, residuals=EVERYTHING) for name, data in held.items()}
@@ -46,7 +46,7 @@ def run_of(**terms: Any) -> tuple[PrivateData, Any]:
 
 
 def of_labels(**terms: Any) -> dict[str, float]:
-    """Another site, which knows which instances b labels, and one label or one group's mean: how far off it is with the rest.
+    """Errors for another site that knows the instances that b labels, and one label or one group's mean.
 
     ``labels`` and ``means``: relative errors of its guesses; ``without``: of what s alone says of these instances.
     """
@@ -64,7 +64,7 @@ def of_labels(**terms: Any) -> dict[str, float]:
 
 
 def attack() -> dict[str, Any]:
-    """Relative errors, by what the plan lets out."""
+    """Relative errors, by the plan's `residuals`."""
     return {
         "open": of_labels(residuals="open"),
         "grouped": of_labels(residuals="grouped", group_size=3),

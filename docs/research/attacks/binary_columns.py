@@ -1,7 +1,7 @@
-"""Linear features: every member sees the span of all sites' columns, and a guess of one column can be tested in it.
+"""With linear features every member sees the span of all sites' columns, and tests a guess of one column in it.
 
-A column of two values is a guess that can be made: of 24 instances, who is a woman. It lies in the span or does not. With a
-linear form that has such a column, members_may_learn = "sums" is refused.
+An attacker can guess a column of two values, for example which of 24 instances are women. The guess lies in the span or it
+does not. With members_may_learn = "sums", policies refuse a linear form that has such a column.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ def with_a_binary_column(data: PrivateData) -> PrivateData:
 
 
 def attack() -> dict[str, Any]:
-    """How far guesses are from the span (1: at a right angle to it); and what a strict policy says."""
+    """Distances of guesses from the span (1: at a right angle to it), and the reply of a strict policy."""
     data = with_a_binary_column(data_of(VICTIM))
     plan = plan_of("secure")
     seen = watched(plan, {name: site_of(name, data if name == VICTIM else None) for name in SITES})

@@ -1,17 +1,17 @@
-"""A plan chosen against a site: within the protocol, by a coordinator in plaintext, or for a member that reads the sums.
+"""The plan is chosen against a site, for a coordinator that reads plaintext or for a member that reads sums.
 
-*Labels.* `bandwidth = ridge = 1e-6`, `label_units = "raw"`: the kernel of two rows that differ is 0, so that the answer at an
-instance with a labelled row's features is that label, and 0 everywhere else. That is so for the other sites too: their parts of
-a sum are 0 at this instance, and the *sum*, which members read, is the label. A strong coupling
-does as much with an ordinary kernel: answers are held to the target 0 wherever no label stands against it.
+*Labels.* `bandwidth = ridge = 1e-6`, `label_units = "raw"`: the kernel of two different rows is 0, so the answer at an
+instance with a labelled row's features is that label, and 0 elsewhere. The same holds for the other sites. Their parts of a
+sum are 0 at this instance, so the *sum*, which members read, is the label. A strong coupling does the same with an ordinary
+kernel: it holds answers to the target 0 wherever no label opposes it.
 
-*Features.* `form = "linear"`, `ridge = 1e6`: no label is learnt from, and what is left of the operator is the kernel itself. In
-plaintext the operator is the Gram matrix of a site's shared rows, and so their distances; a member has that of all sites'
-columns together.
+*Features.* `form = "linear"`, `ridge = 1e6`: nothing is learnt from a label, and the operator is the kernel itself. In
+plaintext the operator is the Gram matrix of a site's shared rows, and discloses their distances. A member has that of all
+sites' columns together.
 
-A policy has ranges for both numbers, in units of the site's own rows, and under sums a bound on how much of one at an instance
-may be one label, which each site measures on its own rows; it refuses by name. `border` is the worst plan of the kind that the
-defaults let through: what it tells is what they do not prevent.
+A policy has ranges for both numbers, in units of the site's own rows. Under sums it also limits the share of one label in an
+answer at one instance, which each site measures on its own rows. A refusal names the key. `border` is the worst plan of this
+kind that the defaults accept: the defaults do not prevent what it discloses.
 """
 
 from dataclasses import replace
@@ -45,7 +45,7 @@ PEERS = {name: f"{i:064x}" for i, name in enumerate(SITES)}
 
 
 class RefusedByASite(Exception):
-    """What a site said instead of an answer."""
+    """The reply of a site that did not answer."""
 
 
 def among_the_shared(name: str) -> PrivateData:
@@ -56,18 +56,18 @@ def among_the_shared(name: str) -> PrivateData:
 
 
 def own_rows(name: str) -> slice:
-    """Where they stand."""
+    """Positions of the labelled instances."""
     first = LABELLED * SITES.index(name)
     return slice(first, first + LABELLED)
 
 
 def chosen(answers: Any, coupling: float = COUPLING, **terms: Any) -> Plan:
-    """A plan that says so."""
+    """A plan with these terms."""
     return replace(plan_of(answers), objective=Agreement(coupling=(coupling,), **terms))
 
 
 def attacked(plan: Plan, policy: Policy | None) -> Seen:
-    """The plan before every site; ``policy``: None for operators who never restricted any."""
+    """The plan, proposed to every site; ``policy`` is None for sites without restrictions."""
     sites = {}
     for name in SITES:
         data, rules = among_the_shared(name), dict[str, Any]()
@@ -81,12 +81,12 @@ def attacked(plan: Plan, policy: Policy | None) -> Seen:
 
 
 def linear_or_affine(seen: Seen) -> list[int]:
-    """The numbers of the rounds that summed vectors."""
+    """Indices of the rounds that summed vectors."""
     return [number for number, (_, total) in enumerate(seen.rounds) if total.values is not None and total.values.size]
 
 
 def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
-    """Root mean square error of b's labels over their deviation; 1 is what their mean gives. One question."""
+    """Root mean square error of b's labels over their deviation, from one question; guessing their mean gives 1."""
     try:
         seen = attacked(plan, policy)
     except RefusedByASite as refused:
@@ -96,7 +96,7 @@ def labels(plan: Plan, policy: Policy | None) -> dict[str, Any]:
     y = data_of(VICTIM).y
     y = y if isinstance(plan.objective, Agreement) and plan.objective.label_units == "raw" else y - y.mean()
     found = told[own_rows(VICTIM)]
-    # What a row alone is shrunk by follows from the plan: it is given to the attacker.
+    # The shrinkage of a lone row follows from the plan, so the attacker knows it.
     factor = (found @ y) / (found @ found)
     return {"off": float(np.sqrt(np.mean((factor * found - y) ** 2)) / y.std())}
 
@@ -123,7 +123,7 @@ def distances(plan: Plan, policy: Policy | None) -> dict[str, Any]:
 
 
 def border(answers: Any, policy: Policy) -> dict[str, Any]:
-    """The narrowest kernel and the smallest ridge that every site lets through, at the strongest coupling that they do."""
+    """The narrowest kernel, the smallest ridge and the strongest coupling that every site accepts."""
     apart = max(float(np.median(pdist(data_of(name).X, "sqeuclidean"))) for name in SITES)
     for coupling in np.geomspace(100.0, 1e-6, 49).tolist():
         found = labels(
@@ -135,7 +135,7 @@ def border(answers: Any, policy: Policy) -> dict[str, Any]:
 
 
 def attack() -> dict[str, Any]:
-    """Errors and refusals, by the coordinator in plaintext, and by a member of sealed sums."""
+    """Errors and refusals, for the coordinator in plaintext and for a member with sealed sums."""
     found: dict[str, Any] = {}
     sizes = min(float(np.sum(data_of(name).X ** 2)) for name in SITES)
     for answers in ("plaintext", "secure"):

@@ -1,14 +1,14 @@
-"""k of M members put together what they know: they have the sum of the other M − k, and of one that is all of it.
+"""k of M members combine their knowledge: they have the sum of the other M − k, and a single other site's answers exactly.
 
-With M − k of at least two and one operator they cannot tell these apart. One member that helps the coordinator discloses all
-sums to it. No key helps against that; whom to join with is the operator's choice.
+If at least two sites remain, and there is one operator, the colluding members cannot separate them. One member that helps
+the coordinator discloses all sums to it. No key prevents this: choose the members with care.
 """
 
 from federation import SITES, VICTIM, member_operator, off, plan_of, truth, watched
 
 
 def with_colluding(k: int) -> float:
-    """Relative error of b's operator by what is left when the k others' are taken away, shared out evenly."""
+    """Relative error of b's operator: the sum minus the k colluders' operators, divided evenly among the rest."""
     plan = plan_of("secure")
     colluding = [name for name in SITES if name != VICTIM][:k]
     left = member_operator(watched(plan)) - sum(truth(name, plan) for name in colluding)
@@ -16,7 +16,7 @@ def with_colluding(k: int) -> float:
 
 
 def attack() -> dict[str, float]:
-    """The error, by how many collude."""
+    """The error, by the number of colluding members."""
     return {str(k): with_colluding(k) for k in range(1, len(SITES))}
 
 

@@ -1,7 +1,7 @@
-"""A coordinator that says a site has left, and has the sum taken again without it: the difference is that site's answer.
+"""A coordinator claims that a site left, and repeats the sum without it: the difference is that site's answer.
 
-It cannot read either sum; a member that helps it, or watches by itself, can. Answers are linear, so any other run does too.
-A site remembers the sets that it was summed with, and refuses another.
+The coordinator can read neither sum. A member that helps it can, and so can any member alone. Answers are linear, so any
+other run has the same effect. A site remembers the sets of sites that it was summed with, and refuses another set.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from site_agent.machine.differencing import SummedWith
 
 
 def second_sum(*, consent: bool) -> dict[str, Any]:
-    """ΣR with d and without, at one weight, and their difference; or what a site says instead."""
+    """ΣR with d and without, at one weight, and their difference; or the refusal of a site."""
     summed: dict[str, set[Any]] = {name: set() for name in SITES}
     found = []
     # λ so that 2λM, with M = 3, is the weight that 2λM was with M = 4.
@@ -33,7 +33,7 @@ def second_sum(*, consent: bool) -> dict[str, Any]:
 
 
 def attack() -> dict[str, Any]:
-    """A refusal; and where every policy and both plans consented, how near the difference comes to d's operator."""
+    """A refusal; and, if every policy and both plans consent, the error of the difference as d's operator."""
     return {"no consent": second_sum(consent=False), "consented": second_sum(consent=True)}
 
 

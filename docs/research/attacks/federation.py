@@ -1,7 +1,7 @@
-"""What the attacks share: four sites of the agent's own code, an honest run among them, and what each party has seen of it.
+"""Shared by the attacks: four sites of the agent's own code, an honest run among them, and the view of each party.
 
-The coordinator sees messages. A member sees the sums too, and the questions that they answer. Sites are
-`site_agent.machine.site.Site`. Run any of these scripts with `python docs/research/attacks/NAME.py`.
+The coordinator sees messages. A member also sees the sums, and the questions that they answer. Sites are
+`site_agent.machine.site.Site`. To run an attack, type `python docs/research/attacks/NAME.py`.
 """
 
 import asyncio
@@ -43,14 +43,14 @@ def plan_of(
     coupling: tuple[float, ...] = (COUPLING,),
     **changes: Any,
 ) -> Plan:
-    """A plan of the paper's objective that goes on for as long as arithmetic has anything to give."""
+    """A plan of the paper's objective that runs until rounding stops its progress."""
     objective = Agreement(form=form, ridge=0.5, bandwidth=8.0, coupling=coupling, label_units="raw")
     iteration = Iteration(tolerance=0.0, prediction_tolerance=0.0, max_rounds=200)
     return Plan(run, "attacked", Membership(sites, 3), objective, iteration, Privacy(aggregation, **changes))
 
 
 def data_of(name: str) -> PrivateData:
-    """What a site has: five labelled rows, and its own columns of the shared ones."""
+    """The data of a site: five labelled rows, and its own columns of the shared ones."""
     rng = np.random.default_rng([3, *name.encode()])
     X, Z = rng.normal(size=(LABELLED, FEATURES)), rng.normal(size=(SHARED, FEATURES))
     ids = tuple(f"p{i:02}" for i in range(SHARED))
@@ -64,7 +64,7 @@ def site_of(name: str, data: PrivateData | None = None, **rules: Any) -> Site:
 
 @dataclass
 class Seen:
-    """A run, and what was seen of it: by the coordinator every answer, by each member every question and its sum."""
+    """A run and its observers: the coordinator saw every answer, and each member every question and its sum."""
 
     reason: str = ""
     refused: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Seen:
     rounds: list[tuple[Round, Sum]] = field(default_factory=list)
 
     def words(self, number: int) -> dict[str, Any]:
-        """What the coordinator has of each site's answer to that question, read as numbers."""
+        """Each site's answer to that question as the coordinator receives it, read as numbers."""
         asked, found = self.rounds[number][0], {}
         for name, answers in self.answers.items():
             words = [answer.words.values for answer in answers if answer.words is not None][number]
@@ -85,7 +85,7 @@ def watched(
     sites: Mapping[str, Site] | None = None,
     forge: Callable[[str, ToSite], ToSite] = lambda _site, message: message,
 ) -> Seen:
-    """The plan carried out; ``forge`` is what a dishonest coordinator sends instead of a message."""
+    """Run the plan; ``forge`` replaces a message, for a dishonest coordinator."""
     held, seen = dict(sites or {name: site_of(name) for name in plan.sites}), Seen()
     first = next(iter(held))
 
@@ -120,7 +120,7 @@ def operator(directions: Any, answers: Any) -> Any:
 
 
 def linear(seen: Seen, column: int = 0) -> tuple[list[int], Any]:
-    """Which rounds asked for a linear answer, and their targets (m, r)."""
+    """Rounds that asked for a linear answer, and their targets (m, r)."""
     numbers = [i for i, (asked, _) in enumerate(seen.rounds) if _is_linear(asked)]
     return numbers, np.stack([seen.rounds[i][0].question.targets[:, column] for i in numbers], axis=1)
 
@@ -137,7 +137,7 @@ def member_operator(seen: Seen, column: int = 0) -> Any:
 
 
 def view_of(name: str, plan: Plan, data: PrivateData | None = None) -> Any:
-    """The site's own view of its data under the plan: the truth that attacks are compared with."""
+    """The site's own view of its data under the plan: the truth for comparison with attacks."""
     from coreg_core.protocol.messages import Proposal
 
     site = site_of(name, data)
@@ -153,5 +153,5 @@ def truth(name: str, plan: Plan, coupling: float = COUPLING) -> Any:
 
 
 def off(found: Any, truth: Any) -> float:
-    """Relative error; 1 is what guessing zero gives."""
+    """Relative error; guessing zero gives 1."""
     return float(np.linalg.norm(np.asarray(found) - truth) / np.linalg.norm(truth))

@@ -1,8 +1,8 @@
-"""A fit: what one operator of a kernel form tells a member that knows the kernel, its width and the ridge.
+"""A member that knows the kernel, its width and the ridge fits features to one operator of a kernel form by least squares.
 
-Of three sites a member takes its own part away: two are hidden. The unknowns are their features, and ΣR has more numbers than
-these. No algebra takes it apart, and least squares can: from a guess of the features that is good enough it ends at the truth;
-from random starts it ends elsewhere.
+A member subtracts its own part, so of three sites two are hidden. The unknowns are their features, and ΣR has more numbers
+than these. No algebra separates the operators, but least squares can: from a good enough guess of the features it ends at
+the truth, and from random starts it ends elsewhere.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def of_all(rows: Any) -> Any:
 
 
 def ends_at(rows: Any, start: Any) -> float:
-    """The largest error of a site's R where a fit from there ends."""
+    """The largest error of a site's R at the end of a fit from this start."""
     seen, corner = of_all(rows), np.triu_indices(SHARED)
     found = least_squares(lambda x: (of_all(x) - seen)[corner], start.ravel(), method="lm", max_nfev=20_000).x
     pairs = zip(rows, found.reshape(rows.shape), strict=True)

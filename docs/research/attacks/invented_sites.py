@@ -1,7 +1,7 @@
-"""A coordinator that is the certificate authority invents all sites but one: it signs keys of its own in the others' names.
+"""A coordinator that is the certificate authority invents all sites but one, with keys of its own in the others' names.
 
-Of a site whose policy pinned those keys it learns everything, the sum less its own words. A site that pins its peers' real
-keys refuses the roster.
+If a site's policy pins those keys, the coordinator learns everything: the sum minus its own words. A site that pins the real
+keys of its peers refuses the roster.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ OWN = {name: f"the coordinator's own {name}" for name in SITES if name != VICTIM
 
 
 def alone_among_puppets(*, deceived: bool) -> dict[str, Any]:
-    """What comes of it where b pins whatever the authority signed (deceived), and where it pins its peers."""
+    """Run the attack on a b that pins the keys that the authority signed (deceived), or its peers' real keys."""
 
     def pinned(name: str) -> str:
         return fingerprint_of(OWN.get(name, name)) if deceived else fingerprint_of(name)
@@ -35,7 +35,7 @@ def fingerprint_by_owner(name: str) -> str:
 
 
 def attack() -> dict[str, Any]:
-    """How near the attacker comes to b's operator, or b's refusal."""
+    """The error of b's operator for the attacker, or b's refusal."""
     return {"peers not pinned": alone_among_puppets(deceived=True), "pinned": alone_among_puppets(deceived=False)}
 
 

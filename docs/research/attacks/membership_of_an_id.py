@@ -1,7 +1,7 @@
-"""Is this person among the shared instances? Whoever can list the candidates tries the sets, and compares digests.
+"""An outsider tests whether a person is among the shared instances, by comparing digests of candidate sets.
 
-The plain digest of the ordered ids confirms a guess, and so who is in. With `ids_secret` in every policy, which the
-coordinator does not have, it is keyed, and confirms nothing to it. The sites themselves know the ids: they share them.
+The plain digest of the ordered ids confirms a guess, and so discloses the ids. With `ids_secret` in every policy, which the
+coordinator does not have, the digest is keyed and confirms nothing to it. The sites themselves share the ids.
 """
 
 from itertools import combinations
@@ -16,7 +16,7 @@ SHARED_IDS = [CANDIDATES[i] for i in (0, 2, 3, 5, 7)]
 
 
 def guessed(digest: str) -> list[str] | None:
-    """The set with that digest, by trying all of five."""
+    """The set with that digest, found by trying all sets of five."""
     for some in combinations(CANDIDATES, 5):
         if ids_digest(some) == digest:
             return list(some)

@@ -1,7 +1,7 @@
-"""Probe signs of the additive objective: whoever knows them takes each site's directions out of the sum over all sites.
+"""A party that knows the probe signs of the additive objective extracts each site's directions from the sum over all sites.
 
-Answers to probe columns are linear in a site's signs E_v: Σ L_v E_v = [L_1 … L_M] [E_1; …; E_M], and with as many probes as
-there are labels the second factor can be inverted. Signs once followed from the site's name. Now they
+Answers to probe columns are linear in a site's signs E_v: Σ L_v E_v = [L_1 … L_M] [E_1; …; E_M]. With as many probes as
+there are labels, the second factor can be inverted. In early versions the signs followed from the site's name. Now they
 follow from a secret of the site.
 """
 
@@ -19,7 +19,7 @@ TERMS = Additive(landmarks=10, probes=24, tuning_steps=0, targets="raw", bandwid
 
 
 def engine(name: str, secret: bytes) -> AdditiveSite:
-    """A site that was asked what comes before the first solve."""
+    """A site after the questions before the first solve."""
     rng = np.random.default_rng([9, *name.encode()])
     X, Z = rng.normal(size=(LABELLED, 2)), rng.normal(size=(SHARED, 2))
     site = AdditiveSite(X, rng.normal(size=LABELLED), Z, TERMS, name=name, probe_secret=secret)
@@ -30,13 +30,13 @@ def engine(name: str, secret: bytes) -> AdditiveSite:
 
 
 def answered(site: AdditiveSite) -> Any:
-    """To every probe column at the point 0."""
+    """Answers to every probe column at the point 0."""
     columns = tuple(Column("probe", probe) for probe in range(TERMS.probes))
     return site.answer(Question(Ask.FIXED_POINT, np.zeros((2 * SHARED + 1, TERMS.probes)), columns, "affine")).vectors
 
 
 def told(*, public: bool) -> float:
-    """Error of b's L, by whoever believes that signs follow from names."""
+    """Error of b's L, for an attacker who assumes that signs follow from names."""
     sites = {name: engine(name, b"" if public else name.encode() + b" of its own") for name in NAMES}
     guessed = np.concatenate([probe_signs(LABELLED, TERMS.probes, (TERMS.seed, *name.encode())) for name in NAMES])
     total = np.sum([answered(site) for site in sites.values()], axis=0)

@@ -1,8 +1,9 @@
-"""Whoever can write a ledger's file takes every answer out of it, and makes the chain of hashes anew.
+"""A person who can write a ledger's file removes every answer from it, and recomputes the chain of hashes.
 
-The chain by itself is whole again. The heads that site and coordinator signed at each run's end are of other lines: with them
-left in it is found, with heads of his own too, and with none at all once the coordinator's record is asked. The site's own
-operator has the key for new heads, and neither the countersignatures nor the record.
+The chain alone is valid again. But site and coordinator signed heads at the end of each run, and these sign other lines. The
+fraud is found if the heads are left in, and also if the attacker adds heads of their own. If all heads are removed, the
+coordinator's record reveals it. The site's own operator has the key for new heads, but neither the countersignatures nor
+the record.
 """
 
 import dataclasses
@@ -56,7 +57,7 @@ def two_runs(path: Path, identity: Identity, notary: Notary) -> list[SignedHead]
 
 
 def rewrite(path: Path, made: Callable[[Entry, LedgerHead], Entry | None]) -> None:
-    """The file anew, entry by entry, each told the head of what stands before it; the chain is whole."""
+    """Rewrite the file entry by entry, each with the head of the lines before it. The chain stays valid."""
     previous, lines = GENESIS, list[bytes]()
     for entry in map(json.loads, path.read_bytes().splitlines()):
         if (kept := made(entry, LedgerHead(len(lines), previous, entry["at"]))) is not None:
@@ -66,17 +67,17 @@ def rewrite(path: Path, made: Callable[[Entry, LedgerHead], Entry | None]) -> No
 
 
 def without_answers(entry: Entry, _head: LedgerHead) -> Entry | None:
-    """Every answer goes."""
+    """Remove every answer."""
     return None if entry["kind"] == "Answer" else entry
 
 
 def without_signatures(entry: Entry, head: LedgerHead) -> Entry | None:
-    """Every head goes with them."""
+    """Remove every answer and every head."""
     return None if entry["kind"] in ("Fetched", "Countersigned") else without_answers(entry, head)
 
 
 def signed_by(identity: Identity) -> Callable[[Entry, LedgerHead], Entry | None]:
-    """Heads are made anew with that key, and nobody countersigned these."""
+    """Replace the heads by heads signed with that key, without countersignatures."""
     private = private_key(identity.key_pem)
     certificate = to_hex(load_certificates(identity.certificate_pem, "site.pem")[0])
 
@@ -90,7 +91,7 @@ def signed_by(identity: Identity) -> Callable[[Entry, LedgerHead], Entry | None]
 
 
 def attack() -> dict[str, Any]:
-    """Of each way to rewrite it: what the chain says, what the signatures say, and what they say beside the record."""
+    """For each way to rewrite the file: the verdict of the chain, of the signatures, and of both with the record."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,7 +1,7 @@
-"""A second operator on instances that were summed before: other labels at one site, another ridge, an instance less.
+"""A second operator on instances that were summed before: other labels at one site, another ridge, or one instance less.
 
-b′ − b of two sums is made by the one site whose labels changed, and lies in its range; with as many such runs as it has
-columns the range is known. The agent's record of its operator ends that, before the second run's first answer.
+The difference b′ − b of two sums comes from the one site whose labels changed, and lies in its range. As many such runs as
+the site has columns disclose the range. The agent's record of its operator prevents the second run before its first answer.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ def without_last(data: PrivateData) -> PrivateData:
 
 
 def elsewhere(data: PrivateData) -> PrivateData:
-    """Other shared instances altogether."""
+    """Entirely different shared instances."""
     return replace(data, Z=data.Z[::-1] + 1.0, ids=tuple(f"q{name}" for name in data.ids), ids_digest="others")
 
 
@@ -34,7 +34,7 @@ def relabelled(data: PrivateData, seed: int) -> PrivateData:
 
 
 class Office:
-    """Four sites that keep records of their operators, or that do not."""
+    """Four sites, with or without records of their operators."""
 
     def __init__(self, folder: Path, *, records: bool):
         self._folder, self._records, self._runs = folder, records, 0
@@ -59,7 +59,7 @@ def affine(seen: Seen) -> Any:
 
 
 def attack() -> dict[str, Any]:
-    """How much of b's range the differences miss (0: all of it is known); and what an agent with a record says."""
+    """The part of b's range that the differences miss (0: all is known), and the replies of an agent with a record."""
     plan = plan_of("secure")
     range_of = np.linalg.eigh(truth(VICTIM, plan))[1][:, -FEATURES:]
     with tempfile.TemporaryDirectory() as name:

@@ -1,8 +1,8 @@
-"""Sums that come apart: of two operators on the same instances each site's own follows; of one it does not, without more.
+"""A member with two operators on the same instances derives each site's operator from the sums; with one operator it cannot.
 
-Σ R_v(μ₁) and Σ R_v(μ₂) are diagonalised together, and the common eigenvectors are of single sites. In plaintext the
-coordinator needs none of that: it has the answers. Of sealed sums it has words that look like nothing, and so has their
-sum. A member has two operators from a path of couplings. Of one, `alternative` makes other sites with the same transcript.
+Σ R_v(μ₁) and Σ R_v(μ₂) are diagonalised together, and each common eigenvector belongs to one site. In plaintext the
+coordinator has the answers and needs no attack. Under the seal its words, and their sum, look random. A member gets two
+operators from a path of couplings. For one operator, `alternative` makes other sites with the same transcript.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from federation import (
 from scipy.linalg import eigh, expm
 
 PATH = (COUPLING, 0.05)
-WEAK = 0.002  # at which no eigenvalue is near 1, so that there is room to turn
+WEAK = 0.002  # at which no eigenvalue is near 1, so that there is room for a rotation
 
 
 def components(first: Any, second: Any, rank: int) -> Any:
@@ -35,7 +35,7 @@ def components(first: Any, second: Any, rank: int) -> Any:
 
 
 def of_the_victim(parts: Any, R: Any) -> float:
-    """Error of the best that can be put together of these components; which they are is given to the attacker."""
+    """Error of the best combination of these components; the attacker is given the right choice."""
     basis = np.linalg.eigh(R)[1][:, -FEATURES:]
     share = np.sum((basis.T @ parts) ** 2, axis=0) / np.sum(parts**2, axis=0)
     own = parts[:, np.argsort(share)[-FEATURES:]]
@@ -43,14 +43,14 @@ def of_the_victim(parts: Any, R: Any) -> float:
 
 
 def by_the_coordinator(aggregation: Any) -> float:
-    """Error of R_b, from what arrives of b in an honest run."""
+    """Error of R_b, from b's answers in an honest run."""
     seen, R = watched(plan_of(aggregation)), truth(VICTIM, plan_of("plaintext"))
     numbers, P = linear(seen)
     return off(operator(P, np.stack([seen.words(i)[VICTIM][:, 0] for i in numbers], axis=1)), R)
 
 
 def by_the_sealed_sum() -> float:
-    """The same of the sum of all words, which is what the coordinator adds up."""
+    """Error of ΣR, from the sum of all words that the coordinator adds up."""
     seen, plan = watched(plan_of("secure")), plan_of("plaintext")
     numbers, P = linear(seen)
     sums = [np.sum([values[:, 0] for values in seen.words(i).values()], axis=0) for i in numbers]

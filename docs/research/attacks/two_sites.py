@@ -1,6 +1,6 @@
-"""What two sites can never hide from each other: each has the mean of two predictions, and knows one of them.
+"""In a federation of two sites each site derives the other's predictions: it has their mean and its own.
 
-From three on the mean is one of at least two others', and stays that. A strict policy refuses two.
+With three or more sites the mean covers at least two others, and stays a mean. A strict policy refuses two sites.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from site_agent.policy.policy import Policy
 
 
 def read_by_a(n_sites: int) -> float:
-    """How far site a's guess of b's predictions on the shared instances is off: M z − its own, shared among the others."""
+    """Error of site a's guess of b's predictions: M z − its own, divided among the others."""
     names = SITES[:n_sites]
     plan = replace(plan_of("secure", names), iteration=Iteration(tolerance=1e-20, prediction_tolerance=1e-10))
     plan = replace(plan, membership=replace(plan.membership, min_sites=n_sites))
@@ -28,7 +28,7 @@ def read_by_a(n_sites: int) -> float:
 
 
 def attack() -> dict[str, Any]:
-    """Relative errors; and what a strict policy says."""
+    """Relative errors, and the reply of a strict policy."""
     strict = Policy(peers={name: f"{i:064x}" for i, name in enumerate(SITES)})
     plan = plan_of("secure", SITES[:2])
     plan = replace(plan, membership=replace(plan.membership, min_sites=2))
