@@ -139,6 +139,8 @@ class HistoryRecorder:
                 self._asked[run] = self._clock()
             case RunEnded(run=run):
                 self._asked.pop(run, None)
+            case _:
+                pass
         if not isinstance(notice, StepAnswered):
             with self._lock:
                 self._notices.append((at, notice))
