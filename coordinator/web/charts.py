@@ -8,7 +8,7 @@ from typing import Any
 
 from coreg_wire.terminal import svg
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 44, 8, 10, 34
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 52, 8, 10, 34
 HUES = 8  # of style.css
 MOST_STOPS = 200  # positions of the pointer; longer runs are thinned
 ENDLESS = 1000  # a level of a tolerance of 0 is higher
@@ -70,7 +70,7 @@ def columns_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of a run's columns: its couplings λ, or one column without a name."""
     couplings = plan.get("objective", {}).get("coupling")
     unit = " (relative)" if plan.get("objective", {}).get("relative") else ""
-    return tuple(f"λ = {c:g}{unit}" for c in couplings) if couplings else ("run",)
+    return tuple(f"λ = {c:.3g}{unit}" for c in couplings) if couplings else ("",)
 
 
 def convergence(plan: Mapping[str, Any], rounds: list[dict[str, Any]]) -> list[Chart]:
@@ -135,7 +135,8 @@ def history(rows: Sequence[tuple[str, str, str, float]], y_label: str) -> tuple[
         for i, (run, label, kind, v) in enumerate(rows)
     )
     y_ticks = tuple((y_at(tick), f"{tick:g}") for tick in ticks)
-    return bars, Chart("", "", "runs, the oldest first", y_label, (), (), (), y_ticks, None)
+    ends = {bar.x + bar.width / 2: bar.label[:10] for bar in (bars[:1] + bars[-1:])}
+    return bars, Chart("", "", "runs, the oldest first", y_label, (), (), tuple(ends.items()), y_ticks, None)
 
 
 def spark(values: Sequence[float], width: float = 120, height: float = 24) -> str:

@@ -84,7 +84,8 @@ def _is_own(host: str) -> bool:
 def pages(store: Path, token: str | None = None) -> Starlette:
     """The application that shows this store."""
     templates = Jinja2Templates(directory=HERE / "templates")
-    templates.env.filters |= {"bytes": human_bytes, "when": _when, "span": _span}
+    templates.env.filters |= {"when": _when, "span": _span}
+    templates.env.filters["bytes"] = lambda count: human_bytes(count).replace(" ", "\xa0")
     templates.env.filters["grouped"] = lambda number: f"{number:,}".replace(",", "\u202f")
     templates.env.trim_blocks = templates.env.lstrip_blocks = True
 
@@ -126,11 +127,14 @@ def _when(said: str | None) -> str:
 def _span(seconds: float) -> str:
     """A duration in its two largest units."""
     if seconds < 60:
-        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit} {seconds % size // part:.0f} {smaller}"
-    raise AssertionError
+        return f"{seconds:.2g}\xa0s" if seconds < 9.95 else f"{seconds:.0f}\xa0s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    parts = [
+        (int(seconds % before // size), unit)
+        for before, (unit, size) in zip((1e12, 86400, 3600, 60), units, strict=True)
+    ]
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count}\xa0{unit}" for count, unit in parts[first : first + 2] if count)
 
 
 async def _changes(store: Path, request: Request) -> AsyncIterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from coordinator.store.summaries import RunSummary
 from coordinator.web.charts import ENDLESS
+from coreg_core.protocol.outcomes import Outcome, advice
 
 RECENT = 20  # steps of which the duration of the next ones is estimated
 GROUPS = {"open": "not finished", "approval": "approval pending", "good": "converged", "failed": "failed or stopped"}
@@ -40,35 +41,51 @@ class Progress:
 QUEUED = State("queued", "queued", "waits for a free place")
 
 
-def state_of(run: RunSummary, service: Mapping[str, Any], connected: Iterable[str], up: bool) -> State:
+def waiting_texts(service: Mapping[str, Any], connected: Iterable[str]) -> dict[str, str]:
+    """What each run waits for, by its name, as the coordinator wrote it last."""
+    found = {}
+    for run, sites in service.get("awaited", {}).items():
+        missing = sorted(set(sites) - set(connected))
+        if sites:
+            found[run] = f"waiting for {', '.join(missing or sites)} to {'connect' if missing else 'answer'}"
+    return found | service.get("states", {})
+
+
+def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
     """The state of a run that has begun.
 
     Parameters
     ----------
-    service
-        the status of the coordinator: ``states`` has a sentence for each run that waits, ``awaited`` the sites.
-    connected
-        sites with an open session.
+    text
+        what it waits for; empty for nothing.
+    parked
+        whether it stalled and others run meanwhile.
     up
         whether a coordinator serves the store.
     """
-    awaited = service.get("awaited", {}).get(run.run, ()) if up and run.closed is None else ()
     if run.stop is not None:
-        text = f"waiting for {', '.join(awaited)} to fetch the models" if awaited else run.reason or ""
-        return State(_ENDS.get(run.stop, "bad"), run.stop.lower().replace("_", " "), text)
+        text = text if run.closed is None and up else ""
+        return State(
+            _ENDS.get(run.stop, "bad"),
+            run.stop.lower().replace("_", " "),
+            text or _why(Outcome[run.stop], run.reason),
+        )
     if not up:
         return State("paused", "not running", "No coordinator serves this store. The next one resumes the run.")
-    missing = sorted(set(awaited) - set(connected))
-    text = service.get("states", {}).get(run.run, "")
-    if not text and missing:
-        text = f"waiting for {', '.join(missing)} to connect"
-    elif not text and awaited and not run.steps:
-        text = f"waiting for {', '.join(awaited)} to accept the plan"
     if text.startswith("waiting for approval"):
         return State("approval", "approval pending", text)
-    if run.run in service.get("parked", ()):
+    if parked:
         return State("stalled", "stalled", text)
-    return State("waiting", "waiting", text) if text else State("running", "running")
+    if not text or (" to answer" in text and "connect" not in text):
+        return State("running", "running", text)
+    return State("waiting", "waiting", text)
+
+
+def _why(outcome: Outcome, reason: str | None) -> str:
+    """The reason of an end, and what to do next; nothing for the usual end."""
+    if outcome is Outcome.CONVERGED:
+        return reason or ""
+    return f"{reason or outcome.value} {advice(outcome)}".rstrip()
 
 
 def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable[RunSummary]) -> Progress:

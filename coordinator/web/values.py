@@ -16,7 +16,7 @@ from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import charts
-from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of
+from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of, waiting_texts
 from coreg_core.errors import UsageError
 from coreg_wire.files.locks import is_held
 
@@ -83,6 +83,7 @@ def _opened(path: Path) -> Iterator[SimpleNamespace]:
         db.up, db.service = is_held(path), db.status.service()
         db.sites = {site.site: site for site in db.status.sites()}
         db.connected = [name for name, site in db.sites.items() if site.connected and db.up]
+        db.waiting = waiting_texts(db.service, db.connected)
         yield db
 
 
@@ -95,7 +96,8 @@ def _rows(db: SimpleNamespace) -> list[Row]:
 
 
 def _row(db: SimpleNamespace, run: RunSummary) -> Row:
-    state = state_of(run, db.service, db.connected, db.up)
+    parked = run.run in db.service.get("parked", ())
+    state = state_of(run, db.waiting.get(run.run, ""), parked=parked, up=db.up)
     return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
 
 
@@ -135,7 +137,7 @@ def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) ->
         "listed": name in db.service.get("sites", ()),
         "days": _days_left(seen.until, dt.datetime.now(dt.UTC)),
         "sent": sent or Sent(name, {}, 0),
-        "awaited": [row for row in rows if row.state.text and name in awaited.get(row.run, ())],
+        "awaited": [row for row in rows if row.state.kind != "running" and name in awaited.get(row.run, ())],
     }
 
 
@@ -191,7 +193,9 @@ def study(path: Path, name: str) -> dict[str, Any]:
         steps = [
             (r.run, f"{r.at[:10]}: {r.state.label}", r.state.kind, float(r.summary.steps)) for r in over if r.summary
         ]
-        seconds = [(run, label, kind, r.took or 0.0) for (run, label, kind, _), r in zip(steps, over, strict=True)]
+        longest = max((r.took or 0.0 for r in over), default=0.0)
+        unit, size = ("h", 3600) if longest > 7200 else ("min", 60) if longest > 300 else ("s", 1)
+        times = [(*bar[:3], (r.took or 0.0) / size) for bar, r in zip(steps, over, strict=True)]
         return {
             "service": db.service,
             "name": name,
@@ -199,7 +203,7 @@ def study(path: Path, name: str) -> dict[str, Any]:
             "found": len(rows),
             "drawn": [
                 ("Steps", "steps", *charts.history(steps, "steps")),
-                ("Duration", "s", *charts.history(seconds, "duration in s")),
+                ("Duration", unit, *charts.history(times, f"duration in {unit}")),
             ],
         }
 
