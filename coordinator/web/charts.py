@@ -210,20 +210,17 @@ def _drawn(
     def said(y: float) -> str:
         return f"{y:.1e}" if log else "met" if y <= 0 else f"{y:.0f}"
 
-    stops = tuple(
-        Stop(
-            places[i], edges[i], edges[i + 1] - edges[i], f"{x_label} {x}",
-            tuple(said(column[x]) if x in column else "–" for column in at),
-        )
-        for i, x in enumerate(sorted(kept))
-    )  # fmt: skip
+    stops, now = [], ["–"] * len(at)
+    for i, x in enumerate(sorted(kept)):
+        now = [said(column[x]) if x in column else held for column, held in zip(at, now, strict=True)]
+        stops.append(Stop(places[i], edges[i], edges[i + 1] - edges[i], f"{x_label} {x}", tuple(now)))
     return Chart(
         title,
         text,
         x_label,
         y_label,
         tuple(lines),
-        stops,
+        tuple(stops),
         tuple((x_at(x), f"{x:g}") for x in x_ticks if x == int(x)),
         tuple((y_at(y), f"1e{round(math.log10(y))}" if log else f"{y:g}") for y in y_ticks),
         None if limit is None else y_at(limit),

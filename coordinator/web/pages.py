@@ -108,7 +108,7 @@ def pages(store: Path, token: str | None = None) -> Starlette:
             Route("/runs", page("runs.html", lambda request: values.runs(store, asked(request)))),
             Route("/run/{name}", page("run.html", lambda request: values.one_run(store, **request.path_params))),
             Route("/studies", page("studies.html", lambda _: values.studies(store))),
-            Route("/study/{name}", page("study.html", lambda request: values.study(store, **request.path_params))),
+            Route("/study/{name:path}", page("study.html", lambda request: values.study(store, **request.path_params))),
             Route("/notices", page("notices.html", lambda request: values.notices(store, asked(request)))),
             Route("/compare", page("compare.html", lambda r: values.compared(store, r.query_params.getlist("run")))),
             Route("/events", events),

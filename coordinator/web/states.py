@@ -43,12 +43,13 @@ QUEUED = State("queued", "queued", "waits for a free place")
 
 def waiting_texts(service: Mapping[str, Any], connected: Iterable[str]) -> dict[str, str]:
     """What each run waits for, by its name, as the coordinator wrote it last."""
-    found = {}
+    found: dict[str, str] = {}
     for run, sites in service.get("awaited", {}).items():
         missing = sorted(set(sites) - set(connected))
         if sites:
             found[run] = f"waiting for {', '.join(missing or sites)} to {'connect' if missing else 'answer'}"
-    return found | service.get("states", {})
+    found.update(service.get("states", {}))
+    return found
 
 
 def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
