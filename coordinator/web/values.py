@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -69,7 +69,10 @@ class Row:
 
     @property
     def took(self) -> float | None:
-        return None if self.summary is None else _between(self.summary.started, self.summary.ended)
+        """Seconds from its beginning to its end."""
+        if self.summary is None or self.summary.ended is None:
+            return None
+        return (dt.datetime.fromisoformat(self.summary.ended) - dt.datetime.fromisoformat(self.at)).total_seconds()
 
 
 @contextmanager
@@ -104,8 +107,7 @@ def _row(db: SimpleNamespace, run: RunSummary) -> Row:
 def _progressed(db: SimpleNamespace, row: Row, earlier: Iterable[RunSummary]) -> Row:
     if row.summary is None or row.summary.stop is not None:
         return row
-    progress = progress_of(row.summary, db.runs.show(row.run)[1], (r for r in earlier if r.run != row.run))
-    return Row(row.run, row.study, row.plan, row.at, row.state, row.summary, progress)
+    return replace(row, progress=progress_of(row.summary, db.runs.show(row.run)[1], earlier))
 
 
 def overview(path: Path) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def overview(path: Path) -> dict[str, Any]:
         rows, listed = _rows(db), db.service.get("sites", ())
         earlier = [row.summary for row in rows if row.summary is not None]
         active = [row for row in rows if row.state.belongs_to("open")]
-        over = [row for row in rows if row not in active][: max(2, FIRST - len(active))]
+        over = [row for row in rows if not row.state.belongs_to("open")][: max(2, FIRST - len(active))]
         sent = {s.site: s for s in sent_by(db.history.disclosed())}
         return {
             "service": db.service,
@@ -248,30 +250,16 @@ def one_run(path: Path, name: str) -> dict[str, Any]:
         }
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A run beside others."""
-
-    row: Row
-    seconds: float
-    bytes: int
-    sent: tuple[Sent, ...]
-
-    @property
-    def numbers(self) -> int:
-        return sum(s.words for s in self.sent)
-
-
 def compared(path: Path, names: list[str]) -> dict[str, Any]:
     """Runs side by side, in the order asked for; the terms in which their plans differ; their convergence."""
     found, drawn = [], []
     with _opened(path) as db:
         for name in names[:COMPARED]:
             summary, rounds = db.runs.show(name)
-            sent = tuple(sent_by(db.history.disclosed(summary.run)))
-            found.append(Compared(_row(db, summary), **_spent(rounds), sent=sent))
+            words = sum(d.numbers for d in db.history.disclosed(summary.run))
+            found.append({"row": _row(db, summary), "words": words, **_spent(rounds)})
             drawn.append((summary.run, rounds))
-        rows = [dict(plan_rows(run.row.plan)) for run in found]
+        rows = [dict(plan_rows(run["row"].plan)) for run in found]
         terms = list(dict.fromkeys(term for row in rows for term in row))
         differ = [term for term in terms if len({row.get(term) for row in rows}) > 1 and term != "run"]
         return {
@@ -332,12 +320,6 @@ def _days_left(until: str, now: dt.datetime) -> int | None:
         return (dt.datetime.fromisoformat(until) - now).days
     except (ValueError, TypeError):  # no session so far, or none under TLS
         return None
-
-
-def _between(started: str, ended: str | None) -> float | None:
-    if ended is None:
-        return None
-    return (dt.datetime.fromisoformat(ended) - dt.datetime.fromisoformat(started)).total_seconds()
 
 
 def _plain(value: Any) -> str:
