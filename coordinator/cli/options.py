@@ -9,6 +9,7 @@ from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
     from coordinator.config.federation_toml import Configuration
+    from coordinator.store.status import RunWait
     from coreg_core.protocol.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
@@ -52,6 +53,19 @@ def existing(store: Path) -> Path:
     if not store.exists():
         raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
     return store
+
+
+def waits_now(store: Path) -> "dict[str, RunWait]":
+    """What each run waits for, by its name; empty if no coordinator serves the store."""
+    from coordinator.store.status import Status, waits_in
+    from coreg_wire.files.locks import is_held
+
+    if not is_held(store):
+        return {}
+    status = Status(store, read_only=True)
+    service = status.service()
+    status.close()
+    return waits_in(service)
 
 
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":

@@ -196,7 +196,7 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
     """Show whether a coordinator serves this store, and what it does. Exit code 7 if none is ready: for health checks."""
     from coordinator.service.daemon import HEARTBEAT_SECONDS
     from coordinator.store.queue import Queue
-    from coordinator.store.status import Status
+    from coordinator.store.status import Status, waits_in
 
     up = _is_up(existing(store))
     tables, queue = Status(store, read_only=True), Queue(store, read_only=True)
@@ -220,6 +220,7 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         "runs": service.get("runs", []) if up else [],
         "stalled": service.get("parked", []) if up else [],
         "queued": [plan.run for plan, _ in waiting],
+        "waiting": {run: dataclasses.asdict(wait) for run, wait in waits_in(service).items()} if up else {},
         "certificates": service.get("certificates", []) if up else [],
     }
     if as_json:
@@ -232,6 +233,8 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         for what in ("runs", "stalled", "queued"):
             if found[what]:
                 typer.echo(f"  {what}: {', '.join(found[what])}")
+        for run, wait in found["waiting"].items():
+            typer.echo(f"  run {run}: {wait['text']}")
         for warning in found["certificates"]:
             typer.echo(f"  {warning}")
     if not ready:

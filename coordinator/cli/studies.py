@@ -15,6 +15,7 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
+    waits_now,
 )
 from coreg_core.errors import UsageError
 from coreg_wire.terminal import output
@@ -98,11 +99,13 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
         else:
             typer.echo(queued_line(plan, submitted))
     queue.close()
+    waits = waits_now(store)
     for summary in summaries.runs():
+        waiting = waits.get(summary.run)
         if as_json:
-            output.print_json(dataclasses.asdict(summary))
+            output.print_json({**dataclasses.asdict(summary), "waiting": waiting and dataclasses.asdict(waiting)})
         else:
-            typer.echo(run_line(summary))
+            typer.echo(run_line(summary, "" if waiting is None else waiting.text))
 
 
 def show(
@@ -118,8 +121,10 @@ def show(
     opened = Summaries(existing(store))
     summary, rounds = opened.show(run)
     checkpoints = opened.checkpoints(run=summary.run)
+    waiting = waits_now(store).get(summary.run)
     if as_json:
-        output.print_json({**dataclasses.asdict(summary), "rounds": rounds, "checkpoints": checkpoints})
+        told = {"rounds": rounds, "checkpoints": checkpoints, "waiting": waiting and dataclasses.asdict(waiting)}
+        output.print_json({**dataclasses.asdict(summary), **told})
         return
     typer.echo(f"run {summary.run} of {summary.federation}: {summary.started} to {summary.ended or '(unfinished)'}")
     for name, value in summary.plan.items():
@@ -141,6 +146,8 @@ def show(
         typer.echo(line)
     for checkpoint in checkpoints:
         typer.echo(checkpoint_line(checkpoint))
+    if waiting is not None:
+        typer.echo(waiting.text)
     if summary.stop is not None:
         typer.echo(f"{summary.stop.lower()}{': ' + summary.reason if summary.reason else ''}")
 

@@ -191,11 +191,11 @@ class ServiceSection(Section):
 
 
 class TimeoutSection(Section):
-    """The five timeouts, in seconds; what a person may keep waiting can be "unlimited". And the slowest link, in
-    bytes a second."""
+    """Timeouts in seconds; `min_bandwidth` in bytes a second."""
 
     join: Patience = Timeouts.join
     plan: Patience = Timeouts.plan
+    approval: Patience = Timeouts.approval
     round: Seconds = Timeouts.round
     stall: Patience = Timeouts.stall
     keepalive: float = Field(default=5.0, ge=1.0, le=3600.0)
@@ -252,11 +252,12 @@ class Configuration(Computed):
         )
 
     def run_timeouts(self) -> Timeouts:
-        """The four timeouts of the runs; the fifth, keepalive, is the transport's."""
+        """The timeouts of the runs. `keepalive` belongs to the transport."""
         t = self.timeouts
         return Timeouts(
             join=_seconds(t.join),
             plan=_seconds(t.plan),
+            approval=_seconds(t.approval),
             round=t.round,
             stall=_seconds(t.stall),
             min_bandwidth=t.min_bandwidth,

@@ -24,7 +24,7 @@ from coordinator.machine.events import (
 from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.run import Run, RunUpdate, Volatile
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Answer, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
+from coreg_core.protocol.messages import Answer, Approval, Fault, Fetched, FromSite, Hello, Leaving, Offer, PlanRefused
 from coreg_core.protocol.outcomes import Outcome
 
 E = TypeVar("E", bound="RunEvent | Received[Any]")
@@ -80,6 +80,10 @@ def _refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     membership.refused(update, event.site, event.message)
 
 
+def _approval(update: RunUpdate, event: Received[Approval]) -> None:
+    membership.approval(update, event.site, event.message)
+
+
 def _answered(update: RunUpdate, event: Received[Answer]) -> None:
     steps.answered(update, event.site, event.message)
 
@@ -120,15 +124,20 @@ def _not_joined(update: RunUpdate, _event: DeadlinePassed) -> None:
 
 
 def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
+    if membership.wait_for_operators(update):
+        return
     run, missing, ready = update.run, update.run.awaited, membership.counted_on(update)
+    late = (
+        f"approve the plan within {run.timeouts.approval:g} s" if update.live.operators else "accept the plan in time"
+    )
     terms = run.plan.membership
     enough = len(ready) >= terms.min_sites
     first = not run.recorded.participants
     if enough and (first or terms.on_dropout == "continue" or set(ready) >= set(run.recorded.participants)):
-        update.notify(notices.GoingOnWithout(run.name, missing, "answer the plan"))
+        update.notify(notices.GoingOnWithout(run.name, missing, late))
         membership.begin(update, ready)
     else:
-        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not accept the plan in time")
+        delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}")
 
 
 def _out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
@@ -183,6 +192,7 @@ TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
         _message(Leaving, _left, _left, _left, _left, _left, _left_undelivered, nothing),
         _message(Offer, nothing, *(5 * (_offered,)), nothing),
         _message(PlanRefused, nothing, *(5 * (_refused,)), nothing),
+        _message(Approval, nothing, _approval, _approval, *(4 * (nothing,))),
         _message(Answer, nothing, nothing, _answered, _answered, _answered, nothing, nothing),
         _message(Fault, nothing, nothing, nothing, _faulted, _faulted, nothing, nothing),
         _message(Fetched, nothing, *(4 * (_fetched_already,)), _fetched, nothing),

@@ -5,13 +5,15 @@ begins with the offers of those who take part, and ends with the next one: of si
 process, or were taken back.
 """
 
+from math import isinf
+
 from coordinator.machine import delivery, notices
 from coordinator.machine.events import Expect
 from coordinator.machine.phases import InvalidTransition, Phase, Transition
 from coordinator.machine.records import AttemptBegan, SiteExcluded
 from coordinator.machine.run import RunUpdate
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Dismissed, Offer, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -31,7 +33,7 @@ def invite(update: RunUpdate, site: str) -> None:
         if update.live.phase is Phase.DELIVERING and site in update.run.awaited and site not in update.live.invited:
             update.deadline(update.run.timeouts.plan)  # it has to factor its data before it can take its model
         update.change(invited=update.live.invited | {site})
-        update.send(site, Proposal(update.run.name, update.live.attempt, update.plan))
+        send_proposal(update, site, update.live.attempt)
 
 
 def _arrived(update: RunUpdate, site: str) -> bool:
@@ -62,11 +64,46 @@ def propose(update: RunUpdate, attempt: int | None = None) -> None:
     number = max(recorded.attempt + 1, update.live.attempt) if attempt is None else attempt
     update.take(Transition.PROPOSED)
     nothing: dict[str, Step] = {}
+    unasked: dict[str, bool] = {}
     update.change(invited=frozenset(here), attempt=number, ready=frozenset(), offers={}, steps=nothing, answers={})
+    update.change(approvals=unasked)
     update.notify(notices.PlanSent(update.run.name, here, update.run.timeouts.plan))
     update.deadline(update.run.timeouts.plan)
     for site in here:
-        update.send(site, Proposal(update.run.name, number, update.plan))
+        send_proposal(update, site, number)
+
+
+def send_proposal(update: RunUpdate, site: str, attempt: int) -> None:
+    approval = update.run.timeouts.approval
+    update.send(site, Proposal(update.run.name, attempt, update.plan, 0.0 if isinf(approval) else approval))
+
+
+def approval(update: RunUpdate, site: str, message: Approval) -> None:
+    """A site asks its operator, or its operator approved. After the approval it factors, under a new plan timeout."""
+    known = update.live.approvals.get(site)
+    if (known, message.given) not in ((None, False), (False, True)) or site in update.live.ready:
+        return  # a site repeats its message in every session; each counts once, so the wait has an end
+    update.change(approvals={**update.live.approvals, site: message.given})
+    if message.given:
+        update.notify(notices.Approved(update.run.name, site))
+        update.deadline(update.run.timeouts.plan)
+    elif not wait_for_operators(update):
+        _notify_operators(update)
+
+
+def wait_for_operators(update: RunUpdate) -> bool:
+    """Start the approval timeout if operators alone are awaited. True if it was started."""
+    if update.live.operators or not update.run.unapproved or update.run.unapproved != update.run.awaited:
+        return False
+    _notify_operators(update)
+    update.deadline(update.run.timeouts.approval, operators=True)
+    return True
+
+
+def _notify_operators(update: RunUpdate) -> None:
+    run, approved = update.run, len(update.live.ready)
+    of = approved + len(run.awaited)
+    update.notify(notices.ApprovalAwaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
 
 
 def offered(update: RunUpdate, site: str, offer: Offer) -> None:
@@ -173,6 +210,8 @@ def begin_if_complete(update: RunUpdate) -> None:
     members = counted_on(update)
     if not update.run.awaited and len(members) >= update.plan.membership.min_sites:
         begin(update, members)
+    else:
+        wait_for_operators(update)
 
 
 def begin(update: RunUpdate, participants: list[str]) -> None:

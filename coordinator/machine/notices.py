@@ -82,6 +82,25 @@ class PlanAcceptedBy:
 
 
 @dataclass(frozen=True)
+class ApprovalAwaited:
+    """The plan waits for the operators of these sites; ``approved`` of ``of`` sites accepted it."""
+
+    run: str
+    sites: tuple[str, ...]
+    approved: int
+    of: int
+    seconds: float = field(default=inf, compare=False)  # the timeout
+
+
+@dataclass(frozen=True)
+class Approved:
+    """The operator of a site approved the plan. The site factors its data now."""
+
+    run: str
+    site: str
+
+
+@dataclass(frozen=True)
 class SiteDismissed:
     """The run does not go on with this site, for good (``excluded``) or until it comes back mended."""
 
@@ -241,7 +260,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class StillWaiting:
-    """A run still waits for these sites; once a minute."""
+    """A run still waits for these sites; once a minute. ``phase`` is the sentence of `waits.waiting_text`."""
 
     run: str
     sites: tuple[str, ...]
@@ -300,6 +319,8 @@ Notice: TypeAlias = (
     | Left
     | PlanSent
     | PlanAcceptedBy
+    | ApprovalAwaited
+    | Approved
     | SiteDismissed
     | SessionRejected
     | AccessDenied

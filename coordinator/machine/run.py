@@ -32,6 +32,9 @@ class Volatile:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
+    deadline: float = 0.0  # seconds of the timer that counts
+    operators: bool = False  # that timer is for the approvals of operators
     late: frozenset[str] = frozenset()  # who did not answer in time, and is not awaited in the next attempt
     proven: frozenset[str] = frozenset()  # sites outside the membership that are heard of again
     ending: tuple[Outcome, str] | None = None
@@ -83,20 +86,9 @@ class Run:
                 return ()
 
     @property
-    def patience(self) -> float:
-        """For how many seconds who is waited for in this phase is waited for, from its beginning."""
-        timeouts = self.timeouts
-        match self.live.phase:
-            case Phase.ENROLLING | Phase.RETURNING:
-                return timeouts.join
-            case Phase.PLANNING:
-                return timeouts.plan
-            case Phase.ASKING | Phase.DELIVERING:
-                return timeouts.round
-            case Phase.STALLED:
-                return timeouts.stall
-            case Phase.DONE:
-                return 0.0
+    def unapproved(self) -> tuple[str, ...]:
+        """Awaited sites whose operators have not decided, in site order."""
+        return tuple(s for s in self.awaited if self.live.approvals.get(s) is False)
 
     @property
     def complete(self) -> bool:
@@ -141,8 +133,8 @@ class RunUpdate:
     def notify(self, notice: Notice) -> None:
         self.actions.append(Notify(notice))
 
-    def deadline(self, seconds: float) -> None:
-        self.change(token=self.live.token + 1)
+    def deadline(self, seconds: float, *, operators: bool = False) -> None:
+        self.change(token=self.live.token + 1, deadline=seconds, operators=operators)
         self.actions.append(SetDeadline(self.run.name, self.live.token, seconds))
 
     def finish(self, turn: Transition, outcome: Outcome, reason: str) -> None:

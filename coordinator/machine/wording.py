@@ -8,6 +8,7 @@ from coreg_core.protocol.outcomes import told
 
 # What an operator should look at.
 _GRAVE = (
+    n.ApprovalAwaited,
     n.SiteDismissed,
     n.SessionRejected,
     n.AccessDenied,
@@ -46,6 +47,10 @@ def message_for(notice: n.Notice) -> str:
             return f"plan sent to {', '.join(sites)} ({at_most(seconds)})"
         case n.PlanAcceptedBy(site=site):
             return f"{site} accepted the plan"
+        case n.ApprovalAwaited(sites=sites, approved=approved, of=of, seconds=seconds):
+            return f"waiting for approval by {', '.join(sites)} ({approved} of {of} approved, {at_most(seconds)})"
+        case n.Approved(site=site):
+            return f"the operator of {site} approved the plan"
         case n.SiteDismissed(reason=reason) | n.SessionRejected(reason=reason):
             return reason
         case n.AccessDenied(name=name, reason=reason):
@@ -85,8 +90,8 @@ def message_for(notice: n.Notice) -> str:
             return f"listening on {host}:{port}"
         case n.RunStarted(run=run, study=study, resumed=resumed):
             return f"run {run}{' of study ' * bool(study)}{study} {'resumed' if resumed else 'started'}"
-        case n.StillWaiting(run=run, sites=sites, phase=phase, seconds=seconds):
-            return f"run {run}: {phase}: {', '.join(sites)} ({at_most(seconds)})"
+        case n.StillWaiting(run=run, phase=phase):
+            return f"run {run}: {phase}"
         case n.CertificateExpires(reason=reason):
             return reason
         case n.Reloaded(sites=sites, max_concurrent_runs=limit):

@@ -1,4 +1,4 @@
-"""For whom a run waits before its first question, and for how long: read off its notices."""
+"""The sites that a run waits for, and for how long, as its notices show it."""
 
 import time
 from collections.abc import Callable
@@ -7,8 +7,11 @@ from math import inf, isinf
 from coordinator.machine import notices as n
 
 
+_FACTOR, _APPROVE = "to check the plan and factor their data", "to approve the plan"
+
+
 class Waiting:
-    """Sites that are still to come, or to accept the plan; empty once questions are answered."""
+    """The awaited sites; none once steps are answered."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock, self._since = clock, clock()
@@ -22,11 +25,15 @@ class Waiting:
             case n.DeliveryTakenUp():
                 self._begin(notice.awaited, "to fetch their models", notice.seconds)
             case n.PlanSent():
-                self._begin(notice.sites, "to check the plan and factor their data", notice.seconds)
+                self._begin(notice.sites, _FACTOR, notice.seconds)
             case n.Stalled():
-                self._begin(notice.sites, "to come back", notice.seconds)
+                self._begin(notice.sites, "to reconnect", notice.seconds)
+            case n.ApprovalAwaited():
+                self._begin(notice.sites, _APPROVE, notice.seconds)
+            case n.Approved():
+                self._begin((notice.site,), _FACTOR)
             case n.Joined() | n.PlanAcceptedBy() | n.SiteDismissed():
-                if isinstance(notice, n.PlanAcceptedBy) or self._what != "to check the plan and factor their data":
+                if isinstance(notice, n.PlanAcceptedBy) or self._what not in (_FACTOR, _APPROVE):
                     self._sites.pop(notice.site, None)
             case n.StepAnswered() | n.RunEnded():
                 self._begin((), "")
@@ -39,8 +46,10 @@ class Waiting:
 
     @property
     def said(self) -> str:
-        """In words; empty where nobody is awaited."""
+        """One sentence; empty if the run waits for no site."""
         if not self._sites:
             return ""
         limit = "" if isinf(self._limit) else f" of {self._limit:.0f}"
-        return f"waiting for {', '.join(self._sites)} {self._what}: {self._clock() - self._since:.0f}{limit} s"
+        names, passed = ", ".join(self._sites), self._clock() - self._since
+        waited = f"approval by {names}" if self._what == _APPROVE else f"{names} {self._what}"
+        return f"waiting for {waited}: {passed:.0f}{limit} s"

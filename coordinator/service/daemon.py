@@ -10,7 +10,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,9 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import Federation
 from coordinator.machine.records import HeadSigned, Record
+from coordinator.machine.run import Run
 from coordinator.machine.scheduler import Scheduler
+from coordinator.machine.waits import waiting_text, waits_of
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
 from coordinator.store.history import History, HistoryRecorder
@@ -57,6 +61,22 @@ class ServiceOptions:
     metrics: str | None = None
     web: str | None = None
     web_token: str | None = None
+
+
+@dataclass(frozen=True)
+class _Deadline:
+    """A run's timer: its token, its end on the loop's clock and as a date, and when an observer last heard of it."""
+
+    token: int
+    end: float
+    until: str | None
+    notified: float
+
+
+def _deadline(run: Run, now: float) -> _Deadline:
+    seconds = run.live.deadline
+    until = None if isinf(seconds) else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    return _Deadline(run.live.token, now + seconds, until, now)
 
 
 class FanOut:
@@ -158,7 +178,7 @@ class Daemon:
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
         self._draining, self._started = False, utc_now()
-        self._reminders: dict[str, tuple[object, float, float]] = {}
+        self._deadlines: dict[str, _Deadline] = {}
         self._failure: Exception | None = None
 
     async def drive(self, only: Plan | None) -> Finish | None:
@@ -243,6 +263,11 @@ class Daemon:
 
     def _changed(self, federation: Federation) -> None:
         before, self._federation = self._federation, federation
+        known, now = self._deadlines, asyncio.get_running_loop().time()
+        self._deadlines = {
+            name: known[name] if name in known and known[name].token == run.live.token else _deadline(run, now)
+            for name, run in federation.runs.items()
+        }
         for name in federation.runs.keys() - before.runs.keys():
             run = federation.runs[name]
             if run in federation.computing:
@@ -321,22 +346,23 @@ class Daemon:
             "parked": [] if scheduler is None else sorted(scheduler.parked),
             "certificates": self._access.warnings,
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
+            "waits": {
+                name: {"until": self._deadlines[name].until, "waits": [asdict(wait) for wait in waits_of(run)]}
+                for name, run in federation.runs.items()
+            },
         }
         self._status.set_service(status, utc_now())
 
     def _remind(self) -> None:
-        """Notify again, once a minute, which sites a run waits for, and for how much longer."""
+        """Notify once a minute which sites each run waits for, and for how much longer."""
         now = asyncio.get_running_loop().time()
-        waits = {name: (run.phase, run.live.token) for name, run in self._federation.runs.items()}
-        for name, wait in waits.items():
-            known, began, told = self._reminders.get(name, (None, now, now))
-            if wait != known:
-                self._reminders[name] = (wait, now, now)
-            elif now - told >= REMINDER_SECONDS and (run := self._federation.runs[name]).awaited:
-                self._reminders[name] = (wait, began, now)
-                left = max(0.0, round(run.patience - (now - began)))
-                self._notify(notices.StillWaiting(name, run.awaited, run.phase.value, left))
-        self._reminders = {name: seen for name, seen in self._reminders.items() if name in waits}
+        for name, run in self._federation.runs.items():
+            deadline = self._deadlines[name]
+            if now - deadline.notified >= REMINDER_SECONDS and run.awaited:
+                self._deadlines[name] = replace(deadline, notified=now)
+                left = max(0.0, deadline.end - now)
+                text = waiting_text(waits_of(run), left)
+                self._notify(notices.StillWaiting(name, run.awaited, text, left))
 
     # --- signals --------------------------------------------------------------------------------------------------
 

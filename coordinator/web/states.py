@@ -1,6 +1,6 @@
 """The state of a run as a badge and a sentence, and its progress."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -39,17 +39,6 @@ class Progress:
 
 
 QUEUED = State("queued", "queued", "waits for a free place")
-
-
-def waiting_texts(service: Mapping[str, Any], connected: Iterable[str]) -> dict[str, str]:
-    """What each run waits for, by its name, as the coordinator wrote it last."""
-    found: dict[str, str] = {}
-    for run, sites in service.get("awaited", {}).items():
-        missing = sorted(set(sites) - set(connected))
-        if sites:
-            found[run] = f"waiting for {', '.join(missing or sites)} to {'connect' if missing else 'answer'}"
-    found.update(service.get("states", {}))
-    return found
 
 
 def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:

@@ -13,10 +13,10 @@ from coordinator.machine.wording import is_warning, message_for
 from coordinator.observers.rows import Phases
 from coordinator.store.history import Disclosed, History, NoticeRow
 from coordinator.store.queue import Queue
-from coordinator.store.status import SiteStatus, Status
+from coordinator.store.status import SiteStatus, Status, waits_in
 from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import charts
-from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of, waiting_texts
+from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of
 from coreg_core.errors import UsageError
 from coreg_wire.files.locks import is_held
 
@@ -86,7 +86,7 @@ def _opened(path: Path) -> Iterator[SimpleNamespace]:
         db.up, db.service = is_held(path), db.status.service()
         db.sites = {site.site: site for site in db.status.sites()}
         db.connected = [name for name, site in db.sites.items() if site.connected and db.up]
-        db.waiting = waiting_texts(db.service, db.connected)
+        db.waits = waits_in(db.service) if db.up else {}
         yield db
 
 
@@ -99,8 +99,8 @@ def _rows(db: SimpleNamespace) -> list[Row]:
 
 
 def _row(db: SimpleNamespace, run: RunSummary) -> Row:
-    parked = run.run in db.service.get("parked", ())
-    state = state_of(run, db.waiting.get(run.run, ""), parked=parked, up=db.up)
+    text = db.waits[run.run].text if run.run in db.waits else ""
+    state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
     return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
 
 
@@ -130,7 +130,10 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) -> dict[str, Any]:
-    seen, awaited = db.sites.get(name) or SiteStatus(name), db.service.get("awaited", {}) if db.up else {}
+    seen, awaited = (
+        db.sites.get(name) or SiteStatus(name),
+        {run for run, wait in db.waits.items() if name in wait.sites},
+    )
     return {
         "name": name,
         "here": name in db.connected,
@@ -139,7 +142,7 @@ def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) ->
         "listed": name in db.service.get("sites", ()),
         "days": _days_left(seen.until, dt.datetime.now(dt.UTC)),
         "sent": sent or Sent(name, {}, 0),
-        "awaited": [row for row in rows if row.state.kind != "running" and name in awaited.get(row.run, ())],
+        "awaited": [row for row in rows if row.state.kind != "running" and row.run in awaited],
     }
 
 

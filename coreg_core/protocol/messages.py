@@ -15,13 +15,13 @@ In plaintext there are no keys, and step 0 is answered with words. Every message
 messages (`Hello`, `Leaving`, `Rejected`) name no run; every other names the run that it belongs to.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from annotated_types import Ge, Le, Len
 
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Natural, Plan
+from coreg_core.protocol.plan import Natural, NotNegative, Plan
 from coreg_core.protocol.words import Words
 
 PROTOCOL_VERSION = 3
@@ -103,6 +103,14 @@ class PlanRefused:
 
     run: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Approval:
+    """The plan waits for this site's operator (``given`` is false), or the operator approved it."""
+
+    run: str
+    given: bool
 
 
 @dataclass(frozen=True)
@@ -206,7 +214,7 @@ class Leaving:
     reason: str
 
 
-FromSite: TypeAlias = Hello | Offer | PlanRefused | Answer | Fault | Fetched | Leaving
+FromSite: TypeAlias = Hello | Offer | PlanRefused | Approval | Answer | Fault | Fetched | Leaving
 
 
 # --- to a site ----------------------------------------------------------------------------------------------------
@@ -214,11 +222,15 @@ FromSite: TypeAlias = Hello | Offer | PlanRefused | Answer | Fault | Fetched | L
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, and the number of the attempt to carry it out. A higher number ends the attempt before."""
+    """A plan, and the number of the attempt to carry it out. A higher number ends the attempt before.
+
+    ``approval`` is how many seconds the coordinator waits for a site's operator; 0 is without end.
+    """
 
     run: str
     attempt: Natural
     plan: Plan
+    approval: NotNegative = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Any, assert_never
 
 from coreg_core.protocol.messages import (
     Answer,
+    Approval,
     Countersigned,
     Fault,
     Fetched,
@@ -71,6 +72,8 @@ def _describe(message: FromSite) -> dict[str, Any]:
                 "resume": [[r.position, r.digest] for r in message.resume],
             }
             return {"kind": kind, "run": message.run, **about, **digests}
+        case Approval():
+            return {"kind": kind, "run": message.run, "given": message.given}
         case PlanRefused():
             return {"kind": kind, "run": message.run, "text": message.reason}
         case Answer():

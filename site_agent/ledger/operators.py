@@ -29,7 +29,7 @@ class OperatorRecords:
         with self._lock:
             try:
                 path = self.folder / f"{operator.digest}.operator"
-                if (reason := objection(operator, self._known())) is not None or path.exists():
+                if (reason := self.objection(operator)) is not None or path.exists():
                     return reason
                 self._disk.make_folder(self.folder)
                 head = json.dumps({"run": run, "instances": len(operator.instances)}).encode() + b"\n"
@@ -37,6 +37,16 @@ class OperatorRecords:
             except OSError as error:
                 raise StorageError(f"{self.folder}: cannot be used ({error.strerror}); nothing was answered.") from None
         return None
+
+    def objection(self, operator: Operator) -> str | None:
+        """The reason why `admit` would refuse this operator; None if it would not. Writes nothing.
+
+        Raises
+        ------
+        StorageError
+            a record cannot be read.
+        """
+        return objection(operator, self._known())
 
     def _known(self) -> Iterator[Operator]:
         for path in sorted(self.folder.glob("*.operator")) if self.folder.exists() else ():

@@ -81,7 +81,7 @@ class Ledger:
         self._lock = threading.Lock()  # several runs answer at once, and the chain is one
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
-        self.operators = OperatorRecords(path.with_suffix(".operators"), disk)
+        self.operators = operators_of(path, disk)
         self.promises = Promises()  # sets that this process's runs are about to be summed with
         self._known_as: dict[str, KnownAs] = {}
         self._signed: dict[str, Fetched] = {}  # heads that left, until they are countersigned, by run
@@ -301,6 +301,11 @@ def count_files(quota: RollingQuota, files: Iterable[Path], now: dt.datetime) ->
         for entry in recent:
             with readable(path):
                 quota.add(entry)
+
+
+def operators_of(path: Path, disk: Disk | None = None) -> OperatorRecords:
+    """The records of operators that belong to the ledger at this path."""
+    return OperatorRecords(path.with_suffix(".operators"), disk)
 
 
 def quota_of(path: Path, now: dt.datetime) -> RollingQuota:

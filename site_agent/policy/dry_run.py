@@ -1,7 +1,7 @@
-"""A plan held to this site before it arrives: everything that would be refused, and the site's own figures beside it.
+"""Check a plan before it arrives: every reason for a refusal, and figures for this site's operator alone.
 
-What a refusal may not tell, because it leaves the site, its own operator sees here: what the plan's bandwidth and ridge
-are in units of these rows, and how much of a sum one label would be.
+A refusal leaves the site, so it holds no figure of the rows. The operator sees them here: the plan's bandwidth and ridge in
+units of these rows, and the largest share of one label in a sum.
 """
 
 import datetime as dt
@@ -11,17 +11,18 @@ from pathlib import Path
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Agreement, Plan, Scoring
-from site_agent.ledger import quota_of
+from site_agent.ledger import operators_of, quota_of, remember
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.site_data import PrivateData
+from site_agent.policy.guards import against_ledger
 from site_agent.policy.policy import Policy
 from site_agent.policy.units import scaled
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Reasons against the plan, and what its operator should know of it."""
+    """Reasons against the plan, and figures for this site's operator."""
 
     reasons: tuple[str, ...]
     told: tuple[str, ...]
@@ -35,7 +36,12 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     StorageError
         the ledger cannot be read.
     """
-    reasons = [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
+    reasons = list[str]()
+    if not isinstance(plan.objective, Scoring):  # its answers are about a batch, and not about these rows
+        summed = remember(ledger).summed_with((*data.instances, data.ids_digest))
+        earlier = against_ledger(policy, plan, data, summed, operators_of(ledger).objection)
+        reasons += [] if earlier is None else [earlier]
+    reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
     now = dt.datetime.now(dt.UTC)
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:

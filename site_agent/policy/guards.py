@@ -1,9 +1,13 @@
-"""What a site holds every plan to, made of its operator's policy and its ledger's memory."""
+"""The rules of a site: its operator's policy, and what its ledger remembers of earlier answers."""
+
+from collections.abc import Callable, Iterable
 
 from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Plan
 from site_agent.ledger import Ledger
-from site_agent.machine.operators import operator_of
+from site_agent.machine import differencing
+from site_agent.machine.differencing import SummedWith
+from site_agent.machine.operators import Operator, operator_of
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.scoring import Batch
 from site_agent.machine.site import Rules
@@ -14,16 +18,20 @@ from site_agent.policy.policy import Policy
 def rules_of(
     policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | Batch | None = None
 ) -> Rules:
-    """The rules of a site; without keys it takes part in no sum. ``data``: what it answers for, which its plans have to suit."""
+    """The rules of a site. Without keys it takes part in no sum. ``data`` are the rows that it answers for."""
     if data is not None and data.instances:
         ledger.know_as(data.ids_digest, data.instances)
     rows = data if isinstance(data, PrivateData) else None
 
     def objection(plan: Plan) -> str | None:
-        against, rationed = policy.objection(plan, rows), ledger.objection(plan.run, policy.max_runs_per_day)
-        if rationed is None:
-            return against
-        return f"against this site's policy: {rationed}" if against is None else f"{against} And {rationed}"
+        found = [policy.objection(plan, rows)]
+        if (rationed := ledger.objection(plan.run, policy.max_runs_per_day)) is not None:
+            found.append(f"against this site's policy: {rationed}")
+        if data is not None:
+            found.append(
+                against_ledger(policy, plan, data, ledger.summed_with(data.ids_digest), ledger.operators.objection)
+            )
+        return " And ".join(reason for reason in found if reason is not None) or None
 
     def admit(plan: Plan, sites: tuple[str, ...]) -> str | None:
         if data is None or policy.members_may_learn == "operators":
@@ -47,3 +55,30 @@ def rules_of(
         admit,
         policy.convergence_report == "exact",
     )
+
+
+def against_ledger(
+    policy: Policy,
+    plan: Plan,
+    data: PrivateData | Batch,
+    summed: Iterable[SummedWith],
+    operators: Callable[[Operator], str | None],
+) -> str | None:
+    """The reason why earlier answers forbid this plan, or None. Only a plan that needs all of its sites is judged.
+
+    With fewer sites than the plan lists, the roster decides (`Site` asks again then).
+
+    Parameters
+    ----------
+    summed
+        the sets of sites that answers on these instances were summed with.
+    operators
+        the objection of the records of operators.
+    """
+    if not plan.masked or plan.membership.min_sites < len(plan.sites):
+        return None
+    consents = policy.membership_changes and plan.privacy.membership_changes
+    reason = differencing.objection(frozenset(plan.sites), summed, consents=consents)
+    if reason is None and policy.members_may_learn == "sums":
+        reason = operators(operator_of(plan, data, plan.sites))
+    return reason

@@ -15,7 +15,7 @@ from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare
+from site_agent.data.prepare import prepare, site_salt
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
@@ -62,7 +62,7 @@ def check(
     found: dict[str, PrivateData] = {}
 
     def table(name: str, inputs: Inputs) -> str:
-        prepared = prepare(inputs)
+        prepared = prepare(inputs, salt)
         d = found[name] = prepared.data
         for text in prepared.notes:
             note(text, True, {"check": "table"})
@@ -117,6 +117,9 @@ def check(
         free = shutil.disk_usage(settings.output.resolve().parent).free
         return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
 
+    # Earlier answers are on record under this secret. `check` makes none: without it, nothing was answered.
+    secret = settings.identity / "salt"
+    salt = site_salt(secret) if secret.exists() else b""
     step("versions", versions)
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():

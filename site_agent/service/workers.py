@@ -105,13 +105,12 @@ class RunWorkers:
     # --- plans ----------------------------------------------------------------------------------------------------
 
     def judge(self, plan: Plan) -> Judged:
-        """Hold a plan to the policy and the rows, before the operator is asked."""
+        """Check a plan against policy, rows and ledger, before the operator is asked."""
         try:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
-            rows = data if isinstance(data, PrivateData) else None
-            return Judged(plan.run, self.policy.objection(plan, rows))
+            return Judged(plan.run, rules_of(self.policy, self.ledger, self.keys, data).objection(plan))
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 

@@ -7,13 +7,17 @@ import grpc
 import numpy as np
 import pytest
 import scipy
-from agent_files import agent, write
+from agent_files import agent, inputs, write
+from ledger_home import answer, offer, told
 from typer.testing import CliRunner
 
 from coordinator.cli.app import app as coordinator_app
 from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import plan_from_dict
 from coreg_wire.files.plan_file import read_plan
+from site_agent.data.prepare import prepare, site_salt
+from site_agent.ledger import Ledger
+from site_agent.machine.operators import operator_of
 
 TABLE = ("--data", "north.csv", "--target", "y", "--id", "id")
 INSECURE = ("--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
@@ -133,3 +137,53 @@ def test_a_file_that_is_no_plan_or_one_beyond_its_limits_is_refused(folder):
             read_plan(path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_plan(folder / "none.json")
+
+
+# --- a plan that the ledger forbids -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answered(folder):
+    """A plan of sealed sums that this site has answered: its ledger has the sites and the operator."""
+    peers = "".join(f'{site} = "{letter * 64}"\n' for site, letter in (("east", "a"), ("north", "b"), ("west", "c")))
+    write(folder, f"max_rounds = 1000\n[peers]\n{peers}", "policy.toml")
+    plan = planned(folder, '"paper"', '"paper"')
+    plan["membership"] |= {"sites": ["east", "north", "west"], "min_sites": 3}
+    plan["privacy"]["aggregation"] = "secure"
+    (folder / "identity").mkdir()
+    data = prepare(inputs(folder / "north.csv"), site_salt(folder / "identity" / "salt")).data
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    ledger.know_as(data.ids_digest, data.instances)
+    assert ledger.operators.admit(operator_of(plan_from_dict(plan), data, ["east", "north", "west"]), "r") is None
+    ledger.record(offer(ids=data.ids_digest))
+    ledger.record(answer(), told(("east", "north", "west")))
+    ledger.close()
+    return plan
+
+
+def test_the_plan_that_was_answered_is_accepted_again(folder, answered):
+    code, _, wrong = judged(folder, answered)
+    assert (code, wrong) == (0, [])
+
+
+def test_a_plan_with_other_sites_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    answered["membership"]["sites"] = ["east", "north", "south"]
+    code, _, wrong = judged(folder, answered)
+    assert code == 4
+    assert "this site was summed with east, north, west on these instances" in wrong[0]
+
+
+def test_a_plan_with_other_terms_on_the_same_instances_is_refused_by_the_ledger(folder, answered):
+    answered["objective"]["coupling"] = [0.02]
+    code, _, wrong = judged(folder, answered)
+    assert code == 4
+    assert "members_may_learn='sums'" in wrong[0]
+
+
+def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_secret(folder, answered):
+    ledger = Ledger(folder / "identity" / "ledger.jsonl")
+    assert judged(folder, answered)[0] == 0
+    ledger.close()
+    (folder / "identity" / "salt").unlink()
+    judged(folder, answered)
+    assert not (folder / "identity" / "salt").exists()

@@ -64,7 +64,8 @@ def shown(tmp_path_factory):
     status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
     status.rejected("b", "<b> was revoked", NOW)
     service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
-    status.set_service({**service, "awaited": {"live": ["b"]}}, NOW)
+    waits = {"live": {"until": None, "waits": [{"what": "connect", "sites": ["b"]}]}}
+    status.set_service({**service, "waits": waits}, NOW)
     for opened in (store, queue, status):
         opened.close()
     return path

@@ -67,6 +67,7 @@ def likeness(federation: Federation) -> tuple[object, ...]:
         ),
         tuple(sorted((site, offer.key, offer.attempt) for site, offer in live.offers.items())),
         tuple(sorted(live.answers)),
+        live.operators,
         tuple(sorted((site, step.step, step.attempt) for site, step in live.steps.items())),
         (live.attempt, live.receivers, live.ending),
         (recorded.participants, recorded.attempt, recorded.closed, recorded.ended is not None),
@@ -116,6 +117,7 @@ def messages_for(run: Run, site: str) -> Iterator[m.FromSite]:
     yield offer_of(site, run.plan, run.live.attempt, n_unlabelled=2)
     yield offer_of(site, run.plan, run.live.attempt + 1)  # these records are old
     yield m.PlanRefused(RUN, "no")
+    yield m.Approval(RUN, run.live.approvals.get(site) is False)
     yield said(site, step, attempt)
     yield replace(said(site, step, attempt), head=m.Head(site, "another", "s", "", ""))
     yield m.Fault(RUN, attempt, step, "no")

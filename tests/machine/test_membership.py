@@ -1,5 +1,6 @@
 """coordinator/machine/membership.py: joining, offering, and who takes part: lost, dropped, taken back, excluded, resumed."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,6 +29,7 @@ from coordinator.machine import events as e
 from coordinator.machine import notices as n
 from coordinator.machine.phases import Phase, Timeouts
 from coordinator.machine.records import AttemptBegan, Record, SiteExcluded, StepDone
+from coordinator.machine.waits import waiting_text, waits_of
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
@@ -87,8 +89,64 @@ def test_enough_sites_go_on_without_one_that_did_not_join_and_do_not_wait_for_it
 def test_enough_sites_go_on_without_one_that_did_not_answer_the_plan() -> None:
     machine = planned()
     actions = all_of(machine, [offers(machine, "a"), offers(machine, "b"), machine.deadline])
-    assert n.GoingOnWithout(RUN, ("c",), "answer the plan") in told(actions)
+    assert n.GoingOnWithout(RUN, ("c",), "accept the plan in time") in told(actions)
     assert (machine.phase, machine.participants) == (Phase.ASKING, ("a", "b"))
+
+
+# --- approvals ----------------------------------------------------------------------------------------------------
+
+
+def approval(site: str, given: bool = False) -> e.Received[m.Approval]:
+    return e.Received(site, m.Approval(RUN, given))
+
+
+def waits(machine: Any) -> str:
+    return waiting_text(waits_of(machine.run), math.inf)
+
+
+def test_operators_have_a_timeout_of_their_own_once_nobody_else_is_awaited() -> None:
+    machine = planned()
+    actions = machine.handle(approval("c"))
+    assert told(actions) == [n.ApprovalAwaited(RUN, ("c",), 0, 3)]
+    assert (
+        waits(machine)
+        == "waiting for approval by c (0 of 3 approved) and for a, b to check the plan and factor its data"
+    )
+    machine.handle(offers(machine, "a"))
+    actions = machine.handle(offers(machine, "b"))
+    assert told(actions)[-1] == n.ApprovalAwaited(RUN, ("c",), 2, 3)
+    assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [500.0]
+    assert waiting_text(waits_of(machine.run), 421.0) == "waiting for approval by c (2 of 3 approved, expires in 7 min)"
+    assert machine.handle(approval("c")) == [], "it comes again with a new session, and changes nothing"
+    actions = machine.handle(approval("c", given=True))
+    assert told(actions) == [n.Approved(RUN, "c")]
+    assert [a.seconds for a in actions if isinstance(a, e.SetDeadline)] == [2.0], "it factors now"
+    assert waits(machine) == "waiting for c to check the plan and factor its data"
+    assert machine.handle(approval("c")) == []
+    machine.handle(offers(machine, "c"))
+    assert machine.phase is Phase.ASKING
+
+
+def test_a_site_that_neither_accepts_nor_asks_its_operator_has_the_time_for_the_plan_alone() -> None:
+    machine = planned()
+    all_of(machine, [offers(machine, "a"), approval("c"), machine.deadline])
+    assert machine.run.live.ending[1] == "b, c did not accept the plan in time"
+
+
+def test_the_plan_timeout_passes_to_the_operators_and_theirs_ends_the_wait() -> None:
+    machine = planned()
+    all_of(machine, [offers(machine, "a"), approval("b"), approval("c"), machine.deadline])
+    assert machine.phase is Phase.PLANNING
+    assert machine.run.live.deadline == 500.0
+    machine.handle(machine.deadline)
+    assert machine.run.live.ending[1] == "b, c did not approve the plan within 500 s"
+
+
+def test_a_site_that_has_not_connected_is_waited_for_by_name() -> None:
+    machine = started()
+    machine.handle(joins("a"))
+    assert waits(machine) == "waiting for b, c to connect"
+    assert waiting_text(waits_of(machine.run), 90.0) == "waiting for b, c to connect (timeout in 90 s)"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ LINES: dict[n.Notice, list[str]] = {
     n.Left(RUN, "a", "stopped", lost=False): ["a left: stopped"],
     n.PlanSent(RUN, ("a", "b"), 600.0): ["plan sent to a, b", "timeout 600 s"],
     n.PlanAcceptedBy(RUN, "a"): ["a accepted the plan"],
+    n.Approved(RUN, "a"): ["the operator of a approved the plan"],
     n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"): ["a is connected, with release 0.2.0"],
     n.SessionOpened("a", "", ""): ["a is connected"],
     n.SessionEnded("a", "its stream ended"): ["a disconnected: its stream ended"],
@@ -41,7 +42,8 @@ LINES: dict[n.Notice, list[str]] = {
     n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): ["stalled: b did not come back within 4 s."],
 }
 WARNINGS: dict[n.Notice, list[str]] = {
-    n.StillWaiting(RUN, ("a",), "waiting for sites to join", 30.0): ["run run-1", "a", "timeout 30 s"],
+    n.StillWaiting(RUN, ("a",), "waiting for a to connect", 30.0): ["run run-1: waiting for a to connect"],
+    n.ApprovalAwaited(RUN, ("a",), 2, 3, 86_400.0): ["approval by a", "2 of 3 approved", "timeout 86400 s"],
     n.CertificateExpires("coordinator.pem expires in 20 days"): ["coordinator.pem expires in 20 days"],
     n.NotReloaded("federation.toml: no such file."): ["configuration not reloaded: federation.toml: no such file."],
     n.SiteDismissed(RUN, "a", "a: NaN", excluded=True): ["a: NaN"],

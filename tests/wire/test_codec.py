@@ -192,14 +192,15 @@ def step(roster: list[Made], **values: Any) -> m.Step:
     return m.Step(roster=tuple(offer() for offer in roster), **values)
 
 
-def proposal(run: str, attempt: int, plan: Made) -> m.Proposal:
-    return m.Proposal(run, attempt, plan())
+def proposal(run: str, attempt: int, plan: Made, approval: float) -> m.Proposal:
+    return m.Proposal(run, attempt, plan(), approval)
 
 
 FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: made_later(m.Hello, texts, uint31, texts),
     m.Offer: offers,
     m.PlanRefused: made_later(m.PlanRefused, runs, texts),
+    m.Approval: made_later(m.Approval, runs, st.booleans()),
     m.Answer: made_later(
         answer,  # type: ignore[arg-type]
         run=runs,
@@ -215,7 +216,7 @@ FROM_SITE: dict[type, st.SearchStrategy[Any]] = {
     m.Leaving: made_later(m.Leaving, texts),
 }
 TO_SITE: dict[type, st.SearchStrategy[Any]] = {
-    m.Proposal: made_later(proposal, runs, uint31, plans),  # type: ignore[arg-type]
+    m.Proposal: made_later(proposal, runs, uint31, plans, st.floats(0.0, 1e9)),  # type: ignore[arg-type]
     m.Step: made_later(
         step,  # type: ignore[arg-type]
         run=runs,

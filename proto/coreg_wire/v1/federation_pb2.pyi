@@ -31,7 +31,7 @@ class SiteFrame(_message.Message):
     def __init__(self, message: _Optional[_Union[FromSite, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromSite(_message.Message):
-    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer")
+    __slots__ = ("hello", "plan_refused", "fault", "leaving", "fetched", "offer", "answer", "approval")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PLAN_REFUSED_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class FromSite(_message.Message):
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     plan_refused: PlanRefused
     fault: Fault
@@ -46,7 +47,8 @@ class FromSite(_message.Message):
     fetched: Fetched
     offer: Offer
     answer: Answer
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
+    approval: Approval
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., plan_refused: _Optional[_Union[PlanRefused, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("site", "protocol", "release")
@@ -107,6 +109,14 @@ class PlanRefused(_message.Message):
     run: str
     reason: str
     def __init__(self, run: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Approval(_message.Message):
+    __slots__ = ("run", "given")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    given: bool
+    def __init__(self, run: _Optional[str] = ..., given: _Optional[bool] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("site", "data")
@@ -233,14 +243,16 @@ class ToSite(_message.Message):
     def __init__(self, finished: _Optional[_Union[Finished, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., dismissed: _Optional[_Union[Dismissed, _Mapping]] = ..., countersigned: _Optional[_Union[Countersigned, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ...) -> None: ...
 
 class Proposal(_message.Message):
-    __slots__ = ("run", "attempt", "plan")
+    __slots__ = ("run", "attempt", "plan", "approval")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
     run: str
     attempt: int
     plan: Plan
-    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+    approval: float
+    def __init__(self, run: _Optional[str] = ..., attempt: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., approval: _Optional[float] = ...) -> None: ...
 
 class RuleOrValue(_message.Message):
     __slots__ = ("rule", "value")
