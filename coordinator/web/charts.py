@@ -8,7 +8,7 @@ from typing import Any
 
 from coreg_wire.terminal import svg
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 52, 8, 10, 34
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 58, 8, 10, 34
 HUES = 8  # of style.css
 MOST_STOPS = 200  # positions of the pointer; longer runs are thinned
 ENDLESS = 1000  # a level of a tolerance of 0 is higher

@@ -63,7 +63,7 @@ def pictured(browser, name):
     if folder := os.environ.get("COREG_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         taken = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
-        taken.quantize(48).save(Path(folder) / f"{name}.png", optimize=True)  # a third of the size
+        taken.quantize(96).save(Path(folder) / f"{name}.png", optimize=True)  # a third of the size
 
 
 def checked(browser, address, *, only_phone=False):
