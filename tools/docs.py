@@ -3,8 +3,10 @@
     python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
 
 docs/reference/commands.md and parts of other pages come from the code. The study pages with their plots, the figures of
-measurements and coreg_core/evaluation/calibration.py come from JSON files. The dashboard comes from a list of panels. Tables of keys and
-docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text between `<!-- generated: NAME -->` and `<!-- end -->` is generated.
+measurements and coreg_core/evaluation/calibration.py come from JSON files. The dashboard comes from a list of panels.
+Tables of keys and
+docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text between `<!--
+generated: NAME -->` and `<!-- end -->` is generated.
 """
 
 import io
