@@ -30,12 +30,14 @@ import site_agent.cli.app
 from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration, ScoringSection
 from coordinator.config.study_toml import StudySection
 from coordinator.machine.phases import state_diagram
-from coreg_core.protocol.messages import FromSite, ToSite
+from coordinator.store.schema import SCHEMA_VERSION
+from coreg_core.protocol.messages import PROTOCOL_VERSION, FromSite, ToSite
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code
 from coreg_wire.terminal.command_line import EXIT_CODES
 from coreg_wire.terminal.output import human_bytes
 from site_agent.config.settings import NOT_IN_FILE, OWN, TABLE, AgentSettings
 from site_agent.data.inputs import Inputs
+from site_agent.models.file import FORMAT
 from site_agent.policy.policy import Policy
 
 PROGRAMS = {
@@ -227,6 +229,11 @@ def sizing() -> str:
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes},
     "docs/how-to/deploy.md": {"sizing": sizing},
+    "docs/how-to/upgrade.md": {
+        "protocol": lambda: str(PROTOCOL_VERSION),
+        "schema": lambda: str(SCHEMA_VERSION),
+        "model": lambda: f"`{FORMAT}`",
+    },
     "docs/reference/federation-toml.md": {
         "federation.toml": settings,
         "additive": lambda: section(AdditiveSection, "additive", "[model] "),
