@@ -2,7 +2,7 @@
 
 Four sites train coRLSR. Each site has other columns and its own labelled rows. The sites exchange predictions of 200
 shared rows, never data. The picture shows after each round how far the objective can be from its centralised minimum,
-for several couplings. The value is certified in the first and the last round, and estimated between them.
+for several couplings. Verified rounds certify the value, among them the last; the other rounds estimate it.
 
 How to read it: each line ends below the tolerance, and a larger coupling takes more rounds. The printed error is the
 distance from the closed form, which reads all data. It is below the certified bound.

@@ -5,7 +5,7 @@ script reads this file, predicts 102 new patients with 90 % intervals, and compa
 
 How to read it: about 90 of 100 intervals cross the diagonal. An interval is wider where the model knows less. In the
 second table the clinic records bmi in another unit. The model still predicts, but the drift sentence says that it
-extrapolates. On the command line, `coreg-agent predict --interval 90` prints the same.
+extrapolates. On the command line, `coreg-agent predict --interval 90` writes the same intervals.
 
     python examples/model_intervals_drift.py [--quick]
 """
