@@ -56,7 +56,7 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(), Iteration(), Privacy("secure"))
+    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(forecast=True), Iteration(), Privacy("secure"))
     # Commented keys are keys too.
     for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n(?:# )?\[|\Z)", SAMPLE, re.DOTALL):
         for key in re.findall(r"^# (\w+) = ", keys, re.MULTILINE):
