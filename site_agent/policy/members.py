@@ -68,7 +68,10 @@ def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
             terms.tuning_steps > 0,
             f"tuning_steps={terms.tuning_steps} would add as many operators; set 0 {_KEY}",
         ),
-        (terms.probes > 1, f"probes={terms.probes} would disclose more directions of each site than one probe; set 1 {_KEY}"),
+        (
+            terms.probes > 1,
+            f"probes={terms.probes} would disclose more directions of each site than one probe; set 1 {_KEY}",
+        ),
         (terms.forecast or terms.rows == "common", f"folds, and each fold is another operator {_KEY}"),
         (terms.residuals != "smoothed", f"residuals={terms.residuals!r} {_KEY}"),
         (terms.kernel == "linear", f"a linear kernel: with it, one operator is enough to separate the sites {_KEY}"),
