@@ -10,9 +10,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
-from math import isinf
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +29,10 @@ from coordinator.machine.events import (
 )
 from coordinator.machine.federation import Federation
 from coordinator.machine.records import HeadSigned, Record
-from coordinator.machine.run import Run
 from coordinator.machine.scheduler import Scheduler
-from coordinator.machine.waits import waiting_text, waits_of
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
+from coordinator.service.deadlines import Deadlines
 from coordinator.store.history import History, HistoryRecorder
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
@@ -48,7 +45,6 @@ from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.release import release
 
 HEARTBEAT_SECONDS = 5.0  # between two writes of the status
-REMINDER_SECONDS = 60.0  # after which an observer hears again which sites a run waits for
 BELL = "coordinator.bell"
 
 
@@ -61,22 +57,6 @@ class ServiceOptions:
     metrics: str | None = None
     web: str | None = None
     web_token: str | None = None
-
-
-@dataclass(frozen=True)
-class _Deadline:
-    """A run's timer: its token, its end on the loop's clock and as a date, and when an observer last heard of it."""
-
-    token: int
-    end: float
-    until: str | None
-    notified: float
-
-
-def _deadline(run: Run, now: float) -> _Deadline:
-    seconds = run.live.deadline
-    until = None if isinf(seconds) else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
-    return _Deadline(run.live.token, now + seconds, until, now)
 
 
 class FanOut:
@@ -178,7 +158,7 @@ class Daemon:
         self._attendance: list[Callable[[], None]] = []  # written by the next flush
         self._dirty = asyncio.Event()
         self._draining, self._started = False, utc_now()
-        self._deadlines: dict[str, _Deadline] = {}
+        self._deadlines = Deadlines()
         self._failure: Exception | None = None
 
     async def drive(self, only: Plan | None) -> Finish | None:
@@ -263,11 +243,7 @@ class Daemon:
 
     def _changed(self, federation: Federation) -> None:
         before, self._federation = self._federation, federation
-        known, now = self._deadlines, asyncio.get_running_loop().time()
-        self._deadlines = {
-            name: known[name] if name in known and known[name].token == run.live.token else _deadline(run, now)
-            for name, run in federation.runs.items()
-        }
+        self._deadlines.follow(federation, asyncio.get_running_loop().time())
         for name in federation.runs.keys() - before.runs.keys():
             run = federation.runs[name]
             if run in federation.computing:
@@ -321,7 +297,8 @@ class Daemon:
             now = asyncio.get_running_loop().time()
             for warning in await asyncio.to_thread(self._access.expiring, now):
                 self._notify(notices.CertificateExpires(warning))
-            self._remind()
+            for reminder in self._deadlines.reminders(self._federation, now):
+                self._notify(reminder)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._rung()  # whoever could not ring: another host, or a container with another loopback interface
@@ -346,23 +323,9 @@ class Daemon:
             "parked": [] if scheduler is None else sorted(scheduler.parked),
             "certificates": self._access.warnings,
             "awaited": {name: list(run.awaited) for name, run in federation.runs.items()},
-            "waits": {
-                name: {"until": self._deadlines[name].until, "waits": [asdict(wait) for wait in waits_of(run)]}
-                for name, run in federation.runs.items()
-            },
+            "waits": self._deadlines.status(federation),
         }
         self._status.set_service(status, utc_now())
-
-    def _remind(self) -> None:
-        """Notify once a minute which sites each run waits for, and for how much longer."""
-        now = asyncio.get_running_loop().time()
-        for name, run in self._federation.runs.items():
-            deadline = self._deadlines[name]
-            if now - deadline.notified >= REMINDER_SECONDS and run.awaited:
-                self._deadlines[name] = replace(deadline, notified=now)
-                left = max(0.0, deadline.end - now)
-                text = waiting_text(waits_of(run), left)
-                self._notify(notices.StillWaiting(name, run.awaited, text, left))
 
     # --- signals --------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from agent_files import inputs, write
 from agent_home import Agent
+from ledger_home import answer, offer, told
 from test_data_sets import TABLE
 from test_model_store import Stored, plan
 
 from coreg_core.protocol.messages import Fetched, Finished, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.plan import Membership, Plan, Privacy, Scoring
 from coreg_core.protocol.words import Words
 from coreg_wire.transport.codec import Assembler
 from site_agent.data.tables import read_table
@@ -98,6 +99,28 @@ def test_a_result_that_is_here_already_is_fetched_without_work(agent, tmp_path):
     assert agent.workers.judge(plan("r1")).fetched
     assert [type(a) for a in answers(agent, plan("r1"))] == [Fetched]
     assert "data_read" not in agent.noticed
+
+
+def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(tmp_path):
+    """With sealed sums, on instances that were summed with other sites."""
+    peers = {site: letter * 64 for site, letter in (("north", "a"), ("south", "b"), ("west", "c"), ("east", "d"))}
+    agent = Agent(tmp_path, policy=Policy(peers=peers, members_may_learn="operators"))
+    try:
+        sealed = dataclasses.replace(
+            plan("r2"), privacy=Privacy(), membership=Membership(("north", "south", "west"), 3)
+        )
+        assert agent.workers.judge(sealed).reason is None
+        about = agent.workers.judge(sealed).about
+        assert "encrypted; the members of the run read the sum over 3 or more sites" in about["leaves this machine"]
+        data = agent.data_sets.get("patients")[0].data
+        agent.ledger.know_as(data.ids_digest, data.instances)
+        agent.ledger.record(offer(ids=data.ids_digest))
+        agent.ledger.record(answer(), told(("east", "north", "south")))
+        assert "this site was summed with east, north, south" in (agent.workers.judge(sealed).reason or "")
+        fewer = dataclasses.replace(sealed, membership=Membership(("north", "south", "west"), 2))
+        assert agent.workers.judge(fewer).reason is None, "its roster decides"
+    finally:
+        agent.ledger.close()
 
 
 def test_nothing_is_recorded_of_an_answer_that_nobody_listens_to(agent):
