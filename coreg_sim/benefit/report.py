@@ -148,7 +148,10 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             name = "always" if limit == np.inf else f"unless the loss exceeds {limit:g} standard errors"
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
     header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
-    note = "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for scoring together."
+    note = (
+        "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for "
+        "scoring together."
+    )
     return ReportTable("Other rules", header, tuple(rows), note)
 
 
