@@ -1,22 +1,25 @@
-"""What happened, and what each site disclosed: two small tables of the run store, and the recorder that fills them.
+"""Notices, and what each site disclosed and in which time: two small tables of the run store, and the recorder that fills them.
 
-Every message of a known run is counted, used or not, with its words. The last
-moment of a killed coordinator may be missing here; the sites' ledgers, written before anything leaves, miss nothing.
+The recorder counts every message of a known run and its words, also where the run has no use for it. A killed coordinator can
+lose the last moment here. The sites' ledgers are complete: a site writes there before it sends.
 """
 
 import json
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from coordinator.machine.events import Event, Received, SiteJoined
 from coordinator.machine.federation import Federation
-from coordinator.machine.notices import Notice, StepAnswered, from_fields, to_fields
+from coordinator.machine.notices import MembersAre, Notice, RunEnded, StepAnswered, from_fields, to_fields
 from coordinator.store.schema import Tables
 from coreg_core.protocol.messages import Answer, FromSite
 
 MAX_NOTICES = 5000  # the oldest go
 RECENT = 20  # a notice equal to one of the latest is counted and not repeated
+MAX_TIMES = 60  # answer times of a site in a run
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,17 @@ class NoticeRow:
 
 @dataclass(frozen=True)
 class Disclosed:
-    """What a site sent of one kind: messages, and words that depend on its labels or features."""
+    """What a site sent of one kind: messages, and words that depend on its labels or features.
+
+    ``seconds`` are its latest answer times, from when a step was sent until the whole answer arrived. Over all runs, they are
+    those of its latest run.
+    """
 
     site: str
     kind: str
     messages: int
     numbers: int
+    seconds: tuple[float, ...] = ()
 
 
 def numbers_in(message: FromSite) -> int:
@@ -49,8 +57,14 @@ Key = tuple[str, str, str]  # run, site, kind
 class History(Tables):
     """The tables."""
 
-    def write(self, notices: list[tuple[str, Notice]], messages: Counter[Key], numbers: Counter[Key]) -> None:
-        """Add notices with their times, and messages and numbers by (run, site, kind)."""
+    def write(
+        self,
+        notices: list[tuple[str, Notice]],
+        messages: Counter[Key],
+        numbers: Counter[Key],
+        seconds: Mapping[Key, list[float]] | None = None,
+    ) -> None:
+        """Add notices with their times; messages, numbers and answer times by (run, site, kind)."""
         with self.transaction(durable=False):
             for at, notice in notices:
                 row = (getattr(notice, "run", ""), type(notice).__name__, json.dumps(to_fields(notice)))
@@ -67,11 +81,18 @@ class History(Tables):
                 "delete from notices where number <= (select max(number) from notices) - ?", (MAX_NOTICES,)
             )
             for key, count in messages.items():
-                self._db.execute(
-                    "insert into disclosed values (?, ?, ?, ?, ?) on conflict (run, site, kind) do update set "
-                    "messages = messages + excluded.messages, numbers = numbers + excluded.numbers",
+                found = self._db.execute(
+                    "insert into disclosed (run, site, kind, messages, numbers) values (?, ?, ?, ?, ?) "
+                    "on conflict (run, site, kind) do update set "
+                    "messages = messages + excluded.messages, numbers = numbers + excluded.numbers returning seconds",
                     (*key, count, numbers[key]),
-                )
+                ).fetchall()
+                if seconds and key in seconds:
+                    times = [*json.loads(found[0]["seconds"]), *seconds[key]][-MAX_TIMES:]
+                    self._db.execute(
+                        "update disclosed set seconds = ? where (run, site, kind) = (?, ?, ?)",
+                        (json.dumps(times), *key),
+                    )
 
     def notices(self, run: str | None = None, limit: int = 50) -> list[NoticeRow]:
         """The latest notices, of one run or of all, the last first."""
@@ -88,24 +109,38 @@ class History(Tables):
         """What each site sent, by kind, in one run or in all, in site order."""
         with self.reading():
             rows = self._db.execute(
-                "select site, kind, sum(messages) as messages, sum(numbers) as numbers from disclosed "
+                # With max(), SQLite takes the other columns of that row: `seconds` are those of the latest run.
+                "select site, kind, sum(messages) as messages, sum(numbers) as numbers, seconds, max(rowid) from disclosed "
                 "where ?1 is null or run = ?1 group by site, kind order by site, kind",
                 (run,),
             ).fetchall()
-            return [Disclosed(r["site"], r["kind"], r["messages"], r["numbers"]) for r in rows]
+            return [
+                Disclosed(r["site"], r["kind"], r["messages"], r["numbers"], tuple(json.loads(r["seconds"])))
+                for r in rows
+            ]
 
 
 class HistoryRecorder:
     """Takes notices and events on the loop; `flush` writes them in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._notices: list[tuple[str, Notice]] = []
         self._messages: Counter[Key] = Counter()
         self._numbers: Counter[Key] = Counter()
+        self._seconds: dict[Key, list[float]] = {}
+        self._asked: dict[str, float] = {}
 
     def add(self, notice: Notice, at: str) -> None:
         """Record a notice; the table of rounds shows answered questions."""
+        match notice:
+            case StepAnswered(run=run) | MembersAre(run=run):  # the next step is sent at once
+                self._asked[run] = self._clock()
+            case RunEnded(run=run):
+                self._asked.pop(run, None)
+            case _:
+                pass
         if not isinstance(notice, StepAnswered):
             with self._lock:
                 self._notices.append((at, notice))
@@ -126,12 +161,21 @@ class HistoryRecorder:
         with self._lock:
             self._messages[key] += 1
             self._numbers[key] += numbers_in(message)
+            if run in self._asked and isinstance(message, Answer) and _is_first(federation, site, message):
+                self._seconds.setdefault(key, []).append(round(self._clock() - self._asked[run], 4))
         return True
 
     def flush(self, history: History) -> None:
         """Write what is new."""
         with self._lock:
-            notices, messages, numbers = self._notices, self._messages, self._numbers
-            self._notices, self._messages, self._numbers = [], Counter(), Counter()
-        if notices or messages:
-            history.write(notices, messages, numbers)
+            taken = self._notices, self._messages, self._numbers, self._seconds
+            self._notices, self._messages, self._numbers, self._seconds = [], Counter(), Counter(), {}
+        if taken[0] or taken[1]:
+            history.write(*taken)
+
+
+def _is_first(federation: Federation, site: str, answer: Answer) -> bool:
+    """Whether it is the site's first answer to the open step."""
+    live = federation.runs[answer.run].live
+    step = live.steps.get(site)
+    return step is not None and (step.attempt, step.step) == (answer.attempt, answer.step) and site not in live.answers

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from coreg_core.errors import StorageError
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 BUSY_SECONDS = 60.0  # a writer waits this long for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
@@ -41,7 +41,7 @@ create table notices (
 );
 create table disclosed (
     run text not null, site text not null, kind text not null, messages integer not null, numbers integer not null,
-    primary key (run, site, kind)
+    seconds text not null default '[]', primary key (run, site, kind)
 );
 create table rounds (
     run text not null references runs, number integer not null, attempt integer not null, answered integer not null,

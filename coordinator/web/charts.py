@@ -1,84 +1,227 @@
-"""Lines over steps or rounds, in powers of ten, as SVG wants them."""
+"""Charts as coordinates for SVG: one line a column of the run, a logarithmic axis, the line of the tolerance."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from coreg_wire.terminal import svg
 
-WIDTH, HEIGHT, MARGIN = 720, 260, 44
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 210, 58, 8, 10, 34
+HUES = 8  # of style.css
+MOST_STOPS = 200  # positions of the pointer; longer runs are thinned
+ENDLESS = 1000  # a level of a tolerance of 0 is higher
+
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: its name, its style, and its points as SVG wants them."""
+    """A line: its name, its hue, its points as SVG needs them, and its verified points for markers."""
 
     name: str
-    kind: str
+    hue: int
     points: str
-    last: str
+    marks: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A position of the pointer: its place, its label, and the value of each line there."""
+
+    x: float
+    left: float
+    width: float
+    label: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines in powers of ten."""
+    """Lines over steps or rounds; ``tolerance`` is the height of the dashed line, ``help`` explains the vertical axis."""
 
+    title: str
+    help: str
+    x_label: str
+    y_label: str
     lines: tuple[Line, ...]
-    ticks: tuple[tuple[float, str], ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-    margin: int = MARGIN
+    stops: tuple[Stop, ...]
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    tolerance: float | None
 
 
-def convergence(rounds: list[dict[str, Any]]) -> Chart:
-    """Over the steps, a line a column: gap over tolerance as sites report it, and with exact reports the figures themselves.
+@dataclass(frozen=True)
+class Bar:
+    """A run of a study: its column, and how it ended."""
 
-    What is not certified is drawn apart.
-    """
-    series: dict[tuple[str, int, str], list[tuple[int, float]]] = {}
-    for row in rounds:
-        kind = "certified" if row["verified"] else "estimated"
-        ratios = [2.0 ** min(level, 1000) for level in row["level"]]
-        for what, values in (
-            ("gap over tolerance", ratios),
-            *((name, row[name]) for name in ("residual", "gap", "bound")),
-        ):
-            for column, value in enumerate(values):
-                if _shows(value):
-                    series.setdefault((what, column, kind), []).append((row["number"], value))
-    several = len({column for _, column, _ in series}) > 1
-    named = {
-        (f"{what}{f' {column + 1}' if several else ''}, {kind}", f"{what.partition(' ')[0]} {kind}"): points
-        for (what, column, kind), points in sorted(series.items())
-    }
-    return _drawn(named)
+    run: str
+    label: str
+    kind: str
+    value: float
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def columns_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a run's columns: its couplings λ, or one column without a name."""
+    couplings = plan.get("objective", {}).get("coupling")
+    unit = " (relative)" if plan.get("objective", {}).get("relative") else ""
+    return tuple(f"λ = {c:.3g}{unit}" for c in couplings) if couplings else ("",)
+
+
+def convergence(plan: Mapping[str, Any], rounds: list[dict[str, Any]]) -> list[Chart]:
+    """The charts of a run, as far as its sites report: coarse levels, or residual, gap and prediction bound."""
+    names, iteration = columns_of(plan), plan.get("iteration", {})
+    additive = plan.get("objective", {}).get("name") == "additive"
+    exact = {name: _series(names, rounds, name, lambda value: value > 0) for name in ("gap", "bound", "residual")}
+    if additive:
+        limit = plan["objective"].get("final_tolerance")
+        drawn = [_drawn("Residual", "Relative residual of the solve.", "residual", exact["residual"], limit=limit)]
+    elif any(exact["gap"].values()):
+        drawn = [
+            _drawn(
+                "Certified gap", "Distance of the objective from its minimum.", "gap", exact["gap"], limit=_goal(rounds)
+            ),
+            _drawn(
+                "Prediction bound",
+                "Largest distance of a site's predictions from the optimum (2-norm).",
+                "bound",
+                exact["bound"],
+                limit=iteration.get("prediction_tolerance"),
+            ),
+            _drawn("Residual", "Relative residual of the linear system.", "residual", exact["residual"]),
+        ]
+    else:
+        levels = _series(names, rounds, "level", lambda value: value < ENDLESS)
+        text = "How often the gap must be halved to meet the tolerance. The sites report it after verified rounds."
+        drawn = [_drawn("Distance to the tolerance", text, "halvings left", levels, limit=0.0, log=False)]
+    return [chart for chart in drawn if len(chart.stops) > 1]
 
 
 def side_by_side(runs: Iterable[tuple[str, list[dict[str, Any]]]]) -> Chart:
-    """The certified gap over the tolerance, of several runs over their rounds, the worst column of each."""
-    named: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for number, (run, rounds) in enumerate(runs):
-        levels = [(row["round"], max(row["level"])) for row in rounds if row["verified"] and row["level"]]
-        points = [(number_of, 2.0 ** min(level, 1000)) for number_of, level in levels]
-        if points:
-            named[run, f"run-{number}"] = points
-    return _drawn(named)
+    """The halvings left of several runs over their rounds, for the worst column of each."""
+    found = {
+        run: [
+            (r["round"], float(max(r["level"])), True)
+            for r in rounds
+            if r["verified"] and r["level"] and max(r["level"]) < ENDLESS
+        ]
+        for run, rounds in runs
+    }
+    text = "How often the gap must be halved to meet the tolerance, for the worst column."
+    return _drawn("Distance to the tolerance", text, "halvings left", found, limit=0.0, log=False, x_label="round")
 
 
-def _shows(value: float | None) -> bool:
-    return value is not None and value > 0 and math.isfinite(value)
-
-
-def _drawn(named: Mapping[tuple[str, str], list[tuple[int, float]]]) -> Chart:
-    values = [y for points in named.values() for _, y in points]
-    if not values:
-        return Chart((), ())
-    last = max(1, max(x for points in named.values() for x, _ in points))
-    x_at = svg.scale(0, last, MARGIN, WIDTH - MARGIN)
-    y_at, ticks = svg.axis(min(values), max(values), HEIGHT - MARGIN / 2, MARGIN / 2, log=True, most=6)
-    lines = tuple(
-        Line(name, kind, svg.points((x_at(x), y_at(y)) for x, y in points), f"{points[-1][1]:.1e}")
-        for (name, kind), points in named.items()
+def history(rows: Sequence[tuple[str, str, str, float]], y_label: str) -> tuple[tuple[Bar, ...], Chart]:
+    """A bar for each run (name, label, kind, value), the oldest first, and the axes."""
+    highest = max((value for *_, value in rows), default=0.0) or 1.0
+    y_at, ticks = svg.axis(0.0, highest, HEIGHT - BOTTOM, TOP, log=False)
+    slot = (WIDTH - LEFT - RIGHT) / max(len(rows), 6)
+    bars = tuple(
+        Bar(
+            run,
+            label,
+            kind,
+            v,
+            LEFT + i * slot + slot * 0.15,
+            min(y_at(v), y_at(0) - 2),
+            slot * 0.7,
+            max(y_at(0) - y_at(v), 2),
+        )
+        for i, (run, label, kind, v) in enumerate(rows)
     )
-    return Chart(lines, tuple((y_at(tick), f"1e{round(math.log10(tick))}") for tick in ticks))
+    y_ticks = tuple((y_at(tick), f"{tick:g}") for tick in ticks)
+    ends = {bar.x + bar.width / 2: bar.label[:10] for bar in (bars[:1] + bars[-1:])}
+    return bars, Chart("", "", "runs, the oldest first", y_label, (), (), tuple(ends.items()), y_ticks, None)
+
+
+def spark(values: Sequence[float], width: float = 120, height: float = 24) -> str:
+    """The points of a small line from 0 to the largest value; empty for fewer than two values."""
+    if len(values) < 2:
+        return ""
+    x_at, y_at = svg.scale(0, len(values) - 1, 1, width - 1), svg.scale(0, max(values) or 1.0, height - 2, 2)
+    return svg.points((x_at(i), y_at(value)) for i, value in enumerate(values))
+
+
+def _series(names: Sequence[str], rounds: list[dict[str, Any]], what: str, shows: Any) -> dict[str, list[Any]]:
+    """Of each column, (step, value, verified)."""
+    return {
+        name: [
+            (r["number"], float(r[what][i]), r["verified"])
+            for r in rounds
+            if len(r[what]) > i and r[what][i] is not None and math.isfinite(r[what][i]) and shows(r[what][i])
+        ]
+        for i, name in enumerate(names)
+    }
+
+
+def _goal(rounds: list[dict[str, Any]]) -> float | None:
+    """The gap at which the tolerance is met: levels are ⌈log₂(gap/goal)⌉, so that each gives a lower bound."""
+    pairs = [
+        (gap, level)
+        for r in rounds
+        if r["verified"]
+        for gap, level in zip(r["gap"], r["level"], strict=False)
+        if gap is not None and gap > 0 and abs(level) < ENDLESS
+    ]
+    return max((math.ldexp(gap, -level) for gap, level in pairs), default=None)
+
+
+def _drawn(
+    title: str,
+    text: str,
+    y_label: str,
+    found: Mapping[str, list[Any]],
+    *,
+    limit: float | None = None,
+    log: bool = True,
+    x_label: str = "step",
+) -> Chart:
+    found = {name: points for name, points in found.items() if points}
+    xs = sorted({x for points in found.values() for x, *_ in points})
+    if not xs:
+        return Chart(title, text, x_label, y_label, (), (), (), (), None)
+    limit = limit if limit is not None and (limit > 0 or not log) else None
+    if not log:  # a tolerance that is met needs little room
+        floor = -max(2.0, max(y for points in found.values() for _, y, _ in points) / 8)
+        found = {name: [(x, max(y, floor), v) for x, y, v in points] for name, points in found.items()}
+    values = [y for points in found.values() for _, y, _ in points] + ([] if limit is None else [limit])
+    x_at, x_ticks = svg.axis(min(0, xs[0]), max(xs[-1], 1), LEFT, WIDTH - RIGHT, log=False, most=6)
+    y_at, y_ticks = svg.axis(min(values), max(values), HEIGHT - BOTTOM, TOP, log=log, most=6)
+    every = -(-len(xs) // MOST_STOPS)
+    kept = set(xs[::every]) | {xs[-1]}
+    lines = []
+    for i, (name, points) in enumerate(found.items()):
+        shown = [(x_at(x), y_at(y), v) for x, y, v in points if x in kept]
+        path = [(x, y) for x, y, _ in shown]
+        if not log:  # a level holds until the next verified round
+            path = [corner for a, b in pairwise(path) for corner in (a, (b[0], a[1]))] + path[-1:]
+        hue = i if len(found) <= HUES else i * HUES // len(found)
+        marks = tuple((x, y) for x, y, v in shown if v)
+        lines.append(Line(name, hue, svg.points(path), marks if len(marks) <= MOST_STOPS // 4 else marks[-1:]))
+    places = [x_at(x) for x in sorted(kept)]
+    edges = [LEFT, *((a + b) / 2 for a, b in pairwise(places)), WIDTH - RIGHT]
+    at = [{x: y for x, y, _ in points} for points in found.values()]
+
+    def said(y: float) -> str:
+        return f"{y:.1e}" if log else "met" if y <= 0 else f"{y:.0f}"
+
+    stops, now = [], ["–"] * len(at)
+    for i, x in enumerate(sorted(kept)):
+        now = [said(column[x]) if x in column else held for column, held in zip(at, now, strict=True)]
+        stops.append(Stop(places[i], edges[i], edges[i + 1] - edges[i], f"{x_label} {x}", tuple(now)))
+    return Chart(
+        title,
+        text,
+        x_label,
+        y_label,
+        tuple(lines),
+        tuple(stops),
+        tuple((x_at(x), f"{x:g}") for x in x_ticks if x == int(x)),
+        tuple((y_at(y), f"1e{round(math.log10(y))}" if log else f"{y:g}") for y in y_ticks),
+        None if limit is None else y_at(limit),
+    )

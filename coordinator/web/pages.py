@@ -8,7 +8,7 @@ import asyncio
 import hmac
 import ipaddress
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -84,39 +84,33 @@ def _is_own(host: str) -> bool:
 def pages(store: Path, token: str | None = None) -> Starlette:
     """The application that shows this store."""
     templates = Jinja2Templates(directory=HERE / "templates")
-    templates.env.filters["bytes"] = human_bytes
-    templates.env.filters["when"] = _when
+    templates.env.filters |= {"when": _when, "span": _span}
+    templates.env.filters["bytes"] = lambda count: human_bytes(count).replace(" ", "\xa0")
     templates.env.filters["grouped"] = lambda number: f"{number:,}".replace(",", "\u202f")
+    templates.env.trim_blocks = templates.env.lstrip_blocks = True
 
-    def shown(request: Request, name: str, **context: Any) -> Response:
-        return templates.TemplateResponse(request, name, context)
-
-    def overview(request: Request) -> Response:
-        return shown(request, "overview.html", **values.overview(store))
-
-    def run(request: Request) -> Response:
-        return shown(request, "run.html", **values.one_run(store, request.path_params["run"]))
-
-    def compare(request: Request) -> Response:
-        names = request.query_params.getlist("run")
-        found, chart = values.compared(store, names)
-        rows = [dict(values.plan_rows(run.summary)) for run in found]
-        terms = list(dict.fromkeys(term for row in rows for term in row))
-        differ = [term for term in terms if len({row.get(term) for row in rows}) > 1 and term != "run"]
-        return shown(request, "compare.html", runs=found, rows=rows, differ=differ, chart=chart)
-
-    async def events(request: Request) -> Response:
-        return StreamingResponse(_changes(store, request), media_type="text/event-stream")
+    def page(template: str, context: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Response]:
+        return lambda request: templates.TemplateResponse(request, template, context(request))
 
     def unusable(request: Request, error: Exception) -> Response:
         status = 404 if isinstance(error, UsageError) else 503
         return templates.TemplateResponse(request, "error.html", {"text": str(error)}, status_code=status)
 
+    async def events(request: Request) -> Response:
+        return StreamingResponse(_changes(store, request), media_type="text/event-stream")
+
+    def asked(request: Request) -> dict[str, str]:
+        return dict(request.query_params)
+
     return Starlette(
         routes=[
-            Route("/", overview),
-            Route("/run/{run}", run),
-            Route("/compare", compare),
+            Route("/", page("overview.html", lambda _: values.overview(store))),
+            Route("/runs", page("runs.html", lambda request: values.runs(store, asked(request)))),
+            Route("/run/{name}", page("run.html", lambda request: values.one_run(store, **request.path_params))),
+            Route("/studies", page("studies.html", lambda _: values.studies(store))),
+            Route("/study/{name:path}", page("study.html", lambda request: values.study(store, **request.path_params))),
+            Route("/notices", page("notices.html", lambda request: values.notices(store, asked(request)))),
+            Route("/compare", page("compare.html", lambda r: values.compared(store, r.query_params.getlist("run")))),
             Route("/events", events),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
@@ -126,8 +120,21 @@ def pages(store: Path, token: str | None = None) -> Starlette:
 
 
 def _when(said: str | None) -> str:
-    """An instant of the store, to the second; all of them are in UTC, and the pages say so once."""
+    """An instant of the store, to the second, in UTC."""
     return "?" if not said else said[:19].replace("T", " ")
+
+
+def _span(seconds: float) -> str:
+    """A duration in its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.2g}\xa0s" if seconds < 9.95 else f"{seconds:.0f}\xa0s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    parts = [
+        (int(seconds % before // size), unit)
+        for before, (unit, size) in zip((1e12, 86400, 3600, 60), units, strict=True)
+    ]
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count}\xa0{unit}" for count, unit in parts[first : first + 2] if count)
 
 
 async def _changes(store: Path, request: Request) -> AsyncIterator[str]:

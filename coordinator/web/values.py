@@ -1,160 +1,309 @@
-"""What the pages show, as plain values from the run store, opened for reading alone."""
+"""Contexts of the pages: plain values from the run store, opened read-only."""
 
 import datetime as dt
-from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 from coordinator.machine.wording import is_warning, message_for
+from coordinator.observers.rows import Phases
 from coordinator.store.history import Disclosed, History, NoticeRow
 from coordinator.store.queue import Queue
 from coordinator.store.status import SiteStatus, Status, waits_in
 from coordinator.store.summaries import RunSummary, Summaries
-from coordinator.web.charts import Chart, convergence, side_by_side
+from coordinator.web import charts
+from coordinator.web.states import GROUPS, QUEUED, Progress, State, progress_of, state_of
+from coreg_core.errors import UsageError
 from coreg_wire.files.locks import is_held
 
-LATEST = 40  # rounds in a run's table, and runs in the overview
+LATEST = 40  # rounds of a run's table, and runs of a page
+FIRST = 8  # runs on the first page
 NOTICES = 25
 COMPARED = 8
-SOON = 30  # days before a certificate's end in which the page says so
+SOON = 30  # days before the end of a certificate in which the page marks it
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one site sent so far: every message, and the words in them."""
+    """What one site sent: its messages by kind, the words in them, and its latest answer times in seconds."""
 
     site: str
-    messages: int
+    kinds: dict[str, int]
     words: int
+    seconds: tuple[float, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        return sum(self.kinds.values())
+
+    @property
+    def typical(self) -> float:
+        return median(self.seconds)
+
+    @property
+    def spark(self) -> str:
+        return charts.spark(self.seconds)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run in a list; ``summary`` is None while it is in the queue."""
+
+    run: str
+    study: str
+    plan: dict[str, Any]
+    at: str
+    state: State
+    summary: RunSummary | None = None
+    progress: Progress | None = None
+
+    def matches(self, words: str) -> bool:
+        """Whether a search for these words finds it."""
+        sites = self.plan.get("membership", {}).get("sites", ())
+        text = " ".join((self.run, self.study, *sites, self.state.label, self.state.text)).lower()
+        return all(word in text for word in words.lower().split())
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from its beginning to its end."""
+        if self.summary is None or self.summary.ended is None:
+            return None
+        return (dt.datetime.fromisoformat(self.summary.ended) - dt.datetime.fromisoformat(self.at)).total_seconds()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[SimpleNamespace]:
+    """The tables of the store, and the status of the coordinator."""
+    tables = {"queue": Queue, "status": Status, "runs": Summaries, "history": History}
+    with ExitStack() as stack:
+        db = SimpleNamespace(
+            **{n: stack.enter_context(closing(table(path, read_only=True))) for n, table in tables.items()}
+        )
+        db.up, db.service = is_held(path), db.status.service()
+        db.sites = {site.site: site for site in db.status.sites()}
+        db.connected = [name for name, site in db.sites.items() if site.connected and db.up]
+        db.waits = waits_in(db.service) if db.up else {}
+        yield db
+
+
+def _rows(db: SimpleNamespace) -> list[Row]:
+    """Every run, the queue first."""
+    waiting = [
+        Row(plan.run, plan.study or plan.federation, plan.to_dict(), at, QUEUED) for plan, at in db.queue.waiting()
+    ]
+    return waiting[::-1] + [_row(db, run) for run in db.runs.runs()]
+
+
+def _row(db: SimpleNamespace, run: RunSummary) -> Row:
+    text = db.waits[run.run].text if run.run in db.waits else ""
+    state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
+    return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
+
+
+def _progressed(db: SimpleNamespace, row: Row, earlier: Iterable[RunSummary]) -> Row:
+    if row.summary is None or row.summary.stop is not None:
+        return row
+    return replace(row, progress=progress_of(row.summary, db.runs.show(row.run)[1], earlier))
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """The federation, its sites, its queue, its latest runs, and what was told of it."""
-    with (
-        closing(Queue(path, read_only=True)) as queue,
-        closing(Status(path, read_only=True)) as status,
-        closing(Summaries(path, read_only=True)) as store,
-        closing(History(path, read_only=True)) as history,
-    ):
-        service, waiting = status.service(), queue.waiting()
-        known = {site.site: site for site in status.sites()}
-        runs = store.runs()
-        sent = {s.site: s for s in sent_by(history.disclosed())}
-        notices = shown(history.notices(limit=NOTICES))
-    up = is_held(path)
-    listed = service.get("sites", ())
-    sites = [(site, known.get(site) or SiteStatus(site)) for site in sorted({*listed, *known})]
-    now = dt.datetime.now(dt.UTC)
+    """The coordinator, its sites, the runs that are open, the latest others and the latest notices."""
+    with _opened(path) as db:
+        rows, listed = _rows(db), db.service.get("sites", ())
+        earlier = [row.summary for row in rows if row.summary is not None]
+        active = [row for row in rows if row.state.belongs_to("open")]
+        over = [row for row in rows if not row.state.belongs_to("open")][: max(2, FIRST - len(active))]
+        sent = {s.site: s for s in sent_by(db.history.disclosed())}
+        return {
+            "service": db.service,
+            "up": db.up,
+            "sites": [_site(db, name, sent.get(name), rows) for name in sorted({*listed, *db.sites})],
+            "rows": [_progressed(db, row, earlier) for row in [*active, *over]],
+            "total": len(rows),
+            "soon": SOON,
+            "notices": shown(db.history.notices(limit=FIRST)),
+        }
+
+
+def _site(db: SimpleNamespace, name: str, sent: Sent | None, rows: list[Row]) -> dict[str, Any]:
+    seen, awaited = (
+        db.sites.get(name) or SiteStatus(name),
+        {run for run, wait in db.waits.items() if name in wait.sites},
+    )
     return {
-        "service": service,
-        "up": up,
-        "sites": [
-            {
-                "name": name,
-                "here": a.connected and up,
-                "seen": a,
-                "last": a.seen(service.get("updated_at")),
-                "listed": name in listed,
-                "days": _days_left(a.until, now),
-                "sent": sent.get(name, Sent(name, 0, 0)),
-            }
-            for name, a in sites
-        ],
-        "soon": SOON,
-        "waiting": [{"run": plan.run, "study": plan.study, "submitted": at} for plan, at in waiting],
-        "runs": runs[:LATEST],
-        "more": max(0, len(runs) - LATEST),
-        "awaited": service.get("awaited", {}) if up else {},
-        "waits": waits_in(service) if up else {},
-        "notices": notices,
+        "name": name,
+        "here": name in db.connected,
+        "seen": seen,
+        "last": seen.seen(db.service.get("updated_at")),
+        "listed": name in db.service.get("sites", ()),
+        "days": _days_left(seen.until, dt.datetime.now(dt.UTC)),
+        "sent": sent or Sent(name, {}, 0),
+        "awaited": [row for row in rows if row.state.kind != "running" and row.run in awaited],
     }
 
 
-def one_run(path: Path, name: str) -> dict[str, Any]:
-    """A run: its plan, its convergence, its rounds, who is awaited, what was told of it, what was disclosed.
+def runs(path: Path, asked: dict[str, str]) -> dict[str, Any]:
+    """The runs that the filters ``state`` and ``study`` and the search ``q`` show, a page of them."""
+    with _opened(path) as db:
+        rows = _rows(db)
+        earlier = [row.summary for row in rows if row.summary is not None]
+        found = [
+            row
+            for row in rows
+            if row.matches(asked.get("q", ""))
+            and asked.get("study", "") in ("", row.study)
+            and (not asked.get("state") or row.state.belongs_to(asked["state"]))
+        ]
+        pages = max(1, -(-len(found) // LATEST))
+        page = min(pages, int(asked["page"])) if asked.get("page", "").isdecimal() and int(asked["page"]) else 1
+        return {
+            "service": db.service,
+            "rows": [_progressed(db, row, earlier) for row in found[(page - 1) * LATEST : page * LATEST]],
+            "found": len(found),
+            "page": page,
+            "pages": pages,
+            "asked": asked,
+            "groups": GROUPS,
+            "studies": sorted({row.study for row in rows}),
+        }
+
+
+def studies(path: Path) -> dict[str, Any]:
+    """The studies, the one that ran last first."""
+    with _opened(path) as db:
+        found: dict[str, list[Row]] = {}
+        for row in _rows(db):
+            found.setdefault(row.study, []).append(row)
+        return {"service": db.service, "studies": found}
+
+
+def study(path: Path, name: str) -> dict[str, Any]:
+    """The runs of a study over time.
 
     Raises
     ------
     UsageError
-        there is none of that name.
+        no study has this name.
     """
-    with (
-        closing(Status(path, read_only=True)) as status,
-        closing(Summaries(path, read_only=True)) as store,
-        closing(History(path, read_only=True)) as history,
-    ):
-        summary, rounds = store.show(name)
-        service = status.service()
-        notices = shown(history.notices(summary.run, NOTICES))
-        sent = sent_by(history.disclosed(summary.run))
-    open_here = is_held(path) and summary.closed is None
-    awaited = service.get("awaited", {}).get(summary.run) if open_here else None
-    return {
-        "summary": summary,
-        "plan": plan_rows(summary),
-        "chart": convergence(rounds),
-        "rounds": rounds[-LATEST:][::-1],
-        "earlier": max(0, len(rounds) - LATEST),
-        "steps": summary.steps,  # and not the rows: `prune` removes them
-        **_spent(rounds),
-        "awaited": awaited,
-        "wait": waits_in(service).get(summary.run) if open_here else None,
-        "notices": notices,
-        "sent": sent,
-    }
+    with _opened(path) as db:
+        rows = [row for row in _rows(db) if row.study == name]
+        if not rows:
+            raise UsageError(f"No study has the name {name!r}. The page Studies lists them.")
+        earlier = [row.summary for row in rows if row.summary is not None]
+        over = [row for row in rows if row.summary is not None and row.summary.stop is not None][:LATEST][::-1]
+        steps = [
+            (r.run, f"{r.at[:10]}: {r.state.label}", r.state.kind, float(r.summary.steps)) for r in over if r.summary
+        ]
+        longest = max((r.took or 0.0 for r in over), default=0.0)
+        unit, size = ("h", 3600) if longest > 7200 else ("min", 60) if longest > 300 else ("s", 1)
+        times = [(*bar[:3], (r.took or 0.0) / size) for bar, r in zip(steps, over, strict=True)]
+        return {
+            "service": db.service,
+            "name": name,
+            "rows": [_progressed(db, row, earlier) for row in rows[:LATEST]],
+            "found": len(rows),
+            "drawn": [
+                ("Steps", "steps", *charts.history(steps, "steps")),
+                ("Duration", unit, *charts.history(times, f"duration in {unit}")),
+            ],
+        }
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A run beside others."""
-
-    summary: RunSummary
-    seconds: float
-    bytes: int
-    sent: tuple[Sent, ...]
-
-    @property
-    def numbers(self) -> int:
-        return sum(s.words for s in self.sent)
+def notices(path: Path, asked: dict[str, str]) -> dict[str, Any]:
+    """The latest notices, or the warnings among them, that have the words of the search ``q``."""
+    with _opened(path) as db:
+        found = shown(db.history.notices(limit=1000))
+        words, only = asked.get("q", "").lower(), asked.get("only") == "warnings"
+        kept = [n for n in found if words in n["text"].lower() and (n["warning"] or not only)]
+        return {"service": db.service, "notices": kept[:200], "found": len(kept), "asked": asked}
 
 
-def compared(path: Path, names: list[str]) -> tuple[list[Compared], Chart]:
-    """Runs side by side, in the order asked for, and their gaps over their rounds."""
+def one_run(path: Path, name: str) -> dict[str, Any]:
+    """A run: its state and progress, convergence, answer times, disclosures, notices, rounds, plan.
+
+    Raises
+    ------
+    UsageError
+        no run has this name.
+    """
+    with _opened(path) as db:
+        if queued := [row for row in _rows(db) if row.run == name and row.summary is None]:
+            return {"service": db.service, "row": queued[0], "plan": plan_rows(queued[0].plan), "up": db.up}
+        summary, rounds = db.runs.show(name)
+        phases = Phases()
+        for r in rounds:
+            phases.add({**r, "bytes": r["bytes_sent"] + r["bytes_received"]})
+        return {
+            "service": db.service,
+            "up": db.up,
+            "row": _progressed(db, _row(db, summary), db.runs.runs()),
+            "plan": plan_rows(summary.plan),
+            "charts": charts.convergence(summary.plan, rounds),
+            "phases": phases.spent if len(phases.spent) > 1 else {},
+            "columns": charts.columns_of(summary.plan),
+            "rounds": rounds[-LATEST:][::-1],
+            "earlier": max(0, len(rounds) - LATEST),
+            **_spent(rounds),
+            "notices": shown(db.history.notices(summary.run, NOTICES)),
+            "sent": sent_by(db.history.disclosed(summary.run)),
+        }
+
+
+def compared(path: Path, names: list[str]) -> dict[str, Any]:
+    """Runs side by side, in the order asked for; the terms in which their plans differ; their convergence."""
     found, drawn = [], []
-    with closing(Summaries(path, read_only=True)) as store, closing(History(path, read_only=True)) as history:
+    with _opened(path) as db:
         for name in names[:COMPARED]:
-            summary, rounds = store.show(name)
-            sent = tuple(sent_by(history.disclosed(summary.run)))
-            found.append(Compared(summary, **_spent(rounds), sent=sent))
+            summary, rounds = db.runs.show(name)
+            words = sum(d.numbers for d in db.history.disclosed(summary.run))
+            found.append({"row": _row(db, summary), "words": words, **_spent(rounds)})
             drawn.append((summary.run, rounds))
-    return found, side_by_side(drawn)
+        rows = [dict(plan_rows(run["row"].plan)) for run in found]
+        terms = list(dict.fromkeys(term for row in rows for term in row))
+        differ = [term for term in terms if len({row.get(term) for row in rows}) > 1 and term != "run"]
+        return {
+            "service": db.service,
+            "runs": found,
+            "rows": rows,
+            "differ": differ,
+            "chart": charts.side_by_side(drawn),
+        }
 
 
 def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
-    """Notices in words; those that only a log needs are left out."""
+    """Notices in words, without those that only a log needs."""
     worded = [(row, message_for(row.notice)) for row in rows]
     return [
-        {"at": row.at, "warning": is_warning(row.notice), "text": text, "times": row.times}
+        {
+            "at": row.at,
+            "warning": is_warning(row.notice),
+            "text": text,
+            "times": row.times,
+            "run": getattr(row.notice, "run", ""),
+        }
         for row, text in worded
         if text
     ]
 
 
 def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:
-    """What each site sent, its kinds together."""
+    """What each site sent, all kinds of messages together."""
     found: dict[str, Sent] = {}
     for d in disclosed:
-        before = found.get(d.site, Sent(d.site, 0, 0))
-        found[d.site] = Sent(d.site, before.messages + d.messages, before.words + d.numbers)
+        before = found.get(d.site, Sent(d.site, {}, 0))
+        kinds = {**before.kinds, d.kind: before.kinds.get(d.kind, 0) + d.messages}
+        found[d.site] = Sent(d.site, kinds, before.words + d.numbers, d.seconds or before.seconds)
     return list(found.values())
 
 
-def plan_rows(summary: RunSummary) -> list[tuple[str, str]]:
+def plan_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
     """Every term of a plan and its value."""
     rows: list[tuple[str, str]] = []
-    for name, value in summary.plan.items():
+    for name, value in plan.items():
         if isinstance(value, dict):
             rows += [(f"{name} {term}", _plain(chosen)) for term, chosen in value.items()]
         else:
@@ -177,4 +326,4 @@ def _days_left(until: str, now: dt.datetime) -> int | None:
 
 
 def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -107,7 +107,8 @@ def check_command(
     """Check everything before joining: versions, table, policy, identity, connection and TLS, disk.
 
     Without --coordinator the connection is not checked. With --plan the command also lists every reason against that plan,
-    reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in --config it reads every data set.
+    reasons from the ledger first, and the plan's numbers in units of these rows. With sections [data.NAME] in
+    --config it reads every data set.
 
     All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (how many),
     column, kind (never the cell itself) and do. A check that is not possible has null under "ok".

@@ -12,7 +12,7 @@ from machine.tiny import make_plan
 
 from coordinator.driver import utc_now
 from coordinator.store.lock import store_of
-from coordinator.store.status import RunWait, Status
+from coordinator.store.status import Status
 from coordinator.store.summaries import Summaries
 from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop
@@ -223,8 +223,6 @@ def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_
         assert told == {"text": text, "sites": ["north"], "until": soon.isoformat()}
         for words in (("runs",), ("show", "r1")):
             assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"]["text"] == text
-        assert (
-            overview(store)["waits"]["r1"]
-            == one_run(store, "r1")["wait"]
-            == RunWait(text, ("north",), soon.isoformat())
-        )
+        [row] = overview(store)["rows"]
+        assert (row.state.kind, row.state.text) == ("approval", text)
+        assert one_run(store, "r1")["row"].state == row.state

@@ -1,10 +1,12 @@
-"""The pages show what the store has, change nothing in it, ask for a token where one is set, and load nothing from outside."""
+"""The pages show the store, change nothing in it, ask for a token if one is set, and load nothing from elsewhere."""
 
 import asyncio
 import json
 import re
 import socket
+import sqlite3
 import urllib.request
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
@@ -19,18 +21,20 @@ from coordinator.config.federation_toml import FederationSection
 from coordinator.config.study_toml import Study
 from coordinator.driver import Timing
 from coordinator.machine import notices as n
-from coordinator.machine.records import StepDone
+from coordinator.machine.records import Ended, StepDone
 from coordinator.store import history
 from coordinator.store.history import History
 from coordinator.store.queue import Queue
 from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
-from coordinator.store.summaries import Summaries
+from coordinator.store.summaries import RunSummary, Summaries
 from coordinator.web import pages as web
-from coordinator.web.charts import convergence
+from coordinator.web import states
+from coordinator.web.charts import MOST_STOPS, convergence
 from coordinator.web.server import show
 from coreg_core.errors import UsageError
 from coreg_core.protocol.messages import Answer, Head, Report
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.words import Words
 from coreg_wire.files.locks import exclusive
 
@@ -60,7 +64,8 @@ def shown(tmp_path_factory):
     status.opened("a", "0.2.0", "2027-01-01T00:00:00+00:00", NOW)
     status.rejected("b", "<b> was revoked", NOW)
     service = {"state": "ready", "federation": "tiny", "sites": ["a", "b", "c"], "runs": ["live"]}
-    status.set_service({**service, "awaited": {"live": ["b"]}}, NOW)
+    waits = {"live": {"until": None, "waits": [{"what": "connect", "sites": ["b"]}]}}
+    status.set_service({**service, "waits": waits}, NOW)
     for opened in (store, queue, status):
         opened.close()
     return path
@@ -108,28 +113,33 @@ def get(store, path, status=200):
     assert ("default-src 'none'" in policy, "unsafe" in policy) == (True, False)
     page = Page(answer.text)
     assert page.inline == []
-    assert all(link.startswith("/") for link in page.loads), "nothing from elsewhere"
+    assert all(link.startswith(("/", "#")) for link in page.loads), "nothing from elsewhere"
     return answer.text
 
 
 def test_the_first_page_shows_sites_queue_and_runs(shown):
     text = get(shown, "/")
-    assert "no coordinator serves this store" in text
-    assert "connected since" not in text
+    assert "No coordinator serves this store" in text
+    assert ">connected</span>" not in text
     with exclusive(shown, "a coordinator"):
         text = get(shown, "/")
-    assert "connected since 2026-01-01 00:00:00" in text
+    assert re.search(r'>connected</span> <span class="muted">since 2026-01-01 00:00:00', text)
     assert "&lt;b&gt; was revoked" in text, "what a site says is text"
-    assert "queued-study" in text
-    assert re.search(r'run <a href="/run/live">live</a> waits for b', text)
-    for run, end in (("over", "converged"), ("live", "under way")):
-        assert re.search(rf'/run/{run}">{run}</a></td>.*?{end}', text, re.S)
+    for run, badge, sentence in (("over", "converged", ""), ("live", "waiting", "waiting for b to connect")):
+        row = next(row for row in re.findall(r"<tr>.*?</tr>", text, re.S) if f"/run/{run}" in row)
+        assert f">{badge}</span>" in row
+        assert sentence in row
+    assert re.search(r"queued-study.*?>queued</span>.*?submitted", text, re.S)
+    table = text[text.index("<table") :]
+    assert table.index("queued-study") < table.index("/run/live") < table.index("/run/over"), "open runs first"
+    [card] = [card for card in re.findall(r'<li class="card site">.*?</li>', text, re.S) if "<h3>b</h3>" in card]
+    assert re.search(r'>awaited</span> by <a href="/run/live">', card)
 
 
 def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, status):
     """Nobody wrote down that a's session ended: its last moment is the coordinator's."""
     status.set_service({"state": "ready"}, LAST)
-    assert "last seen 2026-01-02 03:04:05" in get(store, "/")
+    assert re.search(r'>away</span> <span class="muted">last seen 2026-01-02 03:04:05', get(store, "/"))
 
     def sites(*words):
         return CliRunner().invoke(coordinator_app, ["sites", "--store", str(store), *words]).output.splitlines()
@@ -154,74 +164,276 @@ def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(sho
     assert "no run" not in get(shown, "/run/nothing", 404)
     with exclusive(shown, "a coordinator"):
         text, over = get(shown, "/run/live"), get(shown, "/run/over")
-    assert ("waiting for b" in text, "waiting for" in over) == (True, False)
-    assert Page(text).points
-    for words in ("gap over tolerance 1, certified", "objective coupling"):
+    assert ("waiting for b to connect" in text, "waiting for" in over) == (True, False)
+    charts = [
+        re.findall(r"<strong>(.*?)</strong>", figure) for figure in re.findall(r"<figure.*?</figure>", over, re.S)
+    ]
+    assert charts == [["Certified gap"], ["Prediction bound"], ["Residual"]]
+    legends = re.findall(r'<li class="hue-(\d)"><i></i><span>(.*?)</span>', over)
+    assert legends == [("0", "λ = 0.1"), ("1", "λ = 1")] * 3, "one line for each coupling"
+    assert over.count(">tolerance</text>") == 2, "a residual has no tolerance"
+    for words in ("halvings left", "objective coupling"):
         assert words in text
         assert words in over
-    for words in ("gap 1, certified", "gap 2, estimated", "bound 1, certified"):
+    for words in ("Certified gap", "Prediction bound"):
         assert (words in over, words in text) == (True, False), "shown where the sites' operators agreed to tell it"
 
 
-def test_notices_and_disclosures_stand_beside_a_run(store):
-    assert "Disclosed so far" not in get(store, "/run/live"), "of a coordinator that counted nothing"
+def test_notices_answer_times_and_disclosures_stand_beside_a_run(store):
+    assert "Disclosed" not in get(store, "/run/live"), "of a coordinator that counted nothing"
     told, told_of = History(store), [(LAST, n.AccessDenied("z", "it was <revoked>"))] * 3
     parts = 0, 0, Head("a", "", "", "", ""), Report(), ()
     words = {"a": Words(np.zeros(12, "u8")), "b": None, "d": Words(np.zeros(12345, "u8"))}
     sent = {site: Answer("live", *parts, carried) for site, carried in words.items()}
     messages = {("live", site, type(message).__name__): 1 for site, message in sent.items()} | {("", "c", "Hello"): 1}
     numbers = {("live", site, type(message).__name__): history.numbers_in(message) for site, message in sent.items()}
-    told.write([*told_of, (LAST, n.Stalled("live", ("b",), 60.0))], messages, {**numbers, ("", "c", "Hello"): 0})
+    seconds = {("live", "a", "Answer"): [0.25, 2.0, 0.5]}
+    told.write(
+        [*told_of, (LAST, n.Stalled("live", ("b",), 60.0))], messages, {**numbers, ("", "c", "Hello"): 0}, seconds
+    )
     told.close()
     here, run = get(store, "/"), get(store, "/run/live")
     assert "rejected: z: it was &lt;revoked&gt; (3 times)" in here, "the same words are written once"
     for text in (here, run):
-        assert re.search(r'class="bad"><time>[-\d :]{19}</time> stalled: waiting for b', text)
+        assert re.search(
+            r">[-\d :]{19}</time> <span><span class=\"badge warn\">warning</span> .*?stalled: waiting for b", text
+        )
     assert "revoked" not in run
-    cells = [re.findall("<td>(.*?)</td>", line) for line in re.findall(r"<tr>.*</tr>", run)]
-    assert [row for row in cells if row and row[0] in "abd"] == [
-        ["a", "1", "12"],
-        ["b", "1", "0"],
-        ["d", "1", "12\u202f345"],
-    ]
-    assert not [row for row in cells if row[:1] == ["c"]], "a greeting is of no run"
-    assert re.search(r"<tr><td>c</td>(\s|.)*?<td>1</td><td>0</td>", here)
+    cards = dict(re.findall(r'<li class="card site"><h3>(\w)</h3>(.*?)</li>', run, re.S))
+    assert sorted(cards) == ["a", "b", "d"], "a greeting is of no run"
+    assert "0.5\xa0s typical, 2\xa0s slowest, 0.5\xa0s last" in cards["a"]
+    assert "1 answer with 12 words. The words are in the clear" in cards["a"]
+    assert "1 answer with 0 words." in cards["b"]
+    assert "12\u202f345 words" in cards["d"]
+    assert re.search(r"<h3>c</h3>(\s|.)*?1 messages, 0 words", here)
 
 
 def test_a_certificate_that_expires_soon_is_marked(store, status):
     soon = datetime.now(UTC) + timedelta(days=9, hours=1)
     status.opened("a", "0.2.0", soon.isoformat(), NOW)
+    status.opened("b", "0.2.0", (soon + timedelta(days=90)).isoformat(), NOW)
     status.opened("c", "0.1.9", "2001-01-01T00:00:00+00:00", NOW)
     text = get(store, "/")
-    assert re.search(rf'class="bad">{soon.date()}, 9 days left</td>', text)
-    assert 'class="bad">2001-01-01, over</td>' in text
+    assert f'<span class="badge warn">9 days left</span> <span class="muted nb">({soon.date()})' in text
+    assert re.search(r"<dd>99 days left <", text)
+    assert '<span class="badge bad">expired</span> on 2001-01-01' in text
 
 
 def test_runs_stand_side_by_side_by_what_differs(shown):
     text = get(shown, "/compare?run=over&run=live")
-    assert re.findall(r'<li class="(run-\d)">(\w+): ', text) == [("run-0", "over"), ("run-1", "live")]
+    assert re.findall(r'<li class="hue-(\d)"><i></i><span>(\w+)</span>', text) == [("0", "over"), ("1", "live")]
     assert len(Page(text).points) == 2, "the gap over the tolerance of each, in one picture"
     assert ("objective coupling" in text, "0.1, 2.0" in text) == (True, True)
     assert "objective kernel" not in text, "it is the same in both"
+    assert "Choose runs" in get(shown, "/compare")
 
 
 def test_the_chart_is_in_powers_of_ten_from_left_to_right(shown):
-    _, rounds = Summaries(shown, read_only=True).show("over")
-    drawn = convergence(rounds)
-    for line in drawn.lines:
-        xs, ys = zip(*([float(n) for n in point.split(",")] for point in line.points.split()), strict=True)
-        assert list(xs) == sorted(xs)
-        assert all(0 <= x <= drawn.width for x in xs)
-        assert all(0 <= y <= drawn.height for y in ys)
-    residual = next(line for line in drawn.lines if line.name == "residual 1, estimated")
-    heights = [float(p.split(",")[1]) for p in residual.points.split()]
-    assert heights[-1] > heights[0], "it falls: down is more on a screen"
-    assert convergence([]).lines == ()
+    summary, rounds = Summaries(shown, read_only=True).show("over")
+    gap, bound, residual = convergence(summary.plan, rounds)
+    for chart in (gap, bound, residual):
+        for line in chart.lines:
+            xs, ys = zip(*([float(n) for n in point.split(",")] for point in line.points.split()), strict=True)
+            assert list(xs) == sorted(xs)
+            assert all(0 <= x <= 360 for x in xs)
+            assert all(0 <= y <= 210 for y in ys)
+            assert ys[-1] > ys[0], "it falls: down is more on a screen"
+        assert [len(stop.values) for stop in chart.stops] == [2] * len(chart.stops)
+    assert all(tick.startswith("1e") for _, tick in residual.y_ticks)
+    last = next(r for r in rounds[::-1] if r["verified"])
+    assert gap.stops[-1].values == tuple(f"{value:.1e}" for value in last["gap"])
+    heights = [max(y for _, y in line.marks) for line in gap.lines]
+    assert gap.tolerance is not None
+    assert min(heights) >= gap.tolerance - 1, "of a run that converged, the certified gap ends below the tolerance"
+    assert convergence(summary.plan, []) == []
+
+
+def coarse(levels, couplings=(0.01, 0.1, 1.0, 10.0)):
+    rounds = [
+        {
+            "number": i,
+            "level": told,
+            "verified": bool(told),
+            "residual": [],
+            "gap": [],
+            "bound": [],
+            "phase": "",
+            "seconds": 1.0,
+        }
+        for i, told in enumerate(levels)
+    ]
+    return {"objective": {"name": "agreement", "coupling": couplings}, "iteration": {}}, rounds
+
+
+def test_a_coarse_report_is_drawn_in_steps_with_one_line_for_each_coupling():
+    plan, rounds = coarse([[], [12, 15, 18, 20], [], [-40, 3, 18, 12], [-10_000, 0, 1, 10_000]])
+    [chart] = convergence(plan, rounds)
+    assert [line.name for line in chart.lines] == ["λ = 0.01", "λ = 0.1", "λ = 1", "λ = 10"]
+    assert [line.hue for line in chart.lines] == [0, 1, 2, 3]
+    assert [stop.values for stop in chart.stops] == [
+        ("12", "15", "18", "20"),
+        ("met", "3", "18", "12"),
+        ("met", "met", "1", "12"),
+    ], "a level that is not known leaves the one before"
+    heights = [float(point.split(",")[1]) for point in chart.lines[1].points.split()]
+    assert heights == [heights[0], heights[0], heights[2], heights[2], heights[4]], (
+        "it holds until the next verified round"
+    )
+    assert heights[4] == round(chart.tolerance, 1)
+
+
+def test_a_long_run_of_many_couplings_is_thinned_and_keeps_its_end():
+    couplings = tuple(float(i) for i in range(16))
+    [chart] = convergence(*coarse([[9 - i // 1000] * 16 for i in range(9000)], couplings))
+    assert len(chart.stops) <= MOST_STOPS + 1
+    assert chart.stops[-1].label == "step 8999"
+    assert [line.hue for line in chart.lines] == [i // 2 for i in range(16)]
+    assert max(len(line.marks) for line in chart.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "parked", "up", "kind", "label"),
+    [
+        (None, "", False, True, "running", "running"),
+        (None, "waiting for a, b to answer (timeout in 20 s)", False, True, "running", "running"),
+        (None, "waiting for b to reconnect and for a to answer", False, True, "waiting", "waiting"),
+        (None, "waiting for b to reconnect (timeout in 9 min)", True, True, "stalled", "stalled"),
+        (
+            None,
+            "waiting for approval by b (2 of 3 approved, expires in 7 min)",
+            False,
+            True,
+            "approval",
+            "approval pending",
+        ),
+        (None, "waiting for b to connect", False, False, "paused", "not running"),
+        ("CONVERGED", "waiting for b to fetch the result", False, True, "good", "converged"),
+        ("MAX_ROUNDS", "", False, True, "warn", "max rounds"),
+        ("CANCELLED", "", False, True, "idle", "cancelled"),
+        ("SITE_FAULT", "", False, True, "bad", "site fault"),
+    ],
+)
+def test_the_state_of_a_run_is_a_badge_and_a_sentence(stop, text, parked, up, kind, label):
+    run = RunSummary("r", "f", NOW, None, None, stop, None, 0, 0, {})
+    state = states.state_of(run, text, parked=parked, up=up)
+    assert (state.kind, state.label) == (kind, label)
+    if up:
+        assert state.text.startswith(text)
+    assert state.belongs_to("open") is (stop is None)
+    assert state.belongs_to("failed") is (stop not in (None, "CONVERGED"))
+    assert state.belongs_to("approval") is (kind == "approval")
+
+
+def test_a_failed_run_says_why_and_what_to_do():
+    run = RunSummary("r", "f", NOW, NOW, NOW, "REFUSED", "north: the policy allows no coupling above 0.5.", 0, 0, {})
+    state = states.state_of(run, "", parked=False, up=True)
+    assert state.text == "north: the policy allows no coupling above 0.5. Change the plan or the site's policy."
+
+
+def test_progress_follows_the_last_run_of_the_same_plan_or_the_halvings_that_are_left():
+    plan, rounds = coarse([[], [20], [15], [10]], (0.1,))
+    run = RunSummary("r", "f", NOW, None, None, None, None, 4, 3, {"run": "r", **plan})
+    by_level = states.progress_of(run, rounds, [])
+    assert (by_level.done, by_level.most, by_level.seconds_left) == (4, 6, 2.0)
+    assert by_level.text == "step 4 of about 6"
+    before = RunSummary("q", "f", NOW, NOW, NOW, "CONVERGED", "", 24, 22, {"run": "q", **plan})
+    other = RunSummary("p", "f", NOW, NOW, NOW, "CONVERGED", "", 9, 8, {"run": "p"})
+    assert states.progress_of(run, rounds, [other, before]).most == 24
+    assert states.progress_of(run, rounds[:2], [other]) == states.Progress(4, None, "step 4"), "one level shows no rate"
+    endless = [{**r, "level": [10_000] if r["level"] else []} for r in rounds]
+    assert states.progress_of(run, endless, []).most is None
+    tuning = RunSummary("r", "f", NOW, None, None, None, None, 7, 3, {"objective": {"tuning_steps": 6}})
+    assert states.progress_of(tuning, [{**rounds[0], "phase": "tuning 2"}], []).text == "step 7, tuning 2 of 6"
+
+
+def rows(text):
+    return [run for run in re.findall(r'<th scope="row">.*?/run/(\w+)"', text, re.S) if run in ("over", "live")]
+
+
+def test_runs_are_filtered_searched_and_paged(shown, monkeypatch):
+    with exclusive(shown, "a coordinator"):
+        assert rows(get(shown, "/runs")) == ["live", "over"]
+        assert rows(get(shown, "/runs?state=good")) == ["over"]
+        assert rows(get(shown, "/runs?state=open")) == ["live"]
+        assert rows(get(shown, "/runs?q=CONVERGED+ov")) == ["over"]
+        assert rows(get(shown, "/runs?q=waiting+for+b")) == ["live"]
+        assert "queued-study" in get(shown, "/runs?study=queued-study")
+        assert rows(get(shown, "/runs?study=queued-study")) == []
+        assert "0 runs of this filter" in get(shown, "/runs?q=%3Cscript%3E")
+        monkeypatch.setattr(web.values, "LATEST", 1)
+        assert [rows(get(shown, f"/runs?page={page}")) for page in (2, 3, 99, "x")] == [
+            ["live"],
+            ["over"],
+            ["over"],
+            [],
+        ]
+        assert "state=&amp;study=&amp;q=over&amp;page=" not in get(shown, "/runs?q=over")
+
+
+def test_the_notices_are_searched(store):
+    told = History(store)
+    told.write([(NOW, n.Stalled("live", ("b",), 60.0)), (NOW, n.RunStarted("live", "s", resumed=False))], {}, {})
+    told.close()
+    assert "2 notices" in get(store, "/notices")
+    assert ("1 notice<" in get(store, "/notices?only=warnings"), "stalled" in get(store, "/notices?q=started")) == (
+        True,
+        False,
+    )
+
+
+def test_a_study_shows_its_runs_over_time(store):
+    runs = RunStore(store)
+    for i, outcome in enumerate((Outcome.CONVERGED, Outcome.REFUSED, Outcome.MAX_ROUNDS)):
+        plan = replace(make_plan(run=f"run-{i}"), study="a/b <monthly>")
+        runs.begin(plan, f"2026-0{i + 1}-01T00:00:00.000+00:00")
+        runs.write(plan.run, Ended(outcome, ""), Timing(), f"2026-0{i + 1}-01T00:00:30.000+00:00")
+    runs.close()
+    text = get(store, "/study/a%2Fb%20%3Cmonthly%3E")
+    bars = re.findall(r'<a href="/run/(run-\d)" aria-label="([^"]*)"><rect class="bar (\w+)"', text)
+    assert [(run, kind) for run, _, kind in bars] == [("run-0", "good"), ("run-1", "bad"), ("run-2", "warn")] * 2
+    assert bars[4][1] == "2026-02-01: refused, 30 s"
+    assert "a/b &lt;monthly&gt;" in text
+    assert "No study has the name" in get(store, "/study/nothing", 404)
+    assert re.search(r"3 runs: 1 converged, 1 max rounds, 1 refused", get(store, "/studies"))
+
+
+def test_a_pruned_run_says_when(store):
+    db = sqlite3.connect(store)
+    db.execute("delete from rounds where run = 'over'")
+    db.execute("update runs set pruned = '2026-02-03T00:00:00' where run = 'over'")
+    db.commit()
+    db.close()
+    assert "The rounds of this run were pruned on 2026-02-03." in get(store, "/run/over")
+    assert "history pruned on 2026-02-03" in get(store, "/")
+
+
+def test_an_empty_store_says_what_to_do(tmp_path):
+    RunStore(tmp_path / "runs.sqlite").close()
+    text = get(tmp_path / "runs.sqlite", "/")
+    assert ("coreg-coordinator submit STUDY.toml" in text, "federation.toml" in text) == (True, True)
+    for path in ("/runs", "/studies", "/notices"):
+        get(tmp_path / "runs.sqlite", path)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.1234, "0.12 s"),
+        (9.4, "9.4 s"),
+        (9.96, "10 s"),
+        (59.6, "60 s"),
+        (60, "1 min"),
+        (3725, "1 h 2 min"),
+        (176_400, "2 d 1 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds, text):
+    assert web._span(seconds).replace("\xa0", " ") == text
 
 
 def test_looking_changes_nothing(shown):
     before = shown.read_bytes()
-    for path in ("/", "/run/over", "/compare?run=over"):
+    for path in ("/", "/run/over", "/compare?run=over", "/runs", "/studies", "/study/tiny", "/notices"):
         get(shown, path)
     with TestClient(web.pages(shown), base_url="http://127.0.0.1") as client:
         for method in ("post", "put", "delete"):

@@ -1,5 +1,6 @@
 """coordinator/store/history.py: what happened, and what each site disclosed."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,28 @@ def test_messages_of_known_runs_are_counted_used_or_not(tables: History) -> None
     recorder.heard(federation, counted[1])
     recorder.flush(tables)
     assert tables.disclosed(run=RUN)[0] == Disclosed("a", "Answer", 3, 9)
+
+
+def test_an_answer_time_runs_from_the_step_until_the_sites_first_answer(tables: History) -> None:
+    now = [100.0]
+    federation, recorder = begun().federation, HistoryRecorder(clock=lambda: now[0])
+    first, late = Received("a", answer("a", said=words(1))), Received("a", answer("a", 9, 9, words(1)))
+    recorder.heard(federation, first)  # of a coordinator that resumed a run within a step
+    recorder.add(n.MembersAre(RUN, 0, ("a", "b")), NOW)
+    now[0] += 0.25
+    recorder.heard(federation, first)
+    recorder.heard(federation, late)
+    recorder.flush(tables)
+    assert [d.seconds for d in tables.disclosed(RUN)] == [(0.25,)]
+    recorder.add(n.StepAnswered(RUN, 0, 0, 3, Report()), NOW)
+    for _ in range(history.MAX_TIMES):
+        now[0] += 1.0
+        recorder.heard(federation, first)
+    recorder.flush(tables)
+    assert [d.seconds for d in tables.disclosed(RUN)] == [tuple(float(i + 1) for i in range(history.MAX_TIMES))]
+    tables.write([], Counter({("run-2", "a", "Answer"): 1}), Counter(), {("run-2", "a", "Answer"): [7.0]})
+    [over_all_runs] = tables.disclosed()
+    assert (over_all_runs.messages, over_all_runs.seconds) == (history.MAX_TIMES + 4, (7.0,)), "of the latest run"
 
 
 def test_run_names_that_a_site_invents_are_not_counted(tables: History) -> None:

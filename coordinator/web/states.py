@@ -1,0 +1,110 @@
+"""The state of a run as a badge and a sentence, and its progress."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from coordinator.store.summaries import RunSummary
+from coordinator.web.charts import ENDLESS
+from coreg_core.protocol.outcomes import Outcome, advice
+
+RECENT = 20  # steps of which the duration of the next ones is estimated
+GROUPS = {"open": "not finished", "approval": "approval pending", "good": "converged", "failed": "failed or stopped"}
+_ENDS = {"CONVERGED": "good", "MAX_ROUNDS": "warn", "STAGNATED": "warn", "INTERRUPTED": "idle", "CANCELLED": "idle"}
+
+
+@dataclass(frozen=True)
+class State:
+    """``kind`` is the style of the badge, ``label`` its text, and ``text`` the sentence beside it."""
+
+    kind: str
+    label: str
+    text: str = ""
+
+    def belongs_to(self, group: str) -> bool:
+        """Whether a filter of `GROUPS` shows it."""
+        over = self.kind in ("good", "warn", "bad", "idle")
+        return {"open": not over, "failed": over and self.kind != "good"}.get(group, self.kind == group)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, of ``most``; None where the end cannot be estimated."""
+
+    done: int
+    most: int | None
+    text: str
+    seconds_left: float | None = None
+
+
+QUEUED = State("queued", "queued", "waits for a free place")
+
+
+def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
+    """The state of a run that has begun.
+
+    Parameters
+    ----------
+    text
+        what it waits for; empty for nothing.
+    parked
+        whether it stalled and others run meanwhile.
+    up
+        whether a coordinator serves the store.
+    """
+    if run.stop is not None:
+        text = text if run.closed is None and up else ""
+        return State(
+            _ENDS.get(run.stop, "bad"),
+            run.stop.lower().replace("_", " "),
+            text or _why(Outcome[run.stop], run.reason),
+        )
+    if not up:
+        return State("paused", "not running", "No coordinator serves this store. The next one resumes the run.")
+    if text.startswith("waiting for approval"):
+        return State("approval", "approval pending", text)
+    if parked:
+        return State("stalled", "stalled", text)
+    if not text or (" to answer" in text and "connect" not in text):
+        return State("running", "running", text)
+    return State("waiting", "waiting", text)
+
+
+def _why(outcome: Outcome, reason: str | None) -> str:
+    """The reason of an end, and what to do next; nothing for the usual end."""
+    if outcome is Outcome.CONVERGED:
+        return reason or ""
+    return f"{reason or outcome.value} {advice(outcome)}".rstrip()
+
+
+def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable[RunSummary]) -> Progress:
+    """Steps so far, and the expected number: of the same plan's last converged run, or by the halvings that are left.
+
+    Parameters
+    ----------
+    earlier
+        other runs, the latest first.
+    """
+    step = f"step {run.steps}"
+    terms = {name: value for name, value in run.plan.items() if name != "run"}
+    same = (r for r in earlier if r.stop == "CONVERGED" and {k: v for k, v in r.plan.items() if k != "run"} == terms)
+    before = next(same, None) if terms else None
+    most = before.steps if before is not None and before.steps > run.steps else _expected(run, rounds)
+    phase = rounds[-1]["phase"] if rounds else ""
+    if most is None:
+        tunings = run.plan.get("objective", {}).get("tuning_steps")
+        of = f" of {tunings}" if tunings and phase.startswith("tuning") else ""
+        return Progress(run.steps, None, f"{step}{', ' * bool(phase)}{phase}{of}")
+    seconds = fmean(r["seconds"] for r in rounds[-RECENT:]) * (most - run.steps) if rounds else None
+    return Progress(run.steps, most, f"{step} of about {most}", seconds)
+
+
+def _expected(run: RunSummary, rounds: list[dict[str, Any]]) -> int | None:
+    """The halvings of the last verified rounds, continued to the tolerance; None before there are two of them."""
+    seen = [(int(r["number"]), int(max(r["level"]))) for r in rounds if r["verified"] and r["level"]][-6:]
+    seen = [(number, level) for number, level in seen if level < ENDLESS]
+    if len(seen) < 2 or not 0 < seen[-1][1] < seen[0][1]:
+        return None
+    per_halving = (seen[-1][0] - seen[0][0]) / (seen[0][1] - seen[-1][1])
+    return run.steps + max(1, round(float(per_halving * seen[-1][1])))
