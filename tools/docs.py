@@ -3,10 +3,9 @@
     python tools/docs.py --collect DIR     copy a study's JSON (coreg-sim paper, coreg-sim benefit) from DIR, then write
 
 docs/reference/commands.md and parts of other pages come from the code. The study pages with their plots, the figures of
-measurements and coreg_core/evaluation/calibration.py come from JSON files. The dashboard comes from a list of panels.
-Tables of keys and
-docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text between `<!--
-generated: NAME -->` and `<!-- end -->` is generated.
+measurements and coreg_core/evaluation/calibration.py come from JSON files. The dashboard comes from a list of panels. Tables of
+keys and docs/reference/schemas come from the settings' classes and tools/keys.toml. In a page, the text between
+`<!-- generated: NAME -->` and `<!-- end -->` is generated.
 """
 
 import io
@@ -148,9 +147,7 @@ def key_rows(schema: dict[str, Any], fields: dict[str, Any], explained: str, pre
         said = UNSAID[name] if field.default is None or field.default_factory else plain(field.default)
         default = "required" if field.is_required() else f"`{said}`"
         values = allowed(shape := schema["properties"][name])
-        if any(
-            isinstance(rule, BeforeValidator) for rule in field.metadata
-        ):  # a single value is accepted for a list of one
+        if any(isinstance(rule, BeforeValidator) for rule in field.metadata):  # a single value is a list of one
             values = f"{allowed(shape['items'])} or {values}, or `{{ relative = … }}` of either"
         rows.append(f"| `{prefix}{name}` | {default} | {values} | {schemas.explanation(explained, name)} |")
     return rows

@@ -1,8 +1,7 @@
 """mkdocs hooks for `make site`: add pages from outside docs/ to the site, and adapt the links to them.
 
 CHANGELOG.md becomes the last page, and examples/ a gallery. Files of the repository that a page links to are copied
-into the site.
-The site loads nothing from other hosts.
+into the site. The site loads nothing from other hosts.
 """
 
 import posixpath

@@ -75,9 +75,8 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"Targets on these sets: own models at least 6 % better with at most 8 % harmed ({words[0]}); "
-                    "scored together "
-                    f"at least 20 % better with at most 4 % harmed ({words[1]})."
+                    f"Targets on these sets: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
+                    f"together at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
     return out
 
@@ -150,8 +149,8 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
     header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
     note = (
-        "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, "
-        "0 for scoring together."
+        "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for "
+        "scoring together."
     )
     return ReportTable("Other rules", header, tuple(rows), note)
 
