@@ -1,5 +1,6 @@
 """init, sign, revoke, encrypt-keys, renew-authority: the certificate authority."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -56,28 +57,30 @@ def sign(
     request: Annotated[Path, typer.Argument(help="The site's request, site.csr.")],
     identity: IdentityOption = Path(),
     name: Annotated[str | None, typer.Option("--name", help="Refuse a request under another name.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Where the certificate goes [NAME.pem].")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="The certificate to write [NAME.pem].")] = None,
     days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = 365,
     renewal: Annotated[
         bool,
         typer.Option(
-            "--renew", help="Only if the site's listed certificate vouches for it (`coreg-agent enroll --renew`)."
+            "--renew", help="Only a request that the listed certificate signed (`coreg-agent enroll --renew`)."
         ),
     ] = False,
 ) -> None:
     """Sign a site's request and let it join. The certificate goes back to the site. No restart is needed."""
     signed = sign_request(identity, request, output, days, name, renewal=renewal)
     if signed.same_key is None and signed.replaced:
-        typer.echo(f"{signed.name} had another certificate, which may no longer join", err=True)
+        typer.echo(f"{signed.name}: its earlier certificate was replaced and cannot connect any more", err=True)
     typer.echo(f"{signed.name}: {signed.certificate_path}, valid until {signed.not_after:%Y-%m-%d}")
     compare = (
-        "compare it with the site's operator" if signed.same_key is None else "its listed certificate vouches for it"
+        "compare it with the site's operator"
+        if signed.same_key is None
+        else "its listed certificate signed the request"
     )
     typer.echo(f"  key fingerprint {signed.key_fingerprint} ({compare})")
     if signed.same_key is not None:
-        kept = "the key is unchanged, so its peers' pins stay valid"
-        peers = kept if signed.same_key else "the key is new: its peers pin it again"
-        typer.echo(f"  {peers}; the old certificate works until it expires, or until `sign` without --renew")
+        kept = "the key is unchanged: the pins of its peers stay valid"
+        peers = kept if signed.same_key else "the key is new: its peers must pin it again"
+        typer.echo(f"  {peers}. The old certificate works until it expires, or until `sign` without --renew.")
     typer.echo(f"next: the site runs `coreg-agent enroll --install {signed.certificate_path.name}`")
 
 
@@ -85,7 +88,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The site.")],
     identity: IdentityOption = Path(),
 ) -> None:
-    """Remove a site from the list of those that may join. A running coordinator ends its session within a second."""
+    """Remove a site from the allow-list. A running coordinator ends its session within a second."""
     from coordinator.authority.authorised import revoke as take_off
     from coordinator.service.daemon import BELL
     from coreg_wire.files.wake_up import ring
@@ -93,7 +96,18 @@ def revoke(
     if not take_off(identity, name):
         raise UsageError(f"{name} is not listed in {identity}; nothing was changed.")
     ring(identity / BELL)
-    typer.echo(f"{name} may no longer join; `coreg-coordinator sign` lets it in again")
+    typer.echo(f"{name}: revoked, it cannot connect. `coreg-coordinator sign` lists it again.")
+    federation = identity / "federation.toml"
+    lines = federation.read_text(encoding="utf-8").splitlines() if federation.exists() else []
+    found = next(
+        (i for i, line in enumerate(lines, 1) if re.search(rf"""^[^#]*["']{re.escape(name)}["']""", line)), None
+    )
+    where = (
+        f"{federation}, line {found}, still lists it: {lines[found - 1].strip()}"
+        if found
+        else "federation.toml may list it"
+    )
+    typer.echo(f"next: {where}. Remove {name} there and from studies, then send SIGHUP. Runs wait for it otherwise.")
 
 
 def encrypt_keys(directory: DirectoryArgument) -> None:
@@ -102,23 +116,23 @@ def encrypt_keys(directory: DirectoryArgument) -> None:
     The passphrase comes from the file that COREG_PASSPHRASE_FILE names, from COREG_PASSPHRASE, or from a terminal.
     """
     for path in encrypt(directory, ask_twice(f"the keys in {directory}")):
-        typer.echo(f"{path} is encrypted; without its passphrase it is lost")
+        typer.echo(f"{path} is encrypted. Without the passphrase it is lost.")
 
 
 def renew_authority(
     directory: DirectoryArgument,
     days: Annotated[int, typer.Option("--days", min=1, help="Days of validity of the new authority.")] = 3650,
     lost: Annotated[
-        bool, typer.Option("--lost", help="Its key is lost or has expired: operators compare the new fingerprint.")
+        bool, typer.Option("--lost", help="The old key is lost or expired: operators compare the new fingerprint.")
     ] = False,
     finish: Annotated[
-        bool, typer.Option("--finish", help="End a renewal: only the new authority is trusted from then on.")
+        bool, typer.Option("--finish", help="End a renewal: only the new authority is trusted afterwards.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --finish: shut out sites without a new certificate.")
+        bool, typer.Option("--force", help="With --finish: exclude sites without a new certificate.")
     ] = False,
 ) -> None:
-    """Replace an authority that expires or is lost, while sites of either may join; then --finish.
+    """Replace an authority that expires or is lost. Sites of both authorities can connect until --finish.
 
     Between the two steps every site renews its certificate (`coreg-agent enroll --renew`, `sign --renew`). `serve` reads the
     authority's files again on SIGHUP; sessions stay open.
@@ -136,7 +150,7 @@ def renew_authority(
     )
     if not made.linked:
         typer.echo(
-            "  no certificate vouches for it: read it to each site's operator, who gives it to "
+            "  no certificate confirms it: read the fingerprint to each site's operator for "
             "`enroll --install --authority`"
         )
     typer.echo(

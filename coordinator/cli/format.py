@@ -16,8 +16,15 @@ def run_line(summary: RunSummary, waiting: str = "") -> str:
     return line + pruned + f"  {waiting}" * bool(waiting)
 
 
+def pruned_line(summary: RunSummary) -> str:
+    """The final figures of a run whose rounds were pruned."""
+    known = {"gap/tolerance 2^": summary.level, "certified gap ": summary.gap, "prediction bound ": summary.bound}
+    figures = "".join(f", {name}{value:.3g}" for name, value in known.items() if value is not None)
+    return f"{summary.rounds} rounds{figures}; history pruned on {(summary.pruned or '')[:10]}"
+
+
 def queued_line(plan: Plan, submitted: str) -> str:
-    """A line for a run that waits."""
+    """A line for a queued run."""
     return f"{plan.run}  {submitted}  {'queued':<13} {'':>13}  {'':<12} {_of(plan.to_dict())}"
 
 
@@ -42,7 +49,7 @@ def checkpoint_line(told: dict[str, Any]) -> str:
 
 
 def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for each ledger that had fewer lines than at the end of an earlier run: ledgers only grow."""
+    """A warning for each ledger that has fewer lines than at the end of an earlier run: ledgers only grow."""
     most: dict[str, tuple[int, str]] = {}
     for told in heads:
         site, lines, run = told["site"], told["receipt"]["head"]["lines"], told["receipt"]["run"]
@@ -50,7 +57,7 @@ def went_back(heads: Sequence[dict[str, Any]]) -> Iterator[str]:
         if lines < before:
             yield (
                 f"{site}: its ledger had {before} lines at the end of run {then}, and {lines} at that of {run}: it was "
-                "replaced, or restored from a backup, and what that site remembers with it. Ask its operator"
+                "replaced or restored from a backup, and so was the site's memory of its answers. Ask its operator."
             )
         if lines > before:
             most[site] = (lines, run)

@@ -68,6 +68,22 @@ def waits_now(store: Path) -> "dict[str, RunWait]":
     return waits_in(service)
 
 
+def warn_of_unsigned(plan: "Plan", identity: Path) -> None:
+    """Warn of sites of the plan that cannot connect, because the authority lists no certificate of theirs."""
+    from coordinator.authority.authorised import ALLOW_LIST, Authorised
+
+    if not (identity / "ca.pem").exists():  # without TLS there are no certificates
+        return
+    listed = Authorised(identity).sites() if (identity / ALLOW_LIST).exists() else {}
+    if missing := [site for site in plan.sites if site not in listed]:
+        typer.echo(
+            f"warning: {', '.join(missing)} cannot connect: no certificate in {identity / ALLOW_LIST}. The run waits for "
+            "[timeouts] join. Sign the site's request (`coreg-coordinator sign`), or remove the site from federation.toml and "
+            "the study.",
+            err=True,
+        )
+
+
 def planned(configuration: "Configuration", study: Path | None) -> "Plan":
     """The plan of federation.toml, or of a study in it.
 

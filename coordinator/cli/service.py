@@ -22,6 +22,7 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
+    warn_of_unsigned,
 )
 from coreg_core.errors import Unreachable, UsageError
 from coreg_wire.terminal import output
@@ -100,6 +101,8 @@ def run(
 
     configuration = with_service(federation, listen, store, identity)
     plan = planned(configuration, study)
+    if not insecure:
+        warn_of_unsigned(plan, configuration.service.identity)
     observer = choose_observer(as_json=as_json)
     try:
         options = ServiceOptions(insecure, port_file)

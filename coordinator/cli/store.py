@@ -12,10 +12,10 @@ from coreg_wire.terminal.output import human_bytes
 
 
 def backup(
-    destination: Annotated[Path, typer.Argument(help="A file that is not there yet.")],
+    destination: Annotated[Path, typer.Argument(help="A new file.")],
     store: StoreOption = Path("runs.sqlite"),
 ) -> None:
-    """Copy the run store, while a coordinator may be writing it, into one whole file (mode 0600), and verify the copy."""
+    """Copy the run store into one file (mode 0600) and verify the copy. A coordinator can be running."""
     from coordinator.store.maintenance import back_up
 
     found = back_up(existing(store), destination)
@@ -23,7 +23,7 @@ def backup(
 
 
 def verify(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """Read everything in the run store: its pages, and the checksum of each value. Exit code 8 where one does not fit."""
+    """Verify every page and every checksum of the run store. Exit code 8 for a mismatch."""
     from coordinator.store.maintenance import verify as check
 
     found = check(existing(store))
@@ -34,28 +34,28 @@ def verify(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
 
 
 def prune(
-    days: Annotated[float, typer.Option("--days", min=0, help="Of runs that were closed longer ago.")],
+    days: Annotated[float, typer.Option("--days", min=0, help="Prune runs that were closed more days ago than this.")],
     store: StoreOption = Path("runs.sqlite"),
     models: Annotated[
-        bool, typer.Option("--models", help="Also the results: a site that has not fetched one no longer can.")
+        bool, typer.Option("--models", help="Also remove results. A site that has not fetched its result loses it.")
     ] = False,
 ) -> None:
-    """Remove the round-by-round history of old runs, and shrink the file. Their plans, outcomes and figures stay."""
+    """Remove the rounds of old runs and shrink the file. Plans, outcomes and final figures stay."""
     from coordinator.store.maintenance import prune as forget
 
     done = forget(existing(store), days, models=models)
-    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} given back")
+    typer.echo(f"{store}: {done.runs} runs pruned, {human_bytes(done.bytes)} freed")
 
 
 def ledger_checkpoints(
-    site: Annotated[str | None, typer.Option("--site", help="Of this site alone.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="Of this run, or the one that begins so.")] = None,
+    site: Annotated[str | None, typer.Option("--site", help="Only this site.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Only this run; a prefix of its name is enough.")] = None,
     store: StoreOption = Path("runs.sqlite"),
     as_json: JsonOption = False,
 ) -> None:
     """Show the checkpoints of the sites' ledgers at the ends of runs: signed by the site, countersigned here.
 
-    The site checks its ledger against them, lines removed from its end included: give it the output of
+    A site verifies its ledger against them and finds lines that were removed from its end: send it the output of
     `coreg-coordinator ledger-checkpoints --site NAME --json` for `coreg-agent ledger --verify --checkpoints FILE`.
     """
     from coordinator.cli.format import checkpoint_line, went_back

@@ -16,13 +16,14 @@ from coordinator.cli.options import (
     existing,
     planned,
     waits_now,
+    warn_of_unsigned,
 )
 from coreg_core.errors import UsageError
 from coreg_wire.terminal import output
 
 
 def plan(federation: FederationArgument, study: StudyOption = None, store: OtherStoreOption = None) -> None:
-    """Print the plan that the sites would be asked to accept, as JSON: for `coreg-agent check --plan` at each of them."""
+    """Print the plan as JSON, for `coreg-agent check --plan` at each site."""
     from coordinator.config.federation_toml import with_service
 
     output.print_json(planned(with_service(federation, None, store, None), study).to_dict())
@@ -31,12 +32,13 @@ def plan(federation: FederationArgument, study: StudyOption = None, store: Other
 def submit(
     study: Annotated[Path, typer.Argument(help="study.toml.")],
     federation: Annotated[
-        Path, typer.Option("--federation", envvar="COREG_FEDERATION", help="Whose study it is [federation.toml].")
+        Path,
+        typer.Option("--federation", envvar="COREG_FEDERATION", help="The federation of the study [federation.toml]."),
     ] = Path("federation.toml"),
     store: OtherStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a run of a study into the queue of a coordinator that serves, or will."""
+    """Queue a run of a study. A coordinator that serves the store starts it; it need not run yet."""
     from coordinator.config.federation_toml import with_service
     from coordinator.driver import utc_now
     from coordinator.store.queue import Queue
@@ -46,6 +48,7 @@ def submit(
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder for the run store; give --store.")
     plan = planned(configuration, study)
+    warn_of_unsigned(plan, configuration.service.identity)
     queue = Queue(path)
     before = queue.submit(plan, utc_now())
     queue.close()
@@ -61,7 +64,9 @@ def submit(
 def cancel(
     run: Annotated[str, typer.Argument(help="A run, or a prefix of its name.")],
     store: StoreOption = Path("runs.sqlite"),
-    reason: Annotated[str, typer.Option("--reason", help="What its sites are told.")] = "cancelled by the operator",
+    reason: Annotated[
+        str, typer.Option("--reason", help="The reason that its sites receive.")
+    ] = "cancelled by the operator",
 ) -> None:
     """End a run, queued or under way. A cancelled run is not resumed."""
     from coordinator.driver import utc_now
@@ -75,7 +80,7 @@ def cancel(
 
 
 def _ring(store: Path) -> bool:
-    """Tell a coordinator that its store was changed; whether one is up."""
+    """Notify a coordinator that its store changed; True if one is running."""
     from coordinator.service.daemon import BELL
     from coreg_wire.files.locks import is_held
     from coreg_wire.files.wake_up import ring
@@ -85,7 +90,7 @@ def _ring(store: Path) -> bool:
 
 
 def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """List every run in the store, the latest first; before them the queue, in its order."""
+    """List the queue, then every run of the store, the latest first."""
     from coordinator.cli.format import queued_line, run_line
     from coordinator.store.queue import Queue
     from coordinator.store.summaries import Summaries
@@ -113,8 +118,8 @@ def show(
     store: StoreOption = Path("runs.sqlite"),
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: its plan, its rounds, its certificates, its end."""
-    from coordinator.cli.format import checkpoint_line
+    """Show a run: plan, rounds, certificates, outcome."""
+    from coordinator.cli.format import checkpoint_line, pruned_line
     from coordinator.observers.rows import HEADINGS, PLAIN, Phases, cells
     from coordinator.store.summaries import Summaries
 
@@ -135,7 +140,7 @@ def show(
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
     if summary.pruned is not None:
-        typer.echo(f"{summary.rounds} rounds; their history was pruned on {summary.pruned[:10]}")
+        typer.echo(pruned_line(summary))
     else:
         typer.echo(PLAIN.format(*HEADINGS))
     phases = Phases()
@@ -153,7 +158,7 @@ def show(
 
 
 def _worst(values: dict[str, Any]) -> dict[str, Any]:
-    """The stored lists (one number per column) as `cells` wants them: the worst column."""
+    """The stored lists (one number per column) reduced to the worst column, for `cells`."""
     shown = dict(values, step=values["number"], bytes=values["bytes_sent"] + values["bytes_received"])
     for name in ("level", "residual", "gap", "bound"):
         shown[name] = max(values[name], default=None)

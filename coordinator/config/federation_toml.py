@@ -1,12 +1,12 @@
-"""federation.toml: its shape, its checks, and the plan that comes of it.
+"""federation.toml: its sections, its checks, and the plan that it describes.
 
-The sections that are terms of the plan are made from the plan's own classes, so their defaults and limits stand there
-and nowhere else. Unknown keys are errors: a misspelt tolerance must not be a default.
+Sections that are terms of the plan are made from the plan's classes, which have the defaults and limits. Unknown keys are
+errors, so that a misspelt key never means a default.
 """
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
@@ -49,13 +49,13 @@ Patience = Annotated[Literal["unlimited"] | Seconds, Field()]
 
 
 class Section(BaseModel):
-    """A section of a file: unknown keys are errors, and so are infinities."""
+    """A section of a file. Unknown keys and infinities are errors."""
 
     model_config = _CONFIG
 
 
 def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed: Any) -> Any:
-    """A section of the file with the fields of a class of the plan: their types, limits and defaults."""
+    """A section with the fields of a class of the plan: types, limits and defaults."""
     hints = get_type_hints(terms, include_extras=True)
     shape = {f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(terms)}
     validators: dict[str, Any] = {"_before": model_validator(mode="before")(before)} if before else {}
@@ -70,7 +70,7 @@ def _section(terms: type, before: Callable[[Any], Any] | None = None, **changed:
 
 
 def _coupling_said(section: Any) -> Any:
-    """``coupling = {relative = …}`` as the plan has it, and 0 in every path: "stay alone" is one of its answers."""
+    """Convert ``coupling = {relative = …}`` to the plan's terms, and add 0 (each site alone) to every path."""
     if not isinstance(section, dict):
         return section
     if "relative" in section:
@@ -110,7 +110,7 @@ else:
     )
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
     ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
-    # Which keys the section has is its objective's business; the paper's is the default.
+    # The objective determines the keys of the section; "agreement" is the default.
     ModelSection = Annotated[
         Annotated[AgreementSection, Tag("agreement")]
         | Annotated[AdditiveSection, Tag("additive")]
@@ -126,7 +126,7 @@ else:
 
 
 def check_listen(listen: str) -> str:
-    """HOST:PORT, with a port that there is: gRPC takes 99999 for 34463, and no port for 443.
+    """Check HOST:PORT. gRPC itself reads port 99999 as 34463, and a missing port as 443.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def check_listen(listen: str) -> str:
 
 
 class FederationSection(Section):
-    """Who takes part: the names in the sites' certificates, how few are enough, and what happens to one that is lost."""
+    """The sites by the names in their certificates, the minimum number of sites, and the policy for dropouts."""
 
     name: str
     sites: tuple[str, ...] = Field(min_length=1, max_length=10_000)
@@ -151,9 +151,9 @@ class FederationSection(Section):
     @field_validator("name")
     @classmethod
     def _readable(cls, name: str) -> str:
-        # The codec shows what cannot be printed as a space, so every site would digest another plan than was sent.
+        # The codec replaces unprintable characters by spaces, so each site would compute another digest of the plan.
         if not (name.strip() and name.isprintable() and len(name) <= 200):
-            raise ValueError("a name is 1 to 200 printable characters, without tabs, line breaks and the like")
+            raise ValueError("a name is 1 to 200 printable characters, without tabs and line breaks")
         return name
 
     @field_validator("sites")
@@ -165,19 +165,19 @@ class FederationSection(Section):
     def _possible(self) -> "FederationSection":
         alone = Plan(
             "", self.name, self.membership, privacy=Privacy(aggregation="plaintext")
-        )  # the others are judged below
+        )  # `_together` checks the other terms
         if (fault := plan_fault(alone)) is not None:
             raise ValueError(fault)
         return self
 
     @property
     def membership(self) -> Membership:
-        """As a term of the plan."""
+        """The section as a term of the plan."""
         return Membership(self.sites, self.min_sites or len(self.sites), self.on_dropout, self.max_rejoins)
 
 
 class ServiceSection(Section):
-    """Where the coordinator listens, who it is, and where it keeps its runs."""
+    """The coordinator's address, identity folder and run store."""
 
     listen: str = "127.0.0.1:7600"
     identity: Path = Path()
@@ -203,7 +203,7 @@ class TimeoutSection(Section):
 
 
 class Computed(Section):
-    """The sections that say what is computed: of a federation of one run, and of a study."""
+    """The sections that describe the computation, of federation.toml and of a study."""
 
     model: ModelSection = AgreementSection()
     schedule: ScheduleSection = ScheduleSection()
@@ -211,16 +211,16 @@ class Computed(Section):
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
-        """What has no meaning under the additive objective is an error, like an unknown key."""
+        """Keys without a meaning under the objective are errors, like unknown keys."""
         if not isinstance(self.objective, Agreement):
             unused = [f"[schedule] {key}" for key in sorted(self.schedule.model_fields_set - {"threads"})]
             if unused:
-                raise ValueError(f"{', '.join(unused)}: without meaning under this objective; see [model]")
+                raise ValueError(f"{', '.join(unused)}: no meaning under the objective of [model]. Remove the keys")
         return self
 
     @property
     def objective(self) -> Objective:
-        """As a term of the plan."""
+        """The section [model] as a term of the plan."""
         terms = self.model.model_dump()
         kinds: dict[str, type[Any]] = {"agreement": Agreement, "additive": Additive, "scoring": Scoring}
         made: Objective = kinds[terms.pop("objective")](**terms)
@@ -241,7 +241,7 @@ class Configuration(Computed):
         return self
 
     def plan(self, run: str | None = None) -> Plan:
-        """The plan; a new run's name unless one is given."""
+        """The plan of a run; without a name, of a new one."""
         return Plan(
             run=run or uuid.uuid4().hex[:12],
             federation=self.federation.name,
@@ -274,7 +274,7 @@ def read_configuration(path: Path) -> Configuration:
     Raises
     ------
     UsageError
-        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+        the file is missing, not TOML, or has unknown keys or values out of range. The message lists every fault with its key.
     """
     try:
         configuration = Configuration.model_validate(read_toml(path))
@@ -286,7 +286,7 @@ def read_configuration(path: Path) -> Configuration:
 
 
 def with_service(path: Path, listen: str | None, store: Path | None, identity: Path | None) -> Configuration:
-    """federation.toml, with what was said on a command line instead of its [service].
+    """federation.toml, with [service] overridden by options of the command line.
 
     Raises
     ------
@@ -304,8 +304,8 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
     return configuration.model_copy(update={"service": service})
 
 
-def faults_of(path: Path, error: ValidationError) -> UsageError:
-    """Every fault of a federation or study file with its key, as one error."""
+def faults_of(path: Path, error: ValidationError, more: Iterable[str] = ()) -> UsageError:
+    """Every fault of a federation or study file with its key, as one error; ``more`` are further keys to suggest."""
     sections = (FederationSection, ServiceSection, TimeoutSection, AgreementSection, AdditiveSection, ScheduleSection)
     known = {name for section in (*sections, PrivacySection, ScoringSection) for name in section.model_fields}
-    return file_faults(path, error, known, skip=("model",))
+    return file_faults(path, error, {*known, *Configuration.model_fields, *more}, skip=("model",))

@@ -1,43 +1,51 @@
-"""The federation.toml that `init` writes: every section, the keys that are chosen first, and why."""
+"""The federation.toml that `init` writes: every section with the keys to choose first."""
 
 SAMPLE = """\
-# A federation. `coreg-coordinator run federation.toml` serves it; every key and its default is in docs/operators-guide.md.
+# A federation. Start one run with `coreg-coordinator run federation.toml`. docs/operators-guide.md lists every key.
 
 [federation]
 name = "my federation"
-# The names in the sites' certificates. The run begins when all of them have joined.
+# The names in the sites' certificates. A run starts when all of them are connected.
 sites = ["site-a", "site-b", "site-c"]
-# Fewest sites to go on with (default: all), and what to do when one does not answer: "wait" or "continue".
+# Fewest sites of a run (default: all). On dropout of a site: "wait" or "continue" without it.
 # min_sites = 3
 # on_dropout = "wait"
-# With "continue": how often a site that was dropped is taken back.
+# With "continue": how often a dropped site can rejoin.
 # max_rejoins = 5
 
 [model]
-# "exact" (m up to about 10 000), "semi-parametric" (m up to millions), "landmarks" or "linear".
-form = "exact"
-kernel = "gaussian"
-# λ: choose it, never assume it. 0 trains every site alone; a list, as in [0.001, 0.01], trains a path at once, with 0 in it,
-# and each site keeps what its own labels are for. { relative = [0.1, 1.0] } means the same for any number of sites and rows.
-coupling = 0.01
-# Each site centres its targets by its own mean. "standardised" divides by its own deviation too; "raw" does neither.
-label_units = "centred"
+# "additive": the score of an instance is a sum of one part of each site. It pays where sites have different columns of the same
+# instances (docs/benefit.md). The policy preset "partners" allows it.
+objective = "additive"
+# Forecast before anything is used what joining brings each site. It costs one training for each of the folds.
+# forecast = true
 
-[schedule]
-name = "conjugate-gradients"
-# Stop when the certified gap is below tolerance · Σ‖y‖², and every prediction certified to this (in targets' units).
-tolerance = 1e-10
-prediction_tolerance = 1e-6
-max_rounds = 1000
+# The agreement instead: each site keeps its own model, and their predictions on the shared instances are drawn together.
+# The policy preset "strict" allows it alone.
+# objective = "agreement"
+# "exact" (up to about 10 000 shared instances), "semi-parametric" (up to millions), "landmarks" or "linear".
+# form = "exact"
+# kernel = "gaussian"
+# Strength of the agreement. 0 trains every site alone. A list, as [0.001, 0.01], trains several at once, 0 included.
+# coupling = 0.01
+# Units of the labels at each site: "centred", "standardised" or "raw".
+# label_units = "centred"
+
+# Only for the agreement:
+# [schedule]
+# name = "conjugate-gradients"
+# Stop at this certified gap, relative to Σ‖y‖², and at this certified error of every prediction.
+# tolerance = 1e-10
+# prediction_tolerance = 1e-6
+# max_rounds = 1000
 
 [privacy]
-# What this coordinator learns of the sites' answers: "secure" (masked sums; three sites at least, each of which pins the others'
-# keys), or each one ("plaintext"), from which labels of known rows can be computed: every policy has to allow that.
+# "secure": this coordinator receives encrypted sums (three sites or more; each pins the keys of the others).
+# "plaintext": it receives each answer, and labels of known rows follow from them. Every policy has to allow that.
 aggregation = "secure"
-# Whether sums may be taken again with one site more or fewer, from which that site's answers follow.
+# Whether sums with one site more or fewer are allowed. The answer of that site follows from them.
 membership_changes = false
-# What this coordinator learns of the convergence: how often the gap has to be halved ("coarse"), or residuals and gaps of
-# every round ("exact"), where every site's policy allows it.
+# "coarse": this coordinator learns how often the gap has to be halved. "exact": residuals and gaps of every round.
 convergence_report = "coarse"
 
 [service]
@@ -47,9 +55,11 @@ identity = "."
 store = "runs.sqlite"
 
 [timeouts]
-# seconds: for all to join, to accept the plan (they factor then), to answer a round, to come back when stalled
+# Seconds for all sites to connect, to check the plan and factor their data, for a site's operator to approve (24 h), for the
+# answers of a round, and for missing sites to reconnect. "unlimited" is allowed for all but round.
 join = 600
 plan = 600
+approval = 86400
 round = 60
 stall = 600
 """

@@ -1,7 +1,4 @@
-"""study.toml: what is to be computed, on which data set, by whom.
-
-A federation says who, where and in which time; a study says what.
-"""
+"""study.toml: the computation, its data set and its sites. federation.toml has sites, addresses and timeouts."""
 
 import uuid
 from collections.abc import Callable
@@ -20,7 +17,7 @@ from coreg_wire.identity.names import check_study_name
 
 @dataclass(frozen=True)
 class Trained:
-    """A run whose sites have models: its name, its objective, its participants."""
+    """A run with models: its name, objective and participants."""
 
     run: str
     objective: Literal["agreement", "additive"]
@@ -28,7 +25,7 @@ class Trained:
 
 
 class StudySection(Section):
-    """Its name, its data set's name at every site, and who takes part; what is not said is the federation's."""
+    """The study's name, the name of its data set at every site, and its sites. Missing keys come from federation.toml."""
 
     name: str
     data: str = ""
@@ -64,7 +61,7 @@ class Study(Computed):
         Raises
         ------
         UsageError
-            it wants a site that the federation does not list, or more sites than it has, or there is no model to score.
+            the study names a site that the federation does not list, needs too many sites, or scores without a model.
         """
         study, objective = self.study, self.objective
         sites = federation.sites if study.sites is None else tuple(sorted(study.sites))
@@ -106,12 +103,12 @@ def read_study(path: Path) -> Study:
     Raises
     ------
     UsageError
-        missing, not TOML, an unknown key, a value out of range; every fault is named with its key.
+        as `read_configuration`.
     """
     try:
         return Study.model_validate(read_toml(path))
     except ValidationError as error:
-        raise faults_of(path, error) from None
+        raise faults_of(path, error, {*Study.model_fields, *StudySection.model_fields}) from None
 
 
 def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:
@@ -124,7 +121,7 @@ def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str
     """
     try:
         plan = read_study(path).plan(configuration.federation, trained)
-    except ValidationError as error:  # of the membership, which only both files together make
+    except ValidationError as error:  # both files together determine the membership
         raise faults_of(path, error) from None
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(f"{path}: {fault}")

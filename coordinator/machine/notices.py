@@ -1,4 +1,4 @@
-"""Notices of a coordinator: typed values for terminals, logs, pages and metrics. `wording.py` has their sentences."""
+"""Notices of a coordinator: typed values for terminals, logs, pages and metrics. wording.py has their sentences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,38 +15,38 @@ class RunBegan:
 
     run: str
     awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
+    seconds: float = field(default=inf, compare=False)  # the timeout
 
 
 @dataclass(frozen=True)
 class AnswersInClear:
-    """This run shows the coordinator each site's answers: said before anything else."""
+    """The coordinator of this run receives each site's answers unencrypted. It is the run's first notice."""
 
     run: str
 
 
 @dataclass(frozen=True)
 class RunTakenUp:
-    """A run that was left unfinished waits for the sites that took part in it."""
+    """An unfinished run is resumed and waits for its participants."""
 
     run: str
     steps: int
     awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
+    seconds: float = field(default=inf, compare=False)  # the timeout
 
 
 @dataclass(frozen=True)
 class DeliveryTakenUp:
-    """A run that is over waits for sites that have not fetched their models."""
+    """An ended run waits for sites that have not fetched their models."""
 
     run: str
     awaited: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
+    seconds: float = field(default=inf, compare=False)  # the timeout
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A site's session opened; so many of the run's sites are here now."""
+    """A site connected; ``here`` of the run's ``of`` sites are connected now."""
 
     run: str
     site: str
@@ -56,7 +56,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Left:
-    """A site's session ended: by itself, or because it broke."""
+    """A site's session ended; ``lost`` if it broke."""
 
     run: str
     site: str
@@ -66,16 +66,16 @@ class Left:
 
 @dataclass(frozen=True)
 class PlanSent:
-    """The plan went to these sites."""
+    """The plan was sent to these sites."""
 
     run: str
     sites: tuple[str, ...]
-    seconds: float = field(default=inf, compare=False)  # they are waited for, at most
+    seconds: float = field(default=inf, compare=False)  # the timeout
 
 
 @dataclass(frozen=True)
 class PlanAcceptedBy:
-    """A site factored its data under the plan."""
+    """A site accepted the plan and factored its data."""
 
     run: str
     site: str
@@ -102,7 +102,7 @@ class Approved:
 
 @dataclass(frozen=True)
 class SiteDismissed:
-    """The run does not go on with this site, for good (``excluded``) or until it comes back mended."""
+    """The run continues without this site: permanently (``excluded``), or until it reconnects with the fault corrected."""
 
     run: str
     site: str
@@ -112,7 +112,7 @@ class SiteDismissed:
 
 @dataclass(frozen=True)
 class SessionRejected:
-    """A session was closed by the coordinator."""
+    """The coordinator closed a session."""
 
     site: str
     reason: str
@@ -120,7 +120,7 @@ class SessionRejected:
 
 @dataclass(frozen=True)
 class AccessDenied:
-    """A certificate was not let in."""
+    """The coordinator refused a certificate."""
 
     name: str
     reason: str
@@ -128,7 +128,7 @@ class AccessDenied:
 
 @dataclass(frozen=True)
 class SessionOpened:
-    """A site's session opened, in a federation that stands; its release, and the end of its certificate."""
+    """A site connected to the service; its release, and the expiry of its certificate."""
 
     site: str
     release: str
@@ -137,7 +137,7 @@ class SessionOpened:
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """A site's session ended, in a federation that stands."""
+    """A site disconnected from the service."""
 
     site: str
     reason: str
@@ -145,7 +145,7 @@ class SessionEnded:
 
 @dataclass(frozen=True)
 class GoingOnWithout:
-    """These sites did not do in time what they were waited for."""
+    """The run continues without these sites, because they did not do ``what`` in time."""
 
     run: str
     sites: tuple[str, ...]
@@ -154,7 +154,7 @@ class GoingOnWithout:
 
 @dataclass(frozen=True)
 class MembersAre:
-    """Who takes part from this attempt on."""
+    """The participants from this attempt on."""
 
     run: str
     attempt: int
@@ -163,7 +163,7 @@ class MembersAre:
 
 @dataclass(frozen=True)
 class KeysChanged:
-    """These sites came back with new keys: everybody exchanges keys anew, and goes on from the last common sum."""
+    """These sites reconnected with new keys. All sites exchange keys again and continue from the last common sum."""
 
     run: str
     attempt: int
@@ -172,7 +172,7 @@ class KeysChanged:
 
 @dataclass(frozen=True)
 class Stalled:
-    """Nothing goes on until these sites are back, or so many seconds have passed."""
+    """The run waits until these sites reconnect, for at most ``seconds``."""
 
     run: str
     sites: tuple[str, ...]
@@ -181,7 +181,7 @@ class Stalled:
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A site is late because its bytes still flow, to it or from it; it is waited for ``more`` seconds at most (0: no longer)."""
+    """A site is late because its data are still in transfer. The timeout is extended by ``more`` seconds (0: not any more)."""
 
     run: str
     site: str
@@ -194,7 +194,7 @@ class SlowLink:
 
 @dataclass(frozen=True)
 class StepAnswered:
-    """Everybody has answered; ``report`` is what the sites say of the computation, which the coordinator cannot see."""
+    """All sites answered a step. ``report`` is the sites' report of the computation, which the coordinator cannot see."""
 
     run: str
     number: int
@@ -205,7 +205,7 @@ class StepAnswered:
 
 @dataclass(frozen=True)
 class LedgerDoubtful:
-    """A site has its models. The head of its ledger could not be countersigned, or the ledger is shorter than it was."""
+    """The head of a site's ledger could not be countersigned, or the ledger is shorter than before. The site has its models."""
 
     run: str
     site: str
@@ -214,7 +214,7 @@ class LedgerDoubtful:
 
 @dataclass(frozen=True)
 class NotFetched:
-    """These sites did not fetch the run's end in time; they can as long as the store has it."""
+    """These sites did not fetch the result in time. They can fetch it while the store has it."""
 
     run: str
     sites: tuple[str, ...]
@@ -222,7 +222,7 @@ class NotFetched:
 
 @dataclass(frozen=True)
 class RunDamaged:
-    """The records of this run cannot be read: it was closed, and the other runs go on."""
+    """The records of this run cannot be read. It was closed; other runs continue."""
 
     run: str
     reason: str
@@ -285,14 +285,14 @@ class Reloaded:
 
 @dataclass(frozen=True)
 class NotReloaded:
-    """federation.toml or a certificate has a fault: everything stays as it was."""
+    """federation.toml or a certificate has a fault; nothing was changed."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class ServiceDraining:
-    """The operator stops the service; these runs are left on record or delivered."""
+    """The operator stops the service. These runs are delivered, or resumed at the next start."""
 
     runs: tuple[str, ...]
 
@@ -341,13 +341,13 @@ _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(No
 
 
 def to_fields(notice: Notice) -> dict[str, Any]:
-    """The fields of a notice as plain values; what the sites report has a table of its own."""
+    """The fields of a notice as plain values, without the sites' report, which has its own table."""
     plain = {f.name: getattr(notice, f.name) for f in fields(notice) if f.name != "report"}
     return {name: value.name if isinstance(value, Outcome) else value for name, value in plain.items()}
 
 
 def from_fields(kind: str, plain: Mapping[str, Any]) -> Notice | None:
-    """The inverse of `to_fields`; None for a kind that this release does not have."""
+    """The inverse of `to_fields`; None for an unknown kind of notice."""
     if (notice := _BY_NAME.get(kind)) is None or kind == "StepAnswered":
         return None
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}

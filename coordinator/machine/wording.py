@@ -1,4 +1,4 @@
-"""What is said of every notice, in one room: a line for a person."""
+"""The sentence of every notice."""
 
 from math import isinf
 from typing import assert_never
@@ -6,7 +6,7 @@ from typing import assert_never
 from coordinator.machine import notices as n
 from coreg_core.protocol.outcomes import told
 
-# What an operator should look at.
+# Notices that an operator should read.
 _GRAVE = (
     n.ApprovalAwaited,
     n.SiteDismissed,
@@ -25,17 +25,17 @@ _GRAVE = (
 
 
 def is_warning(notice: n.Notice) -> bool:
-    """Whether an operator should look at it."""
+    """Whether an operator should read it."""
     return isinstance(notice, _GRAVE)
 
 
 def message_for(notice: n.Notice) -> str:
-    """One sentence for the operator; empty where a table shows it better."""
+    """One sentence; empty for notices that a table shows."""
     match notice:
         case n.RunBegan(run=run, awaited=awaited, seconds=seconds):
-            return f"run {run}: waiting for {', '.join(awaited)} ({at_most(seconds)})"
+            return f"run {run}: waiting for {', '.join(awaited)} to connect ({at_most(seconds)})"
         case n.RunTakenUp(run=run, steps=steps, awaited=awaited, seconds=seconds):
-            return f"resuming run {run} after {steps} steps: waiting for {', '.join(awaited)} ({at_most(seconds)})"
+            return f"resuming run {run} after {steps} steps: waiting for {', '.join(awaited)} to reconnect ({at_most(seconds)})"
         case n.DeliveryTakenUp(run=run, awaited=awaited, seconds=seconds):
             waiting = f": waiting for {', '.join(awaited)} to fetch the result ({at_most(seconds)})" if awaited else ""
             return f"run {run} has ended{waiting}"
@@ -65,9 +65,8 @@ def message_for(notice: n.Notice) -> str:
             return f"{len(sites)} sites: {', '.join(sites)}"
         case n.AnswersInClear():
             return (
-                "answers in the clear: whoever holds this coordinator or its memory learns each site's predictions and "
-                "response, and "
-                'from them the labels of every row whose features it knows; [privacy] aggregation = "secure" gives sums alone'
+                "answers in the clear: this coordinator receives each site's predictions. Labels follow from them for every row "
+                'with known features. With [privacy] aggregation = "secure" it receives encrypted sums only.'
             )
         case n.KeysChanged(sites=sites):
             return f"{', '.join(sites)} reconnected with new keys: all sites exchange keys anew"
@@ -76,12 +75,12 @@ def message_for(notice: n.Notice) -> str:
         case n.LedgerDoubtful(reason=reason):
             return reason
         case n.SlowLink(site=site, to_site=to_site, moved=moved, of=of, seconds=seconds, more=more):
-            what = "of what was sent to it went out" if to_site else "of its answer arrived"
+            what = "of the data to it were sent" if to_site else "of its answer arrived"
             rate = moved / 1e3 / max(seconds, 1e-9)
             link = f"{site}: {moved / 1e6:.3g} of {of / 1e6:.3g} MB {what} in {seconds:.0f} s: {rate:.3g} kB/s"
             if more > 0:
                 return f"{link}; the link is slow (timeout for the rest {more:.0f} s)"
-            return f"{link}; slower than [timeouts] min_bandwidth allows, so it is no longer awaited"
+            return f"{link}; slower than [timeouts] min_bandwidth, so it is no longer awaited"
         case n.NotFetched(sites=sites):
             return f"{', '.join(sites)} did not fetch the result in time. The coordinator sends it when the site connects again."
         case n.StepAnswered() | n.Stopped():
@@ -109,5 +108,5 @@ def message_for(notice: n.Notice) -> str:
 
 
 def at_most(seconds: float) -> str:
-    """A timeout, in words."""
+    """A timeout in words."""
     return "no timeout" if isinf(seconds) else f"timeout {seconds:g} s"

@@ -1,4 +1,4 @@
-"""Whoever watches a coordinator: a terminal, a pipe, a machine that reads JSON. Each takes typed notices."""
+"""Observers of a coordinator: terminal, plain lines, JSON lines, log, metrics. Each receives typed notices."""
 
 import sys
 from typing import TypeAlias
@@ -10,7 +10,7 @@ AnyObserver: TypeAlias = JsonLines | Plain | LiveTable
 
 
 def choose_observer(*, as_json: bool) -> AnyObserver:
-    """JSON where it was asked for; live on a terminal; plain lines otherwise."""
+    """JSON lines with --json, a live table on a terminal, plain lines otherwise."""
     if as_json:
         return JsonLines()
     return LiveTable() if sys.stdout.isatty() else Plain()

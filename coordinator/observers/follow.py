@@ -1,4 +1,4 @@
-"""For a service on a terminal: the runs under way beneath its log, a line each, in place."""
+"""`serve --follow` on a terminal: one line for each active run, below the log."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from coordinator.observers.waiting import Waiting
 
 
 class Follow:
-    """The latest step of every run that has not ended, and for whom it waits."""
+    """The latest step of every active run, and the sites that it waits for."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True) if console is None else console
@@ -36,7 +36,7 @@ class Follow:
             self._runs[run] = values, awaited
 
     def shown(self) -> RenderableType:
-        """A line a run; nothing where none is under way."""
+        """A line for each active run."""
         table = Table(box=None, header_style="bold")
         if self._runs:
             for heading in ("run", *HEADINGS, ""):
@@ -48,6 +48,6 @@ class Follow:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Drawn as long as this lasts; what is written to standard error meanwhile goes above it."""
+        """Draw the table inside this context. Lines on standard error appear above it."""
         with Live(console=self._console, refresh_per_second=4, get_renderable=self.shown, redirect_stdout=False):
             yield

@@ -1,6 +1,4 @@
-"""For machines: one JSON object a line on standard output, the notice's own fields and the sentence that a person would
-read.
-"""
+"""One JSON object a line on standard output: the fields of the notice and its sentence ("text")."""
 
 from dataclasses import fields
 from enum import Enum
@@ -51,11 +49,11 @@ class JsonLines:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def plain(value: Any) -> Any:
-    """A field of a notice as JSON has it, which knows no infinity: null is a wait without end."""
+    """A field of a notice for JSON. Infinity, a wait without a timeout, becomes null."""
     if isinstance(value, float) and isinf(value):
         return None
     return value.name if isinstance(value, Enum) else value

@@ -1,4 +1,4 @@
-"""For services: every notice as one structured line on standard error."""
+"""Every notice as one structured line on standard error, for services."""
 
 from dataclasses import fields
 from typing import Any
@@ -19,7 +19,7 @@ class LogLines:
         self._log, self._follow = log, follow
 
     def notice(self, notice: n.Notice, measured: Timing) -> None:
-        """The notice's name, its fields, and the sentence that a person would read."""
+        """Log the notice's name, its fields and its sentence."""
         if isinstance(notice, n.StepAnswered):
             if self._follow:
                 self._log.info("round", run=notice.run, **row(notice, measured))

@@ -1,8 +1,6 @@
-"""What a coordinator that stands counts, for Prometheus: rounds, seconds, bytes, gaps, sessions, refusals, the queue,
-the store.
+"""Metrics of a serving coordinator for Prometheus: rounds, seconds, bytes, gaps, sessions, refusals, queue, store.
 
-Counts what notices tell, under the names of studies and sites; a run's own name is no label, since there are many over
-the months.
+Labels are names of studies and sites. A run's name is no label, because runs accumulate over months.
 """
 
 import datetime as dt
@@ -21,7 +19,7 @@ _SECONDS = (0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 class Metrics:
-    """An observer that counts; see the module's docstring."""
+    """An observer that counts notices."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -32,7 +30,7 @@ class Metrics:
         self._rounds = Counter("coreg_rounds", "Complete rounds, sweeps included", study, registry=registry)
         self._seconds = Histogram(
             "coreg_step_seconds",
-            "From a step to its last answer, by the run's phase where it has phases",
+            "Seconds from a step to its last answer, by phase",
             ["study", "phase"],
             buckets=_SECONDS,
             registry=registry,
@@ -47,8 +45,8 @@ class Metrics:
         self._gap = Gauge(
             "coreg_gap", "Certified gap, worst column; of runs with exact reports", study, registry=registry
         )
-        self._begun = Counter("coreg_runs_begun", "Runs begun or taken up", study, registry=registry)
-        self._over = Counter("coreg_runs_finished", "Runs that came to an end", ["study", "stop"], registry=registry)
+        self._begun = Counter("coreg_runs_begun", "Runs begun or resumed", study, registry=registry)
+        self._over = Counter("coreg_runs_finished", "Runs finished", ["study", "stop"], registry=registry)
         self._stalled = Counter("coreg_stalls", "Times that a run waited for missing sites", study, registry=registry)
         self._connected = Gauge(
             "coreg_site_connected", "1 while the site's session is open", ["site"], registry=registry
@@ -57,26 +55,24 @@ class Metrics:
         self._until = Gauge(
             "coreg_site_certificate_not_after_seconds", "A site's certificate's end", ["site"], registry=registry
         )
-        self._refused = Counter(
-            "coreg_refused", "Who was turned away: certificate, session", ["what"], registry=registry
-        )
+        self._refused = Counter("coreg_refused", "Rejected certificates and sessions", ["what"], registry=registry)
         for what in ("certificate", "session"):
             self._refused.labels(what)
-        self._waiting = Gauge("coreg_queue_length", "Runs that wait in the queue", registry=registry)
-        self._active = Gauge("coreg_runs_under_way", "Runs under way", registry=registry)
+        self._waiting = Gauge("coreg_queue_length", "Queued runs", registry=registry)
+        self._active = Gauge("coreg_runs_under_way", "Active runs", registry=registry)
         self._store = Gauge("coreg_store_bytes", "Size of the run store and its log", registry=registry)
 
     def listen(self, address: str) -> Callable[[], None]:
         return listen(address, self.registry)
 
     def timed(self, memory: RecordSink) -> RecordSink:
-        """The same memory, whose writing is measured."""
+        """The same sink, with the time of each write measured."""
         return _Timed(memory, self._written.time)
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
     def listed(self, sites: tuple[str, ...]) -> None:
-        """Who is welcome: one that was never here counts as away, and one that is not listed any more does not count."""
+        """Set the listed sites. A site that never connected counts as disconnected; an unlisted site has no metric."""
         known = {sample.labels["site"] for family in self._connected.collect() for sample in family.samples}
         for site in known - set(sites):
             self._connected.remove(site)
@@ -85,13 +81,13 @@ class Metrics:
             self._lost.labels(site)
 
     def began(self, run: str, study: str) -> None:
-        """A run was put in; from here on its notices count under its study."""
+        """A run started; its notices count under its study from now on."""
         self._study[run] = study
         self._begun.labels(study).inc()
-        self._stalled.labels(study)  # it is there before it happens, or its first increase is none
+        self._stalled.labels(study)  # a counter without an initial value has no first increase
 
     def stock(self, waiting: int, active: int, store: Path) -> None:
-        """What can be counted at any time."""
+        """Set the gauges of queue, runs and store."""
         self._waiting.set(waiting)
         self._active.set(active)
         beside = (store, store.with_name(store.name + "-wal"))
@@ -105,7 +101,7 @@ class Metrics:
                 self._seconds.labels(study, report.phase).observe(measured.seconds)
                 self._bytes.labels("sent").inc(measured.bytes_sent)
                 self._bytes.labels("received").inc(measured.bytes_received)
-                # A run that is taken up goes on from the round that it shows first.
+                # A resumed run continues from the first round that it reports.
                 self._rounds.labels(study).inc(max(0, report.round - self._round.get(run, report.round)))
                 self._round[run] = report.round
                 if report.verified and report.level:

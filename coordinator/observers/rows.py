@@ -1,4 +1,4 @@
-"""One finished step as plain values, and as the cells of a table: what every observer shows of it alike."""
+"""A finished step as plain values and as cells of a table, for all observers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ PLAIN = "{:>8} {:>6} {:>6} {:>6} {:>10} {:>14} {:>17} {:>9} {:>10}"
 
 
 def row(answered: StepAnswered, lap: Timing) -> dict[str, Any]:
-    """Plain values; the worst column speaks for all. ``level`` counts the halvings until the tolerance is met."""
+    """Plain values of the worst column. ``level`` counts the halvings of the gap until the tolerance."""
     p = answered.report
     return {
         "step": answered.number,
@@ -30,14 +30,14 @@ def row(answered: StepAnswered, lap: Timing) -> dict[str, Any]:
 
 
 def _known(values: tuple[float, ...]) -> float | None:
-    """The worst number, where there is one: most coordinators have none."""
+    """The largest known number, or None: with coarse reports the coordinator has none."""
     worst = max(values, default=-1.0)
     return worst if worst >= 0.0 else None
 
 
 @dataclass
 class Phases:
-    """What each phase of a run took so far: steps (and of these complete rounds), seconds and bytes."""
+    """Steps, complete rounds, seconds and bytes of each phase so far."""
 
     spent: dict[str, dict[str, float]] = field(default_factory=dict)
     _rounds: int = 0
@@ -53,7 +53,7 @@ class Phases:
         self._rounds = values["round"]
 
     def lines(self) -> list[str]:
-        """A line a phase, for people."""
+        """One line for each phase."""
         return [
             f"{phase}: {s['rounds']} rounds, {human_bytes(int(s['bytes']))}, {s['seconds']:.2f} s"
             for phase, s in self.spent.items()
@@ -61,7 +61,7 @@ class Phases:
 
 
 def cells(values: dict[str, Any]) -> tuple[str, ...]:
-    """The same for people: an estimate is marked with ~, a certified number is not."""
+    """The cells of `row`. An estimate has the prefix ~, a certified number has none."""
     mark = "" if values["verified"] else "~"
 
     def number(name: str, prefix: str = "") -> str:

@@ -1,4 +1,4 @@
-"""For people: a live table on a terminal, plain lines in a pipe."""
+"""A live table on a terminal, plain lines in a pipe."""
 
 import sys
 from typing import Any
@@ -25,7 +25,7 @@ from coordinator.observers.waiting import Waiting
 from coreg_core.protocol.outcomes import told
 
 SHOWN = 15  # rows of the live table; all of them are in the store
-# The end is shown with its certificate; the others repeat what a notice of the run says.
+# `finished` shows the end with its certificate. The others repeat a notice of the run.
 _UNSHOWN = (RunEnded, RunStarted, SessionOpened, SessionEnded, Stopped)
 
 
@@ -36,6 +36,7 @@ class Plain:
         self._headed = False
         self._rounds = 0
         self._last: dict[str, Any] | None = None
+        self._headings: list[str] = []
         self._phases = Phases()
 
     def _print(self, text: str) -> None:
@@ -43,12 +44,15 @@ class Plain:
         sys.stdout.flush()
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """A row of the table for a finished step, headed once; a line for anything else."""
+        """Print a table row for a finished step, and a line for any other notice."""
         if isinstance(notice, StepAnswered):
             values = row(notice, measured)
             if notice.report.verified or self._last is None:
                 self._rounds, self._last = notice.report.round, values
-            if (phase := values.get("phase")) and phase not in self._phases.spent:
+            # Rounds without a phase follow the preliminary ones of an agreement.
+            phase = values.get("phase") or ("training" if self._headings else "")
+            if phase and phase not in self._headings:
+                self._headings.append(phase)
                 self._heading(phase)
             self._phases.add(values)
             self._row(values)
@@ -65,7 +69,7 @@ class Plain:
         self._print(f"{phase}:")
 
     def finished(self, end: Finish, show: str) -> None:
-        """The outcome, what it means, and the next step."""
+        """Print the outcome, its meaning and the next command."""
         self._print(told(end.outcome, end.reason))
         if self._last is not None:
             self._print(self._certified(self._last))
@@ -94,11 +98,11 @@ class Plain:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class LiveTable(Plain):
-    """A table that grows in place, for a terminal."""
+    """A table that is redrawn in place, for a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +112,7 @@ class LiveTable(Plain):
         self._awaited = Waiting()
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """As in a pipe, and beneath it for whom the run waits, and for how long."""
+        """As `Plain`, and below it the sites that the run waits for."""
         self._awaited.notice(notice)
         super().notice(notice, measured)
         if self._awaited.said:
@@ -129,7 +133,7 @@ class LiveTable(Plain):
             self._live.refresh()
 
     def _shown(self) -> RenderableType:
-        """The table so far, and the waiting with its seconds: drawn anew a few times a second."""
+        """The table so far and the current wait; redrawn four times a second."""
         waiting = Text(self._awaited.said)
         if not self._rows:
             return waiting
@@ -141,10 +145,10 @@ class LiveTable(Plain):
         return Group(table, waiting) if waiting else table
 
     def _heading(self, phase: str) -> None:
-        """The phases stand below the table, once it is over."""
+        """The live table has no headings; `finished` lists the phases."""
 
     def finished(self, end: Finish, show: str) -> None:
-        """The table stays; the rest is as in a pipe."""
+        """Leave the table on the screen; then as `Plain`."""
         self.close()
         super().finished(end, show)
 

@@ -6,7 +6,6 @@ from math import inf, isinf
 
 from coordinator.machine import notices as n
 
-
 _FACTOR, _APPROVE = "to check the plan and factor their data", "to approve the plan"
 
 

@@ -25,7 +25,7 @@ PAGES_AT_ONCE = 256  # given back in one transaction: a serving coordinator wait
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """What was read, or given back: runs, checksums that match, bytes."""
+    """Counts of what was read or freed: runs, checksums that match, bytes."""
 
     runs: int
     values: int
@@ -129,7 +129,7 @@ def prune(path: Path, days: float, *, models: bool) -> StoreCheck:
 
 class _Pruned(Tables):
     def prune(self, days: float, *, models: bool) -> StoreCheck:
-        before = self.path.stat().st_size
+        before = self._pages()
         now = dt.datetime.now(dt.UTC)
         until = (now - dt.timedelta(days=days)).isoformat(timespec="milliseconds")
         at = now.isoformat(timespec="milliseconds")
@@ -147,7 +147,13 @@ class _Pruned(Tables):
             with self.transaction(durable=False):
                 self._db.execute(f"pragma incremental_vacuum({PAGES_AT_ONCE})").fetchall()
         self._db.execute("pragma wal_checkpoint(truncate)")
-        return StoreCheck(len(old), 0, max(0, before - self.path.stat().st_size))
+        (size,) = self._db.execute("pragma page_size").fetchone()
+        return StoreCheck(len(old), 0, max(0, before - self._pages()) * size)
+
+    def _pages(self) -> int:
+        """Pages of the store, those in the write-ahead log included."""
+        (count,) = self._db.execute("pragma page_count").fetchone()
+        return int(count)
 
 
 @contextmanager

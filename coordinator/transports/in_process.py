@@ -7,7 +7,7 @@ as one.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from coordinator.machine.events import Flow, Received, SiteJoined
+from coordinator.machine.events import Breached, Flow, Received, SiteJoined
 from coordinator.transports import Emit, Traffic
 from coreg_core.protocol.messages import Answer, FromSite, Hello, Leaving, Rejected, Step, ToSite
 
@@ -54,6 +54,9 @@ class InProcess:
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
+        if (breach := getattr(function, "breach", None)) is not None:  # an agent would end: no answer comes any more
+            self._sites.pop(site, None)
+            self._emit(Breached(site, f"the site ended: the coordinator {breach}"))
 
     async def reject(self, site: str, reason: str) -> None:
         """The site hears why, and is gone."""

@@ -39,16 +39,15 @@ def root(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take part in one run of a federation with this organisation's own table. Without a command: join, and write the model.
+    """Take part in one run of a federation with this organisation's own table. Without a command: join and write the model.
 
-    What leaves this machine (the ledger has a line for each message): this site's name and its release of coreg; with the
-    plan, how many shared, unlabelled instances there are, a digest of their ids, two numbers (b_v, which bounds a spectral
-    number of the features, and the sum of squares of the targets, as the plan transforms them) and a salted digest of the
-    data; to each question a prediction for each shared instance; and the texts of refusals and of faults. No record does.
+    The ledger has a line for each message that leaves this machine: the site's name and release; the number of shared
+    instances, a digest of their ids and a salted digest of the data; for each step, encrypted numbers about the shared
+    instances; the texts of refusals and faults. No record leaves.
     """
     if context.invoked_subcommand is not None:
         return
-    # A container may say everything in its environment; if nothing is given at all, show the help.
+    # A container can set everything in its environment. With no setting at all, show the help.
     if len(sys.argv) == 1 and config is None and not any(given.values()):
         typer.echo(context.get_help())
         raise typer.Exit(2)
@@ -101,17 +100,18 @@ def check_command(
     config: ConfigOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", help="A plan to check policy and table against, from `coreg-coordinator plan`."),
+        typer.Option("--plan", help="A plan to check, from `coreg-coordinator plan`."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check everything before joining: versions, table, policy, identity, network and TLS, disk.
 
-    With --plan also every reason for which this site would refuse that plan, and what its numbers are in units of these rows.
+    With --plan, list every reason for which this site would refuse the plan, and the plan's numbers in units of these
+    rows. Reasons from the ledger come first: earlier answers on the same instances exclude other sites and terms.
     With sections [data.NAME] in --config, every data set is read.
 
-    All faults of a table are listed at once. With --json each has fields: file, row (its first line), rows (how many), column,
-    kind (what was found there, never the cell itself) and do. What could not be checked is skipped (null under "ok").
+    All faults of a table are listed at once. With --json each has the fields file, row (its first line), rows (their number),
+    column, kind (of the fault, never the cell itself) and do. Skipped checks have null under "ok".
     """
     from site_agent.service.preflight import check
 
@@ -132,17 +132,17 @@ def check_command(
 )
 def score_command(
     given: dict[str, Any],
-    model: Annotated[Path, typer.Option("--model", help="This site's model of the run that is scored with.")],
-    output: Annotated[
-        Path, typer.Option("--output", help="CSV or Parquet. A new file is for its owner alone (mode 0600).")
-    ] = Path("scores.csv"),
+    model: Annotated[Path, typer.Option("--model", help="This site's model of the trained run.")],
+    output: Annotated[Path, typer.Option("--output", help="CSV or Parquet; a new file has mode 0600.")] = Path(
+        "scores.csv"
+    ),
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score shared instances together with the other sites: each sends its part for the same ids, and the sum comes back.
+    """Score shared instances together with the other sites. Each sends its part for the same ids and receives the sum.
 
-    --data has the id column and the model's columns. A row whose features are all empty is an instance that this site has no
-    record of. What leaves is one number for each instance (the ledger has it). The policy has to allow it (scoring = true).
+    --data has the id column and the model's columns. A row with empty features is an instance without a record at this site. One
+    number for each instance leaves this machine. The policy must allow it (scoring = true).
     """
     from site_agent.service.app import score
     from site_agent.service.console import OperatorConsole

@@ -1,5 +1,6 @@
 """init, enroll, peers: this site's key and certificate, and the keys of the sites that it is summed with."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from coreg_wire.identity.keys import ask_twice
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
 from site_agent.identity.identity import check_identity, enrol, install, renew
-from site_agent.policy.presets import Preset, text_of
+from site_agent.policy.presets import Preset, files_of
 
 IdentityOption = Annotated[
     Path, typer.Option("--identity", envvar="COREG_IDENTITY", help="The site's key and certificate; the ledger too.")
@@ -92,14 +93,17 @@ def peers(
     pin: Annotated[
         bool, typer.Option("--pin", help="Print the [peers] of policy.toml for this site and the given certificates.")
     ] = False,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="With --pin: edit the [peers] of this policy.toml in place.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the fingerprints of this site and its peers, in words to read over the telephone, and whether the policy pins them.
+    """Show the fingerprints of this site and its peers as words to compare by telephone, and whether the policy pins them.
 
-    Answers are summed with pinned sites only. A certificate says what the coordinator's authority signed. Only the other
-    organisation can say that a key is its own: call it, and let it read its words.
+    Answers are summed with pinned sites only. A certificate proves that the coordinator's authority signed a key. Only the other
+    organisation can confirm the key: call it and compare the words.
     """
-    from site_agent.identity.peers import peer_of, pins, words
+    from site_agent.identity.peers import peer_of, pins, words, write_pins
     from site_agent.policy.policy import read_policy
 
     if not (identity / "site.pem").exists():
@@ -107,9 +111,16 @@ def peers(
             f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
             f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
         )
-    pinned = read_policy(policy).peers
+    if write is not None and not pin:
+        raise UsageError("--write needs --pin: `coreg-agent peers --pin --write policy.toml NAME.pem …`.")
+    pinned = read_policy(policy or (write if write is not None and write.exists() else None)).peers
     paths = {path.resolve(): path for path in (identity / "site.pem", *(certificates or ()))}
     found = {peer.name: peer for peer in (peer_of(path, pinned) for path in paths.values())}
+    if write is not None:
+        added = write_pins(write, list(found.values()))
+        typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
+        typer.echo("next: compare the words of `coreg-agent peers` with each peer's operator by telephone")
+        return
     if pin:
         typer.echo(pins(list(found.values())))
         return
@@ -128,23 +139,36 @@ def init(
         Preset,
         typer.Option("--preset", help="What members of a run may learn: sums alone, or this site's operator too."),
     ],
-    policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The file to write.")] = Path(
+    policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The policy to write.")] = Path(
         "policy.toml"
     ),
+    config: Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="The configuration to write.")] = Path(
+        "agent.toml"
+    ),
 ) -> None:
-    """Write a policy.toml to begin with. A file that is there stays."""
+    """Write a commented agent.toml and policy.toml. Existing files stay unchanged."""
+    agent, consent = files_of(preset, os.path.relpath(policy, config.parent))
+    written = [path for path, text in ((config, agent), (policy, consent)) if _created(path, text)]
+    if not written:
+        raise UsageError(
+            f"{config} and {policy} exist already and stay unchanged. Give other paths (--config, --policy)."
+        )
+    for path in (config, policy):
+        typer.echo(f"{path}: {'written' if path in written else 'exists, unchanged'}")
+    typer.echo(f"next: edit data, target, id and coordinator in {config}; then `coreg-agent enroll --name NAME`")
+
+
+def _created(path: Path, text: str) -> bool:
+    """Write a new file (mode 0600); False if it exists."""
     try:
-        with policy.open("x", encoding="utf-8") as file:
-            policy.chmod(0o600)
-            file.write(text_of(preset))
+        with path.open("x", encoding="utf-8") as file:
+            path.chmod(0o600)
+            file.write(text)
     except FileExistsError:
-        raise UsageError(f"{policy}: exists already; it stays as it is. Give another --policy.") from None
+        return False
     except OSError as error:
-        raise UsageError(f"{policy}: cannot be written ({error.strerror}).") from None
-    typer.echo(f"{policy}: {preset}")
-    typer.echo(
-        "next: `coreg-agent peers --pin` with the certificates of the other sites, and put what it prints into the file"
-    )
+        raise UsageError(f"{path}: cannot be written ({error.strerror}).") from None
+    return True
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (init, enroll, peers)

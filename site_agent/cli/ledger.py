@@ -1,4 +1,4 @@
-"""coreg-agent ledger: what left this machine, the chain of its lines, and the signatures under it. Parses, reads, tells."""
+"""coreg-agent ledger: show or verify the ledger of everything that left this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,16 +15,17 @@ _CUT = ("signature",)
 
 
 def ledger(
-    path: Annotated[Path, typer.Argument(help="The ledger; files that were put aside are found beside it.")] = Path(
+    path: Annotated[Path, typer.Argument(help="The ledger. Rotated files are found beside it.")] = Path(
         "identity/ledger.jsonl"
     ),
     verify: Annotated[
-        bool, typer.Option("--verify", help="Hold it to the signatures under it. Exit code 8 where one does not fit.")
+        bool, typer.Option("--verify", help="Verify its signatures. Exit code 8 if one does not match.")
     ] = False,
     checkpoints: Annotated[
         Path | None,
         typer.Option(
-            "--checkpoints", help="With --verify: what `coreg-coordinator ledger-checkpoints --site NAME --json` wrote."
+            "--checkpoints",
+            help="With --verify: the output of `coreg-coordinator ledger-checkpoints --site NAME --json`.",
         ),
     ] = None,
     authority: Annotated[
@@ -35,11 +36,11 @@ def ledger(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")] = False,
 ) -> None:
-    """Show what left this machine, and check the chain of its lines; or verify it by the signatures of both sides.
+    """Show what left this machine and check the hash chain of the lines; or verify the signatures of both sides.
 
-    A line that was changed, removed or put in is found by the one after it. That the last line was changed, that lines were
-    cut off at the end, or that the whole chain was made anew does not show: --verify finds that, up to the last line that the
-    site signed and the coordinator countersigned, as both do at each run's end; with --checkpoints lines that were cut off too.
+    The chain reveals a line that was changed, removed or inserted, by the line after it. It does not reveal a changed last
+    line, removed last lines or a rewritten chain. --verify reveals these up to the last line that both sides signed at a
+    run's end. With --checkpoints it also reveals removed last lines.
     """
     if verify:
         _verify(path, checkpoints, authority or [], as_json=as_json)
@@ -62,8 +63,8 @@ def _show(path: Path, *, as_json: bool) -> None:
             typer.echo(f"{line.entry['at']}  {line.entry['kind']:<12} {detail}")
     if not as_json:
         typer.echo(
-            f"{count} entries; the chain is whole up to the last line (lines that were cut off would not show). "
-            "--verify holds it to its signatures"
+            f"{count} entries; the chain is whole up to the last line. Removed last lines do not show: use --verify "
+            "with --checkpoints"
         )
 
 
@@ -72,7 +73,7 @@ def _detail(key: str, value: object) -> str:
 
 
 def _beside(path: Path) -> list[Path]:
-    """The authorities that this site trusts, and those that it trusted before they were renewed."""
+    """The authorities that this site trusts, and their predecessors."""
     from site_agent.identity.identity import AUTHORITY, EARLIER
 
     found = [path.parent / AUTHORITY, path.parent / EARLIER]
@@ -113,7 +114,7 @@ def _name(path: Path) -> str:
 
 
 def sentences(path: Path, found: "Audited", *, compared: bool) -> list[str]:
-    """What was found, for a person."""
+    """The result of a verification in sentences."""
     said = [f"{path}: {found.lines} lines in {found.files} file{'s' * (found.files > 1)}, the chain is whole"]
     if found.torn:
         said.append(f"torn by a crash or a full disk, and passed: line {', '.join(map(str, found.torn))}")

@@ -1,6 +1,6 @@
 """serve, pending, approve, refuse, runs, status: a serving agent, and its operator's commands.
 
-All but `serve` work through the agent's folders, whether or not it runs.
+All commands but `serve` read and write the agent's folders. They work while the agent is stopped too.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FileOption = Annotated[
     typer.Option("--config", envvar="COREG_CONFIG", help="agent.toml, with a section [data.NAME] for each data set."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
-RunArgument = Annotated[str, typer.Argument(help="A run that waits, or a prefix of its name.")]
+RunArgument = Annotated[str, typer.Argument(help="A pending run, or a prefix of its name.")]
 FILE = Path("agent.toml")
 
 
@@ -37,10 +37,10 @@ def serve(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log lines as JSON.")] = False,
 ) -> None:
-    """Stay connected, and take part in the runs that come, on the data sets that they name. Logs go to stderr.
+    """Stay connected and take part in runs on the data sets that they name. Logs go to stderr.
 
-    Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again when its file has changed. SIGTERM
-    ends the agent; SIGHUP reads agent.toml and the policy again.
+    Models go to models/STUDY/RUN, with a link models/STUDY/current. A data set is read again after its file changed. SIGTERM
+    ends the agent. SIGHUP reads agent.toml and the policy again.
     """
     from coreg_wire.terminal.logs import make_log
     from site_agent.service.app import Given
@@ -58,38 +58,37 @@ def state_of(config: Path) -> "StateDir":
 
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the plans that wait for this operator's approval (approval = "ask")."""
-    from site_agent.machine.notices import IN_THE_CLEAR
-
+    """List the plans that wait for approval (approval = "ask"): method, what leaves this machine, deadline."""
     for entry in state_of(config).pending():
         if as_json:
             print_json(entry)
             continue
         plan = entry["plan"]
-        typer.echo(f"{plan['run']}  {plan['study']}  asked {entry['asked']}")
-        if plan["privacy"]["aggregation"] == "plaintext":
-            typer.echo(f"  the coordinator gets each site's answers IN THE CLEAR: {IN_THE_CLEAR}")
-        for name, value in plan.items():
-            if name not in ("run", "study"):
-                typer.echo(f"  {name} = {value}")
+        study = plan["study"] or plan["federation"]
+        typer.echo(f"run {plan['run']} of {study}, received {entry['asked'][:16]}")
+        for heading, text in entry["about"].items():
+            typer.echo(f"  {heading}: {text}")
+        if entry["expires"] is not None:
+            typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
+        typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")
 
 
 def approve(run: RunArgument, config: FileOption = FILE) -> None:
-    """Take part in a run that waits. The policy still applies."""
+    """Approve a pending run. The policy still applies. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''))}: approved")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(True, ''))}")
 
 
 def refuse(
     run: RunArgument,
-    reason: Annotated[str, typer.Option("--reason", help="For the coordinator's operator; it leaves this machine.")],
+    reason: Annotated[str, typer.Option("--reason", help="Sent to the coordinator's operator.")],
     config: FileOption = FILE,
 ) -> None:
-    """Do not take part in a run that waits."""
+    """Refuse a pending run. For a run that is not pending, show its state."""
     from site_agent.service.state_dir import Decision
 
-    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}: refused")
+    typer.echo(f"run {state_of(config).record_decision(run, Decision(False, reason))}")
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
@@ -105,7 +104,7 @@ def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """Show what the agent does. Exit code 7 if it does not run, or is not connected: for health checks."""
+    """Show the agent's state. Exit code 7 if it does not run or is not connected, for health checks."""
     from coreg_wire.files.locks import is_held
     from site_agent.config.settings import read_settings
 

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import tomlkit
 from cryptography.hazmat.primitives.asymmetric import ec
+from tomlkit.exceptions import TOMLKitError
 
 from coreg_core.errors import BadData, UsageError
+from coreg_wire.files.files import write_whole
 from coreg_wire.identity.names import certificate_name, key_fingerprint, load_certificates
 from coreg_wire.identity.renewal_requests import read_renewal
 from coreg_wire.identity.signatures import private_key
@@ -78,8 +81,43 @@ def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
 
 
 def pins(peers: list[Peer]) -> str:
-    lines = [f'{peer.name} = "{peer.fingerprint}"' for peer in sorted(peers, key=lambda p: p.name)]
-    return "\n".join(["[peers]", *lines])
+    """The section [peers] of policy.toml."""
+    document = tomlkit.document()
+    _pin(document, peers)
+    return document.as_string().rstrip("\n")
+
+
+def write_pins(path: Path, peers: list[Peer]) -> list[str]:
+    """Add peers to the [peers] of a policy.toml; everything else in it stays. Returns the names that are new or renewed.
+
+    Raises
+    ------
+    UsageError
+        the file cannot be used, or it pins another key of a site, and that key did not sign for this one.
+    """
+    if strangers := [p.name for p in peers if p.pinned not in (None, p.fingerprint) and not p.vouched]:
+        raise UsageError(
+            f"{path}: another key is pinned for {', '.join(strangers)}; nothing was changed. Compare the words of `coreg-agent "
+            "peers` by telephone. If the new key is right, delete the old line and run the command again."
+        )
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+        added = _pin(document, peers)
+        if added:
+            write_whole(path.resolve(), document.as_string().encode(), mode=0o600)
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not TOML: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}).") from None
+    return added
+
+
+def _pin(document: tomlkit.TOMLDocument, peers: list[Peer]) -> list[str]:
+    section = document.setdefault("peers", tomlkit.table())
+    added = [p for p in sorted(peers, key=lambda p: p.name) if section.get(p.name) != p.fingerprint]
+    for peer in added:
+        section[peer.name] = peer.fingerprint
+    return [peer.name for peer in added]
 
 
 def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from coreg_core.errors import BadData, CoregError, LeftBehind, Refused
 from coreg_core.protocol.messages import (
+    Approval,
     Countersigned,
     Dismissed,
     Fetched,
@@ -103,8 +104,8 @@ def handle(agent: Agent, event: Event) -> tuple[Agent, list[Action]]:
             return replace(agent, runs=runs, connected=False), []
         case Heard(message):
             return _heard(agent, message)
-        case Judged(run, reason, fetched):
-            return _judged(agent, run, reason, fetched=fetched)
+        case Judged():
+            return _judged(agent, event)
         case Decided():
             return _decided(agent, event)
         case Worked():
@@ -194,15 +195,19 @@ def _refuse(agent: Agent, plan: Plan, reason: str) -> tuple[Agent, list[Action]]
 # --- consent ------------------------------------------------------------------------------------------------------
 
 
-def _judged(agent: Agent, name: str, reason: str | None, *, fetched: bool) -> tuple[Agent, list[Action]]:
-    if (run := agent.runs.get(name)) is None or run.stage is not Stage.JUDGED:
+def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
+    name = judged.run
+    if (run := agent.runs.get(name)) is None or run.stage not in (Stage.JUDGED, Stage.WAITING):
         return agent, []
-    if fetched:
+    if judged.fetched:
         return _without(agent, name), [Say(Fetched(name)), Forget(name, keep_consent=False)]
-    if reason is not None:  # the operator is not asked about what the policy refuses
-        return _refuse(agent, run.plan, reason)
+    if judged.reason is not None:  # the operator is not asked about a plan that this site refuses
+        return _refuse(agent, run.plan, judged.reason)
+    if run.stage is Stage.WAITING:  # it was judged again, because another run ended
+        return agent, []
     waiting = notices.waiting_for_approval(name, run.plan.study)
-    return _with(agent, name, replace(run, stage=Stage.WAITING)), [AskOperator(run.plan), Notify(waiting)]
+    asked = AskOperator(run.plan, judged.about, run.proposal.approval)
+    return _with(agent, name, replace(run, stage=Stage.WAITING)), [asked, Say(Approval(name, False)), Notify(waiting)]
 
 
 def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
@@ -213,6 +218,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
     agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
     if agent.connected:  # otherwise the plan comes again
         agent, actions = _queue(agent, run.plan.run, run.proposal)
+        actions = [Say(Approval(decided.run, True)), *actions]
     return agent, [Notify(notices.approved(run.plan.run, run.plan.study)), *actions]
 
 
@@ -225,8 +231,8 @@ def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Ac
     if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
-        if isinstance(message, Proposal):
-            return agent, []  # a new session, and the operator has not decided yet
+        if isinstance(message, Proposal):  # a new session or attempt, and the operator has not decided yet
+            return agent, [Say(Approval(name, False))] if run.stage is Stage.WAITING else []
         return agent, [_breach(f"asked for run {name}, whose plan was not accepted.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
 
@@ -261,7 +267,8 @@ def _worked(agent: Agent, worked: Worked) -> tuple[Agent, list[Action]]:
         outcome = message.outcome
         over = notices.run_over(plan, plan.run, outcome, message.reason, worked.models)
         agent, actions = _over(replace(agent, begun=0), run, outcome)
-        return agent, [Notify(over), *actions]
+        again = [Judge(other.plan) for other in agent.runs.values() if other.stage is Stage.WAITING]
+        return agent, [Notify(over), *actions, *again]
     if worked.fetched:
         return _over(agent, run, None)
     if worked.accepted is False:

@@ -1,6 +1,7 @@
 """What reaches an agent's state machine (events), and what it asks for (actions)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coreg_core.errors import CoregError
@@ -31,11 +32,12 @@ class Heard:
 
 @dataclass(frozen=True)
 class Judged:
-    """The policy's word on a plan, for these rows, before the operator is asked: a reason against it, or None."""
+    """A plan was checked against policy, rows and ledger: a reason against it, or None. ``about`` describes it in words."""
 
     run: str
     reason: str | None
-    fetched: bool = False  # all that can come of the run is here already
+    fetched: bool = False  # the site has the run's result already
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,18 @@ class Say:
 
 @dataclass(frozen=True)
 class Judge:
-    """Hold a plan to the policy and the rows; `Judged` follows."""
+    """Check a plan against policy, rows and ledger; `Judged` follows."""
 
     plan: Plan
 
 
 @dataclass(frozen=True)
 class AskOperator:
-    """Put a plan before the operator; `Decided` follows."""
+    """Ask the operator to approve a plan; `Decided` follows. ``about`` as in `Judged`, expires after ``seconds`` (0: never)."""
 
     plan: Plan
+    about: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

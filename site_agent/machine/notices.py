@@ -1,4 +1,4 @@
-"""Notices of an agent, for its operator's console and its log: a name, a sentence, and fields for programs."""
+"""Notices of an agent for console and log: a name, a sentence, and fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,20 +14,20 @@ IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows th
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing that happened.
+    """One event of the agent.
 
     Parameters
     ----------
     name
-        of its kind; a log line's event.
+        of the kind of notice; the event of a log line.
     text
-        a sentence for the operator; empty if the name says it.
+        a sentence for the operator; can be empty.
     warning
-        whether the operator should look at it.
+        whether the operator should act.
     private
-        it speaks of this site's rows or models: for the operator's terminal, never for a log.
+        it mentions this site's rows or models, so it is never logged.
     work
-        what the agent does from now on, for a progress line.
+        the agent's work from now on, for a progress line.
     fields
         plain values.
     """
@@ -46,7 +46,7 @@ def plan_received(plan: Plan) -> Notice:
 
 
 def progressed(run: str, progress: Progress) -> Notice:
-    """The exact figures of a round: every member has them, and the coordinator a coarse level alone."""
+    """The exact figures of a round. Members have them; the coordinator has a coarse level."""
     rows = zip(progress.residual.tolist(), progress.gap.tolist(), progress.prediction_bound.tolist(), strict=True)
     columns = "; ".join(f"residual {r:.1e}, gap {g:.1e}, predictions within {b:.1e}" for r, g, b in rows)
     certified = "certified" if progress.verified else "estimated"
@@ -106,9 +106,7 @@ def still_waiting(runs: tuple[str, ...], seconds: float) -> Notice:
 def countersigned(run: str, lines: int, doubt: str = "") -> Notice:
     text = f"the coordinator countersigned the ledger up to line {lines} (run {run})"
     if doubt:
-        text += (
-            f", and says: {doubt}. Find out what happened to the old one (`coreg-agent ledger --verify --checkpoints`)."
-        )
+        text += f", and warns: {doubt}. Check it with `coreg-agent ledger --verify --checkpoints`."
     return Notice("countersigned", text, warning=bool(doubt), fields={"run": run, "lines": lines})
 
 
@@ -118,7 +116,7 @@ def not_countersigned(run: str, reason: str) -> Notice:
 
 
 def describe_plan(plan: Plan) -> str:
-    """The plan of a run in one sentence: what the coordinator receives, what is computed, with whom."""
+    """The plan in one sentence: disclosure to the coordinator, method, sites."""
     gets = "sums that it cannot read" if plan.masked else f"each site's answers IN THE CLEAR: {IN_THE_CLEAR}"
     return f"plan of run {plan.run}: the coordinator gets {gets}; {_objective(plan)}, sites {', '.join(plan.sites)}"
 
@@ -140,7 +138,7 @@ def _objective(plan: Plan) -> str:
 
 
 def describe_work(message: ToSite | Plan) -> str:
-    """What a site does with a message, in words."""
+    """The work on a message, in words."""
     match message:
         case Proposal(plan=Plan(objective=Scoring())) | Plan(objective=Scoring()):
             return "checking the plan"

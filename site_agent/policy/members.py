@@ -1,8 +1,8 @@
-"""One operator on a set of instances: what a plan may not have where members may learn sums alone.
+"""Checks of members_may_learn = "sums": one operator for each set of instances.
 
-Every member reads the sums. Of one operator's sums no linear algebra tells whose part is whose; of two it does
-(docs/mathematics.md, "What sums tell"). So nothing that makes a second one is accepted: another coupling, a fold, a
-tuning step, another set of sites.
+Every member reads the sums. The sums of one operator cannot be separated into sites by linear algebra; those of two can
+(docs/mathematics.md, "What sums tell"). Therefore a second operator is refused: another coupling, a fold, a tuning step,
+another set of sites.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
 from site_agent.machine.site_data import PrivateData
 
-FEWEST = 3  # of two sites' sum each knows the other's part
+FEWEST = 3  # in a sum of two sites, each knows the other's part
 _KEY = "(members_may_learn='sums')"
 
 
 def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[bool, str]]:
-    """Each rule: whether the plan breaks it, and how."""
+    """For each rule: whether the plan breaks it, and the reason."""
     least, sites = plan.membership.min_sites, len(plan.sites)
     checks = [
         (sites < FEWEST, f"{sites} sites are fewer than {FEWEST}: each would know the other's part of the sum {_KEY}"),
@@ -43,7 +43,7 @@ def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> lis
     return [
         (
             len(terms.coupling) > 1 or 0.0 in terms.coupling,
-            f"coupling={list(terms.coupling)} is not one number above 0, and each is an operator of its own {_KEY}",
+            f"coupling={list(terms.coupling)} is not one number above 0, and each coupling is another operator {_KEY}",
         ),
         (
             plan.iteration.name == "block-coordinate-descent",
@@ -66,10 +66,13 @@ def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
     return [
         (
             terms.tuning_steps > 0,
-            f"tuning_steps={terms.tuning_steps} would be as many operators more; take 0 {_KEY}",
+            f"tuning_steps={terms.tuning_steps} would add as many operators; set 0 {_KEY}",
         ),
-        (terms.probes > 1, f"probes={terms.probes} would tell more of each site's directions than one; take 1 {_KEY}"),
-        (terms.forecast or terms.rows == "common", f"folds, each of them an operator of its own {_KEY}"),
+        (
+            terms.probes > 1,
+            f"probes={terms.probes} would disclose more directions of each site than one probe; set 1 {_KEY}",
+        ),
+        (terms.forecast or terms.rows == "common", f"folds, and each fold is another operator {_KEY}"),
         (terms.residuals != "smoothed", f"residuals={terms.residuals!r} {_KEY}"),
-        (terms.kernel == "linear", f"a linear kernel, by which one operator is enough to tell the sites apart {_KEY}"),
+        (terms.kernel == "linear", f"a linear kernel: with it, one operator is enough to separate the sites {_KEY}"),
     ]

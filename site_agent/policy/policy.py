@@ -1,7 +1,7 @@
-"""policy.toml: what this site agrees to, whatever a plan asks. Checked before anything is computed.
+"""policy.toml: the limits of this site's consent. Every plan is checked against it before anything is computed.
 
-Every refusal names the policy's key, so that both operators can act on it; none has a figure of the site's rows in it,
-since it leaves the site.
+Every refusal names the policy's key, so that both operators can act on it. It leaves the site, so it holds no figure of the
+site's rows.
 """
 
 import json
@@ -33,7 +33,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
-CONSENT = "Let the plan be changed; or let this site's operator consent, in policy.toml, by that key."
+CONSENT = "Change the plan, or let this site's operator allow it by that key of policy.toml."
 _TELLS = {
     "polynomial": ": no rule's ridge keeps up with its diagonal, so that its models pass through the labels",
     "linear": ": as many answers as there are features tell the shared rows up to a linear map",
@@ -41,7 +41,7 @@ _TELLS = {
 
 
 class Policy(BaseModel):
-    """The defaults allow what the defaults of federation.toml ask."""
+    """The keys of policy.toml. The defaults allow a plan with the defaults of federation.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,64 +49,73 @@ class Policy(BaseModel):
     min_sites: int = Field(default=2, ge=1)
     coupling_min: float = Field(default=0.0, ge=0)
     coupling_max: float = Field(default=100.0, ge=0)
-    # Of couplings in units of Σn_v/(2M²m), to which the two above do not apply.
+    # For couplings in units of Σn_v/(2M²m); the two keys above do not apply to them.
     relative_coupling_max: float = Field(default=100.0, ge=0)
     max_couplings: int = Field(default=64, ge=1)
     max_threads: int = Field(default=64, ge=1)
-    # GiB of Cholesky factors, one for each coupling of a path in the exact form; one factor is always granted.
+    # GiB of Cholesky factors, one for each coupling of a path in the exact form. One factor is always allowed.
     factor_memory: float = Field(default=FACTOR_MEMORY, gt=0)
-    # Answers to one plan on one set of instances, over all its runs; by default 2 (max_rounds + 2) of the plan.
+    # Answers to one plan on one set of instances, over all its runs. The default is 2 (max_rounds + 2) of the plan.
     max_questions: int | None = Field(default=None, ge=1)
-    # What functions range over, and of which kernels. The polynomial one has to be named: no rule's ridge keeps up with its
-    # diagonal, so that it passes through every label.
+    # Forms and kernels of the functions. The polynomial kernel must be listed: no rule's ridge bounds its diagonal, so its models
+    # pass through every label.
     forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1)
     kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1)
     degree_max: int = Field(default=3, ge=1)
     schedules: tuple[ScheduleName, ...] = Field(
         default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1
     )
-    # Of the agreement; "raw" tells the labels' level beside their differences. And of the additive objective.
+    # label_units: of the agreement; "raw" also reveals the level of the labels. targets: of the additive objective.
     label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1)
     targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1)
-    # Numbers in a plan, in units of this site's own labelled rows (site_agent/policy/units.py): bandwidth, of their
-    # median distance; ...
+    # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
     bandwidth_min: float = Field(default=0.5, gt=0)
     bandwidth_max: float = Field(default=10.0, gt=0)
-    # ... ridge, at least so many labels' worth (the kernel's mean there), ...
+    # ridge: at least so many times the mean of the kernel there ...
     ridge_min: float = Field(default=0.01, ge=0)
-    # ... and at most so many times all labels together (its sum).
+    # ... and at most so many times the sum of the kernel.
     ridge_max: float = Field(default=1.0, gt=0)
-    # Of the variance of a sum at one shared instance, one label of this site (site_agent/machine/leverage.py); 1: as it comes.
+    # Largest share of one label of this site in the variance of a sum at one shared instance (site_agent/machine/leverage.py).
     label_share_max: float = Field(default=0.95, gt=0, le=1)
-    # Runs that this site takes part in, and answers that it gives, in any 24 hours and to whatever plans; its ledger counts.
+    # Runs and answers of this site in any 24 hours, over all plans. The ledger counts them.
     max_runs_per_day: int = Field(default=100, ge=1)
     max_questions_per_day: int = Field(default=100_000, ge=1)
-    # What the coordinator may learn of this site's answers: nothing ("secure": sums that members alone can read), or each
-    # one ("plaintext").
+    # "secure": the coordinator receives encrypted sums. "plaintext": it receives each answer of this site.
     aggregation: Aggregation = "secure"
-    # What members may learn, who read the sums: "sums" (one operator on a set of instances, so that no algebra takes the sums
-    # apart), or "operators" (a member that wants to can compute this site's operator and predictions there).
+    # Members read the sums. "sums": one operator for each set of instances, so that no algebra separates the sums.
+    # "operators": a member can compute this site's operator and predictions on the shared instances.
     members_may_learn: Literal["sums", "operators"] = "sums"
-    # Whether the coordinator may have the exact table of convergence, from which the sums' spectrum can be estimated.
+    # "exact": the coordinator receives the exact table of convergence, and can estimate the spectrum of the sums from it.
     convergence_report: ConvergenceReport = "coarse"
-    # The sites that answers may be summed with: name = fingerprint, as `coreg-agent peers` prints it at theirs.
+    # The sites that answers are summed with: name = fingerprint, as `coreg-agent peers` prints it at that site.
     peers: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
-    # A secret of the sites, not told to the coordinator: it keys the digest of the shared ids, which otherwise confirms a guess.
+    # A secret of the sites, unknown to the coordinator. It keys the digest of the shared ids; an unkeyed digest confirms a guess.
     ids_secret: str | None = Field(default=None, min_length=16)
-    # Sums over other sets of sites may follow, from which single answers can be told, where plan and every site say so.
+    # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
     membership_changes: bool = False
-    # The additive objective tells more than predictions (docs/threat-model.md): it has to be named.
+    # The additive objective discloses more than predictions (docs/threat-model.md), so it must be listed.
     objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
-    # Labelled instances may be among the shared ids; ...
+    # Allow labelled instances among the shared ids; ...
     common_rows: bool = False
-    # ... means over groups of at least so many labels may go out (3 or more); absent: none; ...
+    # ... means over groups of at least so many labels (3 or more; absent: none); ...
     grouped_at_least: int | None = Field(default=None, ge=3)
-    # ... labels may go out.
+    # ... and single labels.
     open_residuals: bool = False
-    # Squared errors on left-out labels, joined and alone, and which model serves this site, as parts of the federation's sums.
+    # Send squared errors on left-out labels, joined and alone, and the better model, as parts of the federation's sums.
     disclose_forecast: bool = True
-    # Scoring together tells what this site's model says of each instance, and the sum of all sites' to whoever the plan names.
+    # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the plan read the sum.
     scoring: bool = False
+
+    @field_validator("peers", mode="before")
+    @classmethod
+    def _names(cls, peers: object) -> object:
+        """Two mistakes that TOML hides: a key of the policy below [peers], and a name with a dot without quotes."""
+        for name, value in peers.items() if isinstance(peers, dict) else ():
+            if name in cls.model_fields:
+                raise ValueError(f"{name} is a key of the policy, not a site. Move its line above [peers]")
+            if isinstance(value, dict):
+                raise ValueError(f'write a name with a dot in quotes: "{name}.{next(iter(value), "…")}" = …')
+        return peers
 
     @field_validator("peers")
     @classmethod
@@ -114,21 +123,21 @@ class Policy(BaseModel):
         for site, fingerprint in peers.items():
             other = next((s for s, f in peers.items() if f == fingerprint and s != site), None)
             if other is not None:
-                raise ValueError(f"{site} and {other} have one fingerprint, and so one key: that is one site")
+                raise ValueError(f"{site} and {other} have the same fingerprint, so they are one site")
         return peers
 
     @property
     def residuals(self) -> ResidualPolicy:
-        """What may go out beyond smoothed residuals."""
+        """Residuals that are allowed beyond smoothed ones."""
         return ResidualPolicy(self.grouped_at_least, self.open_residuals)
 
     def objection(self, plan: Plan, data: PrivateData | None = None) -> str | None:
-        """Why this site will not take part, every reason at once, or None; without its rows, what the plan alone says."""
+        """Every reason against the plan in one sentence, or None. Without ``data``, only the plan's terms are checked."""
         reasons = self.objections(plan, data)
         return f"against this site's policy: the plan's {'; '.join(reasons)}. {CONSENT}" if reasons else None
 
     def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:
-        """Each reason: what the plan has, which key of the policy it is against, and what it would give away."""
+        """Each reason: the plan's value, the policy's key, and what would be disclosed."""
         match plan.objective:
             case Agreement() as terms:
                 name, max_rounds, own = "agreement", plan.iteration.max_rounds, self._agreement(plan, terms)
@@ -234,7 +243,7 @@ class Policy(BaseModel):
         ]
 
     def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
-        """The plan's numbers here. No figure of this site's rows may stand in a text: it leaves the site."""
+        """The plan's numbers in units of this site's rows. A text leaves the site, so it holds no figure of the rows."""
         here = scaled(terms, data)
         bandwidth, ridge = f"bandwidth={terms.bandwidth!r}", f"ridge={terms.ridge!r}"
         distance = "times the median distance of this site's labelled rows"
@@ -299,7 +308,7 @@ class Policy(BaseModel):
         ]
 
     def questions(self, plan: Plan) -> int:
-        """How many answers this site gives to a plan on one set of instances, over all its runs."""
+        """The most answers to a plan on one set of instances, over all its runs."""
         return self.max_questions or max_questions(plan)
 
 
@@ -309,7 +318,7 @@ def read_policy(path: Path | None) -> Policy:
     Raises
     ------
     UsageError
-        missing, not TOML, an unknown key, a value out of range.
+        the file is missing, not TOML, or has unknown keys or values out of range.
     """
     if path is None:
         return Policy()
@@ -320,7 +329,7 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def as_written(policy: Policy) -> list[str]:
-    """Every key as it would stand in policy.toml, defaults too, without those that say nothing; the secret is not shown."""
+    """Every key as a line of policy.toml, defaults included. Keys without a value are left out; the secret is hidden."""
     told = []
     for key, value in policy.model_dump(exclude_none=True).items():
         match key:
@@ -334,10 +343,10 @@ def as_written(policy: Policy) -> list[str]:
 
 
 def _toml(value: bool | int | float | str | tuple[str, ...]) -> str:
-    """Numbers, truth and lists of words are written in TOML as they are in JSON, but for what JSON has no number for."""
+    """A value in TOML. Only infinities and NaN differ from JSON."""
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:
-    """Bare where TOML takes it so."""
+    """A bare key if TOML allows it, else quoted."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

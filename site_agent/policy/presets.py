@@ -1,20 +1,48 @@
-"""Two policies to begin with. What they do not say is the default (docs/operators-guide.md)."""
+"""The files that `coreg-agent init` writes: agent.toml, and policy.toml for a preset. docs/operators-guide.md lists every key."""
 
 from typing import Literal, TypeAlias
 
 Preset: TypeAlias = Literal["strict", "partners"]
 
-_TEXTS: dict[Preset, str] = {
+_AGENT = """\
+# The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
+
+# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
+data = "local.csv"
+target = "y"  # the column to predict
+id = "id"  # the column that identifies an instance; the same ids at every site
+coordinator = "127.0.0.1:7600"  # HOST:PORT
+identity = "identity"  # folder of key, certificate and ledger
+policy = POLICY
+output = "model.coreg"  # the model file; it holds labelled rows
+
+# unlabelled = "shared.csv"  # a separate table of the shared instances
+# categorical = ["ward"]  # columns to one-hot encode although they look numeric
+# dates = ["admitted:days+weekday"]
+# drop = ["comment"]
+# connect_timeout = 600  # seconds
+
+# For `coreg-agent serve`, replace data, target and id by one section for each data set, at the end of this file:
+# approval = "ask"  # each run waits for `coreg-agent approve`
+# [data.patients]
+# table = "patients.csv"
+# target = "y"
+# id = "id"
+"""
+
+_CHOSEN: dict[Preset, str] = {
     "strict": """\
-# Members of a run read its sums. This policy lets them have one operator on a set of instances, so that no algebra takes the
-# sums apart into single sites; it costs paths of couplings, tuning, forecasts and changes of membership.
+# The policy of this site. The agent refuses every plan against it.
+# Preset "strict": members of a run read its sums and nothing else. One set of instances has one operator, so no algebra can
+# separate the sums into single sites. This excludes paths of couplings, tuning, forecasts and changes of membership.
 members_may_learn = "sums"
 aggregation = "secure"
 objectives = ["agreement"]
 """,
     "partners": """\
-# Members of a run read its sums. This policy trusts them: one that wants to could compute this site's operator and
-# predictions on the shared instances (never labels of rows that are not shared, and never the features themselves).
+# The policy of this site. The agent refuses every plan against it.
+# Preset "partners": members of a run read its sums and are trusted. A member could compute this site's operator and predictions
+# on the shared instances. It could not compute labels of other rows or features.
 members_may_learn = "operators"
 aggregation = "secure"
 objectives = ["agreement", "additive"]
@@ -22,11 +50,45 @@ scoring = true
 convergence_report = "exact"
 """,
 }
+# Defaults, as comments: a test holds them to `Policy`.
+_DEFAULTS = """\
+max_rounds = 10000
+min_sites = 2
+coupling_min = 0.0
+coupling_max = 100.0
+max_couplings = 64
+max_threads = 64
+forms = ["exact", "semi-parametric", "landmarks", "linear"]
+kernels = ["gaussian", "laplacian", "linear"]  # "polynomial": its models pass through the labels
+degree_max = 3
+schedules = ["conjugate-gradients", "consensus", "block-coordinate-descent"]
+label_units = ["centred", "standardised"]  # "raw" also reveals the level of the labels
+targets = ["federation", "raw"]
+bandwidth_min = 0.5  # times the median distance of this site's labelled rows
+bandwidth_max = 10.0
+ridge_min = 0.01  # times the mean of the kernel over the labelled rows
+ridge_max = 1.0  # times the sum of the kernel
+label_share_max = 0.95  # largest share of one label in a sum at one shared instance
+max_runs_per_day = 100
+max_questions_per_day = 100000
+convergence_report = "coarse"  # "exact": the coordinator receives residuals and gaps of every round
+membership_changes = false
+scoring = false  # true: score together; one number for each shared instance leaves
+common_rows = false
+open_residuals = false
+disclose_forecast = true  # false: this site's errors on left-out labels stay here
+"""
 
 
-def text_of(preset: Preset) -> str:
-    """policy.toml, but for the pinned peers."""
-    return (
-        _TEXTS[preset]
-        + "\n# `coreg-agent peers --pin NAME.pem …` writes this section; compare the words by telephone.\n# [peers]\n"
+def files_of(preset: Preset, policy: str) -> tuple[str, str]:
+    """The texts of agent.toml and policy.toml; ``policy`` is the path of the second, as the first names it."""
+    chosen = _CHOSEN[preset]
+    keys = {line.partition(" ")[0] for line in chosen.splitlines()}
+    others = "".join(f"# {line}\n" for line in _DEFAULTS.splitlines() if line.partition(" ")[0] not in keys)
+    own = (
+        '# ids_secret = "at least 16 characters, the same at every site and unknown to the coordinator"\n'
+        "# grouped_at_least = 3\n\n"
+        "# `coreg-agent peers --pin --write policy.toml NAME.pem …` adds the section [peers]. Keep it last.\n"
     )
+    quoted = '"' + policy.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return _AGENT.replace("POLICY", quoted), f"{chosen}\n# Other keys with their defaults:\n{others}{own}"

@@ -1,15 +1,15 @@
-r"""A plan's numbers in the units of this site's own rows: what a bandwidth and a ridge of the plan are *here*.
+r"""A plan's bandwidth and ridge in units of this site's own rows.
 
-A number that is harmless at one site interpolates at another whose columns are wider, so that a policy's ranges are
-multiples of the site's own scale:
+The same number can be harmless at one site and interpolate at another with wider columns. Therefore the ranges of a policy
+are multiples of the site's own scale:
 
     bandwidth / median distance of two labelled rows (squared for the gaussian), pairs that coincide left out
     ridge / mean k(x, x) over the labelled rows: how many labels the penalty is worth
     ridge / Σ k(x, x): how many times all labels together
 
-Rules ("paper", "median", "loo") are evaluated on the site's own rows, so nobody can aim them; they are not judged.
-Under the polynomial kernel they are: its diagonal grows with the features' norm to the power of its degree, and the
-rules' ridge does not.
+Rules ("paper", "median", "loo") are evaluated on the site's own rows. They cannot be chosen against the site and are not
+checked, except under the polynomial kernel: its diagonal grows with a power of the features' norm, and the rules' ridge
+does not.
 """
 
 from dataclasses import dataclass
@@ -29,15 +29,15 @@ from site_agent.machine.site_data import PrivateData
 
 Trained: TypeAlias = Agreement | Additive
 
-# Rows that the median distance is taken of, evenly over the table: two million pairs, 0.05 s.
+# Rows for the median distance, evenly spaced over the table: two million pairs take 0.05 s.
 MOST_ROWS = 2000
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """What a plan asks, in the site's own units; None where a rule of the site's own rows decides, or a kernel has none.
+    """A plan's numbers in the site's units; None if a rule decides or the kernel has no such number.
 
-    ``bandwidth`` of the median distance, ``ridge`` the least of it in labels, ``of_all`` the most of it in all labels.
+    ``bandwidth`` is in median distances, ``ridge`` the smallest ridge in labels, ``of_all`` the largest in all labels together.
     """
 
     bandwidth: float | None
@@ -46,7 +46,7 @@ class Scaled:
 
 
 def scaled(terms: Trained, data: PrivateData) -> Scaled:
-    """The plan's bandwidth and ridge in the units of this site's labelled rows (of its shared rows, where it has no label)."""
+    """The plan's bandwidth and ridge in units of this site's labelled rows (without labels: of its shared rows)."""
     kernel, rows = kernel_of(terms), data.X if len(data.X) else data.Z
     if isinstance(terms, Additive):
         standard = Standardiser.of(data.X, data.Z)
@@ -62,7 +62,7 @@ def scaled(terms: Trained, data: PrivateData) -> Scaled:
     try:
         least, most = _ridges(terms, rows)
         size = float(_diagonal(terms, kernel, rows).sum())
-    except UsageError:  # factoring says what is wrong with such rows
+    except UsageError:  # factoring reports the fault of such rows
         return Scaled(bandwidth, None, None)
     if not (np.isfinite(size) and size > 0.0):
         return Scaled(bandwidth, None, None)
@@ -70,12 +70,12 @@ def scaled(terms: Trained, data: PrivateData) -> Scaled:
 
 
 def kernel_of(terms: Trained) -> str:
-    """The kernel that is computed: form="linear" has its own, whatever the plan names."""
+    """The kernel in use: form="linear" always has the linear one."""
     return "linear" if isinstance(terms, Agreement) and terms.form == "linear" else terms.kernel
 
 
 def _distance(rows: Arr, kernel: str) -> float | None:
-    """The median over pairs that differ; None where none does."""
+    """The median over pairs of different rows; None without such a pair."""
     some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int))]
     if len(some) < 2:
         return None
@@ -85,7 +85,7 @@ def _distance(rows: Arr, kernel: str) -> float | None:
 
 
 def _ridges(terms: Trained, rows: Arr) -> tuple[float, float]:
-    """The least and the most that the training may take, of a rule's candidates and of a grid every one."""
+    """The smallest and the largest ridge that the training can choose, from the candidates of a rule and every grid point."""
     if terms.ridge == "loo":
         least, most = float(RIDGES.min()), float(RIDGES.max())
     else:

@@ -261,8 +261,8 @@ class AgentDaemon:
                         self._spawn(self._session.say(message))
                 case Judge(plan):
                     self._spawn(self._judge(plan))
-                case AskOperator(plan):
-                    self._spawn(self._ask(plan))
+                case AskOperator():
+                    self._spawn(self._ask(action))
                 case Work(_, message):
                     if self._session is not None:
                         self._spawn(self._work(self._session, message))
@@ -327,10 +327,12 @@ class AgentDaemon:
 
     # --- the operator ---------------------------------------------------------------------------------------------
 
-    async def _ask(self, plan: Plan) -> None:
+    async def _ask(self, asked: AskOperator) -> None:
         assert self._state is not None, "only a serving agent asks"
+        plan = asked.plan
         if await asyncio.to_thread(self._state.decision, plan.run) is None:
-            await asyncio.to_thread(self._state.request_approval, plan.run, plan.to_dict())
+            about = (asked.about, asked.seconds)
+            await asyncio.to_thread(self._state.request_approval, plan.run, plan.to_dict(), *about)
         self._look()
 
     def _look(self) -> None:

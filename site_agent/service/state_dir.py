@@ -7,7 +7,7 @@ the decision; STATE/history.jsonl a line for each run that ended here. STATE/age
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,13 @@ class StateDir:
 
     # --- the agent's side -----------------------------------------------------------------------------------------
 
-    def request_approval(self, run: str, plan: dict[str, Any]) -> None:
-        """Put a plan before the operator."""
-        self._write(self._file("pending", run), {"asked": now(), "plan": plan})
+    def request_approval(
+        self, run: str, plan: dict[str, Any], about: Mapping[str, str] | None = None, seconds: float = 0.0
+    ) -> None:
+        """Ask the operator. ``about`` describes the plan in words; it expires after so many ``seconds`` (0: never)."""
+        expires = None if seconds <= 0 else (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)).isoformat()
+        entry = {"asked": now(), "expires": expires, "about": dict(about or {}), "plan": plan}
+        self._write(self._file("pending", run), entry)
 
     def decision(self, run: str) -> Decision | None:
         """The operator's decision; None if there is none yet."""
@@ -98,21 +102,41 @@ class StateDir:
         return sorted((entry for entry in found if entry is not None), key=lambda entry: str(entry["asked"]))
 
     def record_decision(self, prefix: str, decision: Decision) -> str:
-        """Approve or refuse a run that waits, and wake the agent; the run's whole name.
+        """Approve or refuse a pending run, and wake the agent. Returns the run's name and state.
+
+        A run that is no longer pending keeps its state.
 
         Raises
         ------
         UsageError
-            no waiting run, or several, begin so.
+            no run, or several, begin with the prefix.
         """
-        waiting = [str(entry["plan"]["run"]) for entry in self.pending()]
-        found = [run for run in waiting if run.startswith(prefix)]
+        known = {str(entry["plan"]["run"]): "" for entry in self.pending()}
+        known = self._decided() | known
+        found = [run for run in known if run.startswith(prefix)]
         if len(found) != 1:
-            raise UsageError(f"{len(found)} waiting runs begin with {prefix!r}; `coreg-agent pending` lists them.")
+            raise UsageError(f"{len(found)} runs begin with {prefix!r}. `coreg-agent pending` lists the pending runs.")
+        [run] = found
+        if known[run]:
+            return f"{run}: {known[run]}"
         entry = {"approved": decision.approved, "reason": decision.reason, "at": now()}
-        self._write(self._file("decisions", found[0]), entry)
+        self._write(self._file("decisions", run), entry)
         ring(self.bell)
-        return found[0]
+        return f"{run}: {'approved' if decision.approved else 'refused'}"
+
+    def _decided(self) -> dict[str, str]:
+        """The states of runs that are no longer pending, by name: ended, decided, or under way."""
+        found = {str(entry["run"]): f"ended {entry['at']} ({entry['stop'].lower()})" for entry in self.history()}
+        doing = {run: told["doing"] for run, told in (self.status() or {}).get("runs", {}).items()}
+        found |= {run: f"under way ({what})" for run, what in doing.items()}
+        for path in (self.folder / "decisions").glob("*.json"):
+            made = _read(path)
+            if made is not None:
+                verdict = "approved" if made["approved"] else "refused"
+                found[path.stem] = (
+                    f"already {verdict} at {made['at']}{f'; now: {doing[path.stem]}' if path.stem in doing else ''}"
+                )
+        return found
 
     def history(self) -> Iterator[dict[str, Any]]:
         """The runs that ended here, the oldest first."""

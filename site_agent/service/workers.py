@@ -22,6 +22,7 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
+from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.notices import Notice
 from site_agent.machine.run_keys import Keys
@@ -110,7 +111,10 @@ class RunWorkers:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
-            return Judged(plan.run, rules_of(self.policy, self.ledger, self.keys, data).objection(plan))
+            reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
+            labelled = len(data.X) if isinstance(data, PrivateData) else 0
+            request = Request(plan, len(data.Z), labelled, self.policy.questions(plan))
+            return Judged(plan.run, reason, about=describe_request(request))
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))
 

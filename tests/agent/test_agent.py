@@ -122,20 +122,27 @@ CASES = {
     "after many begun runs none begins": ([PLAN], {"begun": MAX_BEGUN}, "notify plan; notify refused; say PlanRefused; forget"),
     # --- consent
     "a plan is judged before the operator is asked": ([PLAN], ASKS, "notify plan; judge"),
-    "the operator is asked about a plan that the policy allows": (ASKED, ASKS, "ask the operator; notify waiting_for_approval"),
+    "the operator is asked about a plan that the policy allows": (
+        ASKED, ASKS, "ask the operator; say Approval; notify waiting_for_approval"),
     "and not about one that it refuses": ([PLAN, Judged("r", "max_rounds")], ASKS, "notify refused; say PlanRefused; forget"),
     "and not about one whose result is here": ([PLAN, Judged("r", None, fetched=True)], ASKS, "say Fetched; forget"),
-    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS, "notify approved; work on Proposal"),
+    "an approved plan is worked on": ([*ASKED, Decided("r", True, "")], ASKS, "notify approved; say Approval; work on Proposal"),
     "a plan approved between two sessions waits for the next": (
         [*ASKED, SessionEnded(), Decided("r", True, "")], ASKS, "notify approved"),
     "and is worked on once there": (
         [*ASKED, SessionEnded(), Decided("r", True, ""), SessionOpened(), PLAN, Worked(PLAN, accepted=True)], ASKS, ""),
-    "a plan that comes again while the operator thinks changes nothing": (
-        [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan"),
+    "a plan that comes again while the operator thinks is pending still": (
+        [*ASKED, SessionEnded(), SessionOpened(), PLAN], ASKS, "notify plan; say Approval"),
     "a plan that the operator refuses is refused": (
         [*ASKED, Decided("r", False, "not this one")], ASKS, "notify refused; say PlanRefused; forget"),
     "decisions and verdicts on other runs change nothing": (
-        [*ASKED, Decided("s", True, ""), Judged("s", None), Judged("r", "late")], ASKS, ""),
+        [*ASKED, Decided("s", True, ""), Judged("s", None), Judged("r", None)], ASKS, ""),
+    "a pending plan is judged again when another run ends": (
+        [*ASKED, Decided("r", True, ""), Worked(PLAN, accepted=True), proposal("s"), Judged("s", None),
+         finished(Outcome.CONVERGED), Worked(finished(Outcome.CONVERGED), models=1)], ASKS,
+        "notify run_over; forget; judge"),
+    "and is refused where the ledger forbids it now": (
+        [*ASKED, Judged("r", "summed with others")], ASKS, "notify refused; say PlanRefused; forget"),
     "a run that ends before it was approved is over": (
         [*ASKED, finished()], ASKS, "say Fetched; notify run_over; forget, but for the consent"),
     # --- ends

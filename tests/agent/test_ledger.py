@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledger_home import answer, chained, offer, told
 
 from coreg_core.errors import StorageError
-from coreg_core.protocol.messages import Answer, Fault, Fetched, FromSite, Hello, Leaving, PlanRefused, Report
+from coreg_core.protocol.messages import Answer, Approval, Fault, Fetched, FromSite, Hello, Leaving, PlanRefused, Report
 from coreg_core.protocol.plan import Membership, Plan
 from coreg_wire.files.disk import Disk
 from coreg_wire.files.locks import is_held
@@ -31,6 +31,7 @@ EVERYTHING = (
     answer(step=2, words=range(6)),
     Fault("r", 0, 3, "another target under an old number"),
     Fetched("r"),
+    Approval("r", True),
     Leaving("over"),
 )
 
@@ -96,10 +97,10 @@ def test_the_command_says_what_the_chain_shows_and_what_it_does_not(tmp_path):
     write(tmp_path / "l")
     shown = agent("ledger", tmp_path / "l")
     last = shown.output.splitlines()[-1]
-    assert (shown.exit_code, last.startswith("8 entries; the chain is whole up to the last line")) == (0, True)
+    assert (shown.exit_code, last.startswith("9 entries; the chain is whole up to the last line")) == (0, True)
     for words, texts in (
-        (("ledger", "--help"), ["last line", "cut off"]),
-        (("--help",), ["how many", "digest of their ids"]),
+        (("ledger", "--help"), ["last line", "removed last lines"]),
+        (("--help",), ["number of shared instances", "digest of their ids"]),
     ):
         page = " ".join(agent(*words).output.split())
         assert [text for text in texts if text not in page] == []

@@ -17,6 +17,7 @@ from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import site_uri
 from site_agent.cli.app import app
 from site_agent.identity.peers import peer_of, words
+from site_agent.policy.policy import read_policy
 
 FINGERPRINTS = st.text("0123456789abcdef", min_size=64, max_size=64)
 
@@ -71,3 +72,33 @@ def test_the_command_pins_and_compares(tmp_path) -> None:
     assert "c: pinned" in lines
     with pytest.raises(UsageError, match="cannot be read"):
         peer_of(tmp_path / "none.pem", {})
+
+
+def test_pins_are_written_into_a_policy_that_keeps_everything_else(tmp_path) -> None:
+    (tmp_path / "identity").mkdir()
+    own = certificate(tmp_path / "identity" / "site.pem", "a", "a")
+    dotted = certificate(tmp_path / "b.pem", "b.clinic", "b")
+    policy = tmp_path / "policy.toml"
+    policy.write_text("# mine\nscoring = true  # agreed in May\n")
+
+    def pin(*certificates):
+        words = ["peers", "--pin", "--write", str(policy), "--identity", str(own.parent), *map(str, certificates)]
+        return CliRunner().invoke(app, words)
+
+    assert "pinned a, b.clinic" in pin(dotted).output
+    assert policy.read_text().startswith("# mine\nscoring = true  # agreed in May\n")
+    assert policy.stat().st_mode & 0o777 == 0o600
+    once = policy.read_text()
+    assert "pinned no new site" in pin(dotted).output, "typed twice"
+    assert policy.read_text() == once
+    pin(certificate(tmp_path / "c.pem", "c", "c"))
+    assert read_policy(policy).peers == {
+        "a": fingerprint_of("a"),
+        "b.clinic": fingerprint_of("b"),
+        "c": fingerprint_of("c"),
+    }
+    once = policy.read_text()
+    done = pin(certificate(tmp_path / "forged.pem", "c", "the coordinator"))
+    assert isinstance(done.exception, UsageError)
+    assert "another key is pinned for c; nothing was changed" in str(done.exception)
+    assert policy.read_text() == once

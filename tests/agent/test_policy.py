@@ -222,7 +222,7 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("max_rounds 5", "line 1"),
         ("max_rounds = 5\nmax_rounds = 6", "line 2"),
         ('objectives = ["additive"]\ngrouped_at_least = 2', "grouped_at_least"),  # two labels are no group
-        (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "that is one site"),
+        (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "so they are one site"),
         ('[peers]\na = "12"', "peers"),
         ("questions_a_day = 5", "it is now max_questions_per_day"),
         ('answers = "sums"', '"sums" is "secure"'),
@@ -312,4 +312,4 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
     assert reasons == gaussian.objections(plan, replace(DATA, X=ROWS * np.pi))
-    assert "this site's operator consent" in (plain().objection(plan, DATA) or "")
+    assert "let this site's operator allow it" in (plain().objection(plan, DATA) or "")

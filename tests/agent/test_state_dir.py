@@ -2,6 +2,7 @@
 
 import json
 import stat
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from agent_files import agent, write
@@ -9,6 +10,7 @@ from test_model_store import plan
 
 from coreg_core.errors import StorageError, UsageError
 from coreg_wire.files.locks import exclusive
+from site_agent.machine.approval import Request, describe_request
 from site_agent.service.state_dir import Decision, StateDir
 
 
@@ -27,13 +29,22 @@ def command(state, *words):
 
 def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for run in ("abc1", "abd2"):
-        state.request_approval(run, plan(run).to_dict())
+        state.request_approval(run, plan(run).to_dict(), describe_request(Request(plan(run), 20, 10, 42)), 86_400.0)
     assert [entry["plan"]["run"] for entry in state.pending()] == ["abc1", "abd2"]
     shown = command(state, "pending").stdout
-    assert "abc1" in shown
-    assert "IN THE CLEAR" in shown, "of a plan with aggregation = plaintext"
+    for words in (
+        "run abc1 of waits, received 20",
+        "method: agreement (co-regularised least squares)",
+        "predictions for the shared instances (20 instances), readable by the coordinator",
+        "answers: at most 42, with 20 numbers each",
+        "computing time: about 1 s",
+        f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}",
+        "next: coreg-agent approve abc1, or coreg-agent refuse abc1 --reason TEXT",
+    ):
+        assert words in shown
+    assert "{" not in shown, "no dictionary of Python's"
     for prefix in ("ab", "x"):
-        with pytest.raises(UsageError, match="waiting runs begin with"):
+        with pytest.raises(UsageError, match="runs begin with"):
             command(state, "approve", prefix)
     assert command(state, "refuse", "abc", "--reason", "no consent").stdout == "run abc1: refused\n"
     again = StateDir(state.folder)
@@ -45,6 +56,16 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     assert again.decision("abc1") is None
     assert command(state, "approve", "abd").stdout == "run abd2: approved\n"
     assert again.decision("abd2") == Decision(True, "")
+    assert command(state, "approve", "abd").stdout == "run abd2: approved\n", "the agent has not read it yet"
+    again.close_request("abd2")
+    state.write_status({"runs": {"abd2": {"study": "waits", "data": "p", "doing": "answering"}}})
+    shown = command(state, "approve", "abd")
+    assert (shown.exit_code, shown.stdout.startswith("run abd2: already approved at 20")) == (0, True)
+    assert shown.stdout.endswith("; now: answering\n")
+    again.clear("abd2")
+    again.append_history({"run": "abd2", "stop": "CONVERGED", "models": [], "reason": "", "study": "waits", "at": "t"})
+    state.write_status({"runs": {}})
+    assert command(state, "approve", "abd").stdout == "run abd2: ended t (converged)\n"
     for name in ("../out", "a/b", "", "x" * 64):
         with pytest.raises(UsageError):
             state.request_approval(name, {})

@@ -3,9 +3,17 @@
 import csv
 import json
 import re
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from machine.tiny import make_plan
 
+from coordinator.driver import utc_now
+from coordinator.store.lock import store_of
+from coordinator.store.status import Status
+from coordinator.store.summaries import Summaries
+from coordinator.web.values import one_run, overview
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.protocol.outcomes import Outcome, advice, exit_code, told
 from coreg_wire.terminal.command_line import EXIT_CODES
@@ -135,3 +143,41 @@ def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
         assert row["true_gap"] <= row["certified_gap"] + 1e-13 * found["closed_form"]["objective"]
         assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
         assert row["certified_prediction_bound"] <= 1e-6
+
+
+def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submission(command, tmp_path):
+    command("coreg-coordinator", "init", "co")
+    for site in ("site-a", "site-b", "site-c"):
+        command("coreg-agent", "enroll", "--name", site, "--identity", site)
+        command("coreg-coordinator", "sign", "--identity", "co", f"{site}/site.csr")
+    (tmp_path / "study.toml").write_text('[study]\nname = "s"\n[model]\nobjective = "additive"\n')
+    submit = ("coreg-coordinator", "submit", "study.toml", "--federation", "co/federation.toml")
+    code, _, err = command(*submit)
+    assert (code, "cannot connect" in err) == (0, False)
+    code, out, _ = command("coreg-coordinator", "revoke", "site-b", "--identity", "co")
+    listed = 'co/federation.toml, line 6, still lists it: sites = ["site-a", "site-b", "site-c"]'
+    assert (code, listed in out, "Remove site-b there" in out) == (0, True, True)
+    code, out, err = command(*submit)
+    assert (code, "is in the queue" in out) == (0, True)
+    assert "warning: site-b cannot connect: no certificate in co/authorised-sites" in err
+
+
+def test_a_run_that_waits_for_an_operator_shows_that_in_every_list(command, tmp_path):
+    store = tmp_path / "runs.sqlite"
+    soon = datetime.now(UTC) + timedelta(seconds=7 * 60 + 20)
+    wait = {"what": "approve", "sites": ["north"], "approved": 2, "of": 3}
+    with closing(Summaries(store)) as summaries, closing(Status(store)) as status:
+        summaries.begin(make_plan(run="r1"), utc_now())
+        waits = {"r1": {"until": soon.isoformat(), "waits": [wait]}}
+        status.set_service({"state": "ready", "runs": ["r1"], "waits": waits}, utc_now())
+    text = "waiting for approval by north (2 of 3 approved, expires in 7 min)"
+    assert text not in command("coreg-coordinator", "runs")[1], "no coordinator serves: nobody waits"
+    with store_of(store):
+        for words in (("status",), ("runs",), ("show", "r1")):
+            assert text in command("coreg-coordinator", *words)[1], words
+        told = json.loads(command("coreg-coordinator", "status", "--json")[1])["waiting"]["r1"]
+        assert told == {"text": text, "sites": ["north"], "until": soon.isoformat()}
+        for words in (("runs",), ("show", "r1")):
+            assert json.loads(command("coreg-coordinator", *words, "--json")[1])["waiting"]["text"] == text
+        for row in (overview(store)["rows"][0], one_run(store, "r1")["row"]):
+            assert (row.state.kind, row.state.text) == ("approval", text)

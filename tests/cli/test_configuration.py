@@ -1,20 +1,19 @@
 """federation.toml: names that survive the wire, sums that are possible, and the samples that we ship."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from coordinator.config.federation_toml import read_configuration
+from coordinator.config.federation_toml import AgreementSection, read_configuration
 from coordinator.config.sample import SAMPLE
+from coordinator.config.study_toml import read_study
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
+from coreg_core.protocol.plan import Additive, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_wire.transport.fields import fill, read
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.config.settings import read_settings
 from site_agent.policy.policy import Policy, read_policy
-
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+from site_agent.policy.presets import files_of
 
 
 def configuration(folder, text, name="x", sites='["a", "b", "c"]'):
@@ -57,14 +56,75 @@ def test_the_sample_files_show_the_defaults_and_are_read(tmp_path):
     (tmp_path / "federation.toml").write_text(SAMPLE)
     plan = read_configuration(tmp_path / "federation.toml").plan()
     assert plan.membership == Membership(("site-a", "site-b", "site-c"), 3)
-    assert (plan.objective, plan.iteration, plan.privacy) == (Agreement(), Iteration(), Privacy("secure"))
+    assert (plan.objective, plan.iteration, plan.privacy) == (Additive(), Iteration(), Privacy("secure"))
     # Commented keys are keys too.
-    for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n\[|\Z)", SAMPLE, re.DOTALL):
+    for section, keys in re.findall(r"\[(\w+)\]\n(.*?)(?=\n(?:# )?\[|\Z)", SAMPLE, re.DOTALL):
         for key in re.findall(r"^# (\w+) = ", keys, re.MULTILINE):
-            configuration_keys = type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields
-            assert key in configuration_keys
+            shown = [type(getattr(read_configuration(tmp_path / "federation.toml"), section)).model_fields]
+            assert key in {**shown[0], **(AgreementSection.model_fields if section == "model" else {})}
     pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
-    assert Policy(peers=pinned).objection(plan) is None
-    assert "needs 2 sites of it among this site's [peers]" in (Policy().objection(plan) or "")
-    assert read_policy(DEPLOY / "policy.toml") == Policy(aggregation="secure")
-    assert read_settings(DEPLOY / "agent.toml", {}, ("data", "target", "id", "coordinator")).data
+    allows = {"objectives": ("agreement", "additive"), "members_may_learn": "operators"}
+    assert Policy(peers=pinned, **allows).objection(plan) is None
+    assert "needs 2 sites of it among this site's [peers]" in (Policy(**allows).objection(plan) or "")
+
+
+def test_the_sample_read_with_the_keys_of_the_agreement_is_what_the_strict_preset_allows(tmp_path):
+    """Uncommented as its comments say."""
+    model, rest = SAMPLE.split('objective = "additive"')[1].split("[privacy]")
+    keys = re.findall(r"^# ((?:\w+ = |\[schedule\]).*)$", model, re.MULTILINE)
+    chosen = "\n".join(key for key in keys if not key.startswith("forecast"))
+    (tmp_path / "federation.toml").write_text(f"{SAMPLE.split('objective =')[0]}\n{chosen}\n[privacy]{rest}")
+    plan = read_configuration(tmp_path / "federation.toml").plan()
+    assert (plan.objective, plan.iteration) == (Agreement(), Iteration())
+    (tmp_path / "policy.toml").write_text(files_of("strict", "policy.toml")[1])
+    policy = read_policy(tmp_path / "policy.toml")
+    pinned = {site: str(v) * 64 for v, site in enumerate(plan.sites)}
+    assert policy.model_copy(update={"peers": pinned}).objection(plan) is None
+
+
+@pytest.mark.parametrize("preset", ["strict", "partners"])
+def test_the_starter_files_are_read_and_their_comments_are_the_defaults(tmp_path, preset):
+    agent, policy = files_of(preset, "consent/policy.toml")
+    (tmp_path / "agent.toml").write_text(agent)
+    (tmp_path / "policy.toml").write_text(policy)
+    settings = read_settings(tmp_path / "agent.toml", {}, ("data", "target", "id", "coordinator"))
+    assert settings.policy == tmp_path / "consent" / "policy.toml"
+    chosen = read_policy(tmp_path / "policy.toml")
+    assert chosen.members_may_learn == {"strict": "sums", "partners": "operators"}[preset]
+    commented = re.findall(r"^# (\w+ = .*)$", policy, re.MULTILINE)
+    (tmp_path / "all.toml").write_text(policy + "\n".join(commented))
+    every = read_policy(tmp_path / "all.toml")
+    left_out = {"ids_secret": every.ids_secret, "grouped_at_least": every.grouped_at_least}
+    assert every == chosen.model_copy(update=left_out), "a commented key with another value than its default"
+    said = {line.partition(" ")[0] for line in policy.replace("# ", "").splitlines()}
+    assert set(Policy.model_fields) - said == {"peers", "relative_coupling_max", "factor_memory", "max_questions"}
+
+
+def test_init_writes_both_files_once_and_peers_edits_the_policy_in_place(command, tmp_path):
+    code, out, _ = command("coreg-agent", "init", "--preset", "partners")
+    assert (code, "next: edit data, target, id and coordinator in agent.toml" in out) == (0, True)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.toml")} == {0o600}
+    (tmp_path / "agent.toml").write_text("# mine\n")
+    assert command("coreg-agent", "init", "--preset", "strict")[0] == 2
+    (tmp_path / "policy.toml").unlink()
+    assert "agent.toml: exists, unchanged" in command("coreg-agent", "init", "--preset", "strict")[1]
+    assert (tmp_path / "agent.toml").read_text() == "# mine\n"
+
+
+def test_misspelt_keys_and_misplaced_pins_are_answered_with_what_was_meant(tmp_path):
+    def fault(read, text):
+        (tmp_path / "file.toml").write_text(text)
+        with pytest.raises(UsageError) as error:
+            read(tmp_path / "file.toml")
+        return str(error.value)
+
+    sites = '[federation]\nname = "f"\nsites = ["a", "b", "c"]\n'
+    assert "did you mean timeouts?" in fault(read_configuration, f"{sites}[timeout]\njoin = 1\n")
+    assert "did you mean approval?" in fault(read_configuration, f"{sites}[timeouts]\naproval = 1\n")
+    assert "did you mean study?" in fault(read_study, '[studdy]\nname = "s"\n')
+    assert "did you mean data?" in fault(read_study, '[study]\nname = "s"\ndatas = "d"\n')
+    assert "did you mean scoring?" in fault(read_policy, "scorring = true\n")
+    assert "did you mean approval?" in fault(lambda path: read_settings(path, {}), 'aproval = "ask"\n')
+    pins = f'[peers]\na = "{"0" * 64}"\n'
+    assert "Move its line above [peers]" in fault(read_policy, f"{pins}max_rounds = 5\n")
+    assert 'write a name with a dot in quotes: "b.c" = …' in fault(read_policy, f'{pins}b.c = "{"1" * 64}"\n')

@@ -138,7 +138,7 @@ def test_the_readme_has_the_ten_commands_of_a_real_run():
     assert real == [
         "coreg-coordinator init", "coreg-agent enroll", "coreg-coordinator sign", "coreg-agent enroll",
         "coreg-agent init", "coreg-agent peers",
-        "coreg-coordinator run", "coreg-agent check", "coreg-agent --data", "coreg-agent predict",
+        "coreg-coordinator run", "coreg-agent check", "coreg-agent --config", "coreg-agent predict",
     ]  # fmt: skip
 
 

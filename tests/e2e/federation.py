@@ -52,6 +52,7 @@ store = "../runs.sqlite"
 [timeouts]
 join = {join}
 plan = {plan}
+approval = {approval}
 round = {round}
 stall = {stall}
 keepalive = 1
@@ -198,7 +199,7 @@ class Federation:
 
     def timeouts(self, **seconds):
         """Of the coordinators that are started from now on."""
-        text = FEDERATION.format(**{"join": 30, "plan": 30, "round": 20, "stall": 60, **seconds})
+        text = FEDERATION.format(**{"join": 30, "plan": 30, "approval": 60, "round": 20, "stall": 60, **seconds})
         (self.folder / "co" / "federation.toml").write_text(text)
 
     def policy(self, name, text):

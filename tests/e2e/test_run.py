@@ -194,9 +194,9 @@ def test_run_ends_with_the_documented_code_of_its_studys_end(tmp_path):
             [entry] = as_json("coreg-agent", "pending", "--config", "north.toml", cwd=tmp_path)
             well("coreg-agent", "approve", entry["plan"]["run"][:6], "--config", "north.toml", cwd=tmp_path)
 
-        fed.timeouts(plan=2)
+        fed.timeouts(approval=2)
         code, stop, reason = ended("plain")
-        assert (code, stop, "north did not accept the plan in time" in reason) == (5, "TOO_FEW_SITES", True)
+        assert (code, stop, "north did not approve the plan within 2 s" in reason) == (5, "TOO_FEW_SITES", True)
         fed.timeouts()
         assert ended("plain", approve)[:2] == (0, "CONVERGED"), fed.last("coordinator")
 

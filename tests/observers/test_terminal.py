@@ -10,7 +10,7 @@ from coordinator.driver import Timing
 from coordinator.machine import notices as n
 from coordinator.observers.follow import Follow
 from coordinator.observers.rows import cells, row
-from coordinator.observers.terminal import LiveTable
+from coordinator.observers.terminal import LiveTable, Plain
 from coordinator.observers.waiting import Waiting
 from coreg_core.protocol.messages import Report
 from coreg_core.protocol.outcomes import Outcome
@@ -37,6 +37,29 @@ def test_who_is_awaited():
     assert awaited.said == "waiting for a to check the plan and factor their data: 61 s"
     awaited.notice(ANSWERED)
     assert awaited.said == ""
+
+
+def test_a_wait_for_an_operator_is_not_a_wait_for_the_network():
+    now = [0.0]
+    awaited = Waiting(lambda: now[0])
+    awaited.notice(n.ApprovalAwaited("r1", ("north",), 2, 3, 86_400.0))
+    now[0] = 65.0
+    awaited.notice(n.Joined("r1", "north", 3, 3))
+    assert awaited.said == "waiting for approval by north: 65 of 86400 s"
+    awaited.notice(n.Approved("r1", "north"))
+    assert awaited.said.startswith("waiting for north to check the plan and factor their data")
+
+
+def test_a_heading_stands_over_its_own_rounds_alone(capsys):
+    """Those of an agreement have no phase after the preliminary ones."""
+    plain = Plain()
+    for number, phase in enumerate(("preliminary", "preliminary", "", "")):
+        plain.notice(n.StepAnswered("r1", number, 0, 2, Report(phase=phase)), LAP)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":")]
+    assert lines == ["preliminary:", "training:"]
+    plain = Plain()
+    plain.notice(ANSWERED, LAP)
+    assert "training:" not in capsys.readouterr().out, "nothing went before"
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import pytest
 
 from coordinator.transports.in_process import InProcess
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
+from coreg_core.errors import Refused
+from coreg_core.protocol.messages import Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Iteration
 from coreg_sim.federation.additive import models_of
@@ -60,3 +62,23 @@ def test_sealed_or_in_the_clear_and_worked_out_once_or_by_each_a_run_ends_on_the
     assert shared.numbers_sent > clear.numbers_sent
     assert set(counting.made.values()) == {1}, "what all members work out alike is worked out once"
     assert set(counting.asked.values()) == {len(PROBLEM.sites)}
+
+
+def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
+    """It was waited for as a site that is slow: a day."""
+
+    @contextmanager
+    def breaching(data):
+        sites = {name: simulated_site(name, private, SharedFold()) for name, private in data.items()}
+        first = min(sites)
+        answer, sites[first].handle = sites[first].handle, lambda message: handled(sites[first], answer, message)
+        yield Hosted(InProcess(sites), lambda name: sites[name].result)
+
+    def handled(site, answer, message):
+        if isinstance(message, Step):
+            site.breach = "asked for another run."
+            return []
+        return answer(message)
+
+    with pytest.raises(Refused, match=r"the site ended: the coordinator asked for another run\."):
+        simulate(PROBLEM, plan_for(PROBLEM, *PLANS["consensus"]), hosting=breaching)

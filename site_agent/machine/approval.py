@@ -1,0 +1,109 @@
+"""A plan as its operator reads it before the approval: method, disclosures, number of answers, time, deadline."""
+
+from dataclasses import dataclass
+
+from coreg_core.additive.model.terms import vectors_of
+from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from site_agent.machine.notices import IN_THE_CLEAR
+
+FLOPS = 5e9  # of one core, in dense linear algebra: the low end of today's machines
+_RESIDUALS = {
+    "grouped": "; means of residuals over groups of labels leave too",
+    "open": "; the residual of every label leaves too, and labels follow from it",
+    "smoothed": "",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A plan and what this site knows of it.
+
+    Parameters
+    ----------
+    plan
+        the plan.
+    shared, labelled
+        this site's shared instances and labelled rows.
+    answers
+        the most answers that this site gives to the plan.
+    """
+
+    plan: Plan
+    shared: int
+    labelled: int
+    answers: int
+
+
+def describe_request(request: Request) -> dict[str, str]:
+    """The plan in words, by heading; a heading without a known value is left out."""
+    plan = request.plan
+    others = f"{len(plan.sites)} sites: {', '.join(plan.sites)}"
+    told = {
+        "method": _method(plan),
+        "sites": others,
+        "leaves this machine": _leaves(request),
+        "answers": f"at most {request.answers}, with {_numbers(request)} numbers each",
+    }
+    seconds = _seconds(request)
+    if seconds is not None:
+        told["computing time"] = (
+            f"about {seconds / 60:.0f} min" if seconds >= 120 else f"about {max(1.0, seconds):.0f} s"
+        )
+        told["computing time"] += " on one core, without waiting for other sites"
+    return told
+
+
+def _method(plan: Plan) -> str:
+    match plan.objective:
+        case Agreement() as terms:
+            couplings = ", ".join(f"{c:g}" for c in terms.coupling)
+            return (
+                "agreement (co-regularised least squares): each site keeps its own model, and the models' predictions on the "
+                f"shared instances are drawn together; {terms.form} form, {terms.kernel} kernel, coupling {couplings}"
+            )
+        case Additive() as terms:
+            return (
+                "additive model: the score of an instance is the sum of one part of each site; "
+                f"{terms.kernel} kernel, {terms.rows} rows, {terms.tuning_steps} tuning steps"
+            )
+        case Scoring() as terms:
+            receivers = ", ".join(terms.receivers) or "every site"
+            return f"scoring with the models of run {terms.of_run}; {receivers} receives the scores"
+
+
+def _leaves(request: Request) -> str:
+    plan = request.plan
+    match plan.objective:
+        case Additive() as terms:
+            what = f"this site's part of the score at the shared instances{_RESIDUALS[terms.residuals]}"
+        case Agreement():
+            what = "this site's predictions for the shared instances"
+        case _:
+            what = "this site's part of each score"
+    count = f" ({request.shared} instances)" * bool(request.shared)
+    if not plan.masked:
+        return f"{what}{count}, readable by the coordinator: {IN_THE_CLEAR}"
+    return (
+        f"{what}{count}, encrypted; the members of the run read the sum over {plan.membership.min_sites} or more sites"
+    )
+
+
+def _numbers(request: Request) -> int:
+    match request.plan.objective:
+        case Agreement(coupling=coupling):
+            return request.shared * len(coupling)
+        case Additive() as terms:
+            rows, columns = vectors_of(terms, request.shared)
+            return rows * columns
+        case Scoring():
+            return request.shared
+
+
+def _seconds(request: Request) -> float | None:
+    """The Cholesky factor of the exact form, p³/3 operations for each coupling with p = n + m; None for other forms."""
+    terms, p = request.plan.objective, request.labelled + request.shared
+    if not isinstance(terms, Agreement) or terms.form != "exact" or not request.shared:
+        return None
+    return (
+        len(terms.coupling) * (p**3 / 3 + 2.0 * p**2 * min(request.answers, request.plan.iteration.max_rounds)) / FLOPS
+    )
