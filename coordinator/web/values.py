@@ -86,7 +86,7 @@ def _opened(path: Path) -> Iterator[SimpleNamespace]:
         db.up, db.service = is_held(path), db.status.service()
         db.sites = {site.site: site for site in db.status.sites()}
         db.connected = [name for name, site in db.sites.items() if site.connected and db.up]
-        db.waits = waits_in(db.service) if db.up else {}
+        db.waits, db.at = waits_in(db.service) if db.up else {}, db.service.get("updated_at", "")
         yield db
 
 
@@ -99,15 +99,19 @@ def _rows(db: SimpleNamespace) -> list[Row]:
 
 
 def _row(db: SimpleNamespace, run: RunSummary) -> Row:
-    text = db.waits[run.run].text if run.run in db.waits else ""
+    # A run that ended since the last status waits for nothing that the status has.
+    text = db.waits[run.run].text if run.run in db.waits and (run.ended or "") <= db.at else ""
     state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
     return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
 
 
 def _progressed(db: SimpleNamespace, row: Row, earlier: Iterable[RunSummary]) -> Row:
-    if row.summary is None or row.summary.stop is not None:
+    if (run := row.summary) is None or run.stop is not None:
         return row
-    return replace(row, progress=progress_of(row.summary, db.runs.show(row.run)[1], earlier))
+    rounds = db.runs.show(row.run)[1]
+    if rounds and rounds[-1]["at"] > db.at and db.up:  # a step since the last status: it waits no longer
+        row = replace(row, state=state_of(run, "", parked=False, up=True))
+    return replace(row, progress=progress_of(run, rounds, earlier))
 
 
 def overview(path: Path) -> dict[str, Any]:

@@ -152,6 +152,21 @@ def test_a_site_of_a_killed_coordinator_was_seen_when_that_wrote_last(store, sta
     assert any("disconnected since 2026-01-02T03:04:04" in line for line in sites())
 
 
+def test_a_status_that_is_older_than_the_run_is_not_its_state(store, status):
+    """The coordinator writes its status every few seconds; steps and ends are written at once."""
+    waits = {
+        run: {"until": None, "waits": [{"what": "approve", "sites": ["b"], "approved": 1, "of": 2}]}
+        for run in ("over", "live")
+    }
+    status.set_service({"waits": waits}, "2025-12-31T23:59:59.000+00:00")
+    with exclusive(store, "a coordinator"):
+        texts = [get(store, path) for path in ("/", "/run/over", "/run/live")]
+        assert not [text for text in texts if "approval by b" in text]
+        assert ">running</span>" in texts[2]
+        status.set_service({}, LAST)
+        assert "approval by b" in get(store, "/run/live")
+
+
 def test_the_next_coordinator_closes_the_sessions_of_the_killed_one(status):
     status.set_service({"state": "ready"}, LAST)
     late = "2026-01-02T03:04:06.000+00:00"
@@ -199,11 +214,11 @@ def test_notices_answer_times_and_disclosures_stand_beside_a_run(store):
             r">[-\d :]{19}</time> <span><span class=\"badge warn\">warning</span> .*?stalled: waiting for b", text
         )
     assert "revoked" not in run
-    cards = dict(re.findall(r'<li class="card site"><h3>(\w)</h3>(.*?)</li>', run, re.S))
+    cards = dict(re.findall(r'<li class="card site"><h3>(\w)</h3>(.*?</ul>)', run, re.S))
     assert sorted(cards) == ["a", "b", "d"], "a greeting is of no run"
     assert "0.5\xa0s typical, 2\xa0s slowest, 0.5\xa0s last" in cards["a"]
-    assert "1 answer with 12 words. The words are in the clear" in cards["a"]
-    assert "1 answer with 0 words." in cards["b"]
+    assert "1 answer: 12 words, in the clear: the coordinator can read them" in cards["a"]
+    assert "1 answer: 0 words<" in cards["b"]
     assert "12\u202f345 words" in cards["d"]
     assert re.search(r"<h3>c</h3>(\s|.)*?1 messages, 0 words", here)
 

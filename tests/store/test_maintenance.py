@@ -116,8 +116,8 @@ def test_pruning_removes_a_closed_run_from_every_table_but_for_its_figures_and_i
     figures = f"{summary.rounds} rounds, gap/tolerance 2^{summary.level}"
     assert all(word in coordinator("show", PLAN.run, "--store", whole) for word in (figures, today))
     assert today in coordinator("runs", "--store", whole)
-    page = one_run(whole, PLAN.run)
-    assert (page["steps"], page["summary"].pruned[:4], page["wait"]) == (summary.steps, today[-10:-6], None)
+    row = one_run(whole, PLAN.run)["row"]
+    assert (row.summary.steps, row.summary.pruned[:10], row.state.kind) == (summary.steps, today[-10:], "good")
     if not models:
         change(whole, "delete from exclusions")
         assert remembered_in(whole) == before, "it can still be delivered"
