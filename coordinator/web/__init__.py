@@ -1,1 +1,1 @@
-"""A page to watch a federation on, read from the run store and nothing else. Needs the extra `web`."""
+"""Web pages that show a federation, from the run store alone. They need the extra `web`."""

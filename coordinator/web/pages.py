@@ -1,7 +1,7 @@
-"""The pages and their policy: Starlette over `values`, templates without a script in them, and one small script beside them.
+"""The web application: Starlette, templates over `values`, and a strict Content-Security-Policy.
 
-Everything comes from this server: no content delivery network, no inline script, no inline style. The pages read; no request
-changes anything.
+The browser loads everything from this server: no content delivery network, no inline script, no inline style. The pages are
+read-only.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ HEADERS = {
 
 
 class _Guard(BaseHTTPMiddleware):
-    """The headers of every answer; and nothing without the token, or under another name where there is none."""
+    """Adds the headers, and rejects requests without the token. Without a token, it rejects foreign host names."""
 
     def __init__(self, app: Any, token: str | None):
         super().__init__(app)
@@ -56,7 +56,10 @@ class _Guard(BaseHTTPMiddleware):
     async def _answer(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         if self._token is None:
             if not _is_own(request.url.hostname or ""):
-                return PlainTextResponse("Open it by its address, or serve it with a token.\n", status_code=421)
+                return PlainTextResponse(
+                    "This host name is not accepted. Open the page by its IP address, or set a token (--web-token-file).\n",
+                    status_code=421,
+                )
             return await call_next(request)
         if self._fits(request.query_params.get("token", "")):  # once, from a link; afterwards the cookie
             answer: Response = RedirectResponse(request.url.path, status_code=303)
@@ -73,7 +76,7 @@ class _Guard(BaseHTTPMiddleware):
 
 
 def _is_own(host: str) -> bool:
-    """An address or localhost. Under a name of somebody else's, a page of theirs could read this one (DNS rebinding)."""
+    """Whether it is an IP address or localhost. Under another name, a foreign page could read this one (DNS rebinding)."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -138,7 +141,7 @@ def _span(seconds: float) -> str:
 
 
 async def _changes(store: Path, request: Request) -> AsyncIterator[str]:
-    """A word whenever the store was written, until the browser goes."""
+    """An event after each write to the store, until the browser disconnects."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=5.0, check_same_thread=False)) as db:
         seen = None
         yield "retry: 2000\n\n"

@@ -1,4 +1,4 @@
-"""The pages behind a socket: in a thread of their own beside a coordinator, or in a process of their own."""
+"""Serves the pages on a socket: in a thread of the coordinator, or in a separate process."""
 
 import socket
 import threading
@@ -14,12 +14,12 @@ from coreg_wire.transport.addresses import why_not
 
 
 def bound(address: str, token: str | None, option: str = "--web") -> socket.socket:
-    """A socket that listens there; ``option`` is what gave the address.
+    """A listening socket; ``option`` names the option of the address in errors.
 
     Raises
     ------
     UsageError
-        it cannot; or it can be reached from elsewhere, and no token is set.
+        the address cannot be used, or it is not loopback and no token is set.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -35,7 +35,7 @@ def bound(address: str, token: str | None, option: str = "--web") -> socket.sock
 
 
 def server_of(store: Path, token: str | None) -> uvicorn.Server:
-    """A server that is ready to `run`."""
+    """A configured server."""
     configuration = uvicorn.Config(
         pages(store, token), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
