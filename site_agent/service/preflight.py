@@ -19,7 +19,7 @@ from site_agent.data.prepare import prepare, site_salt
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
-from site_agent.policy.policy import as_written, read_policy
+from site_agent.policy.policy import Policy, as_written, read_policy
 from site_agent.service.app import host_and_port, who_am_i
 from site_agent.session.diagnose import probe_server
 
@@ -127,7 +127,7 @@ def check(
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))
-    step("policy", lambda: f"accepts {', '.join(as_written(read_policy(settings.policy)))}")
+    step("policy", lambda: policy_summary(read_policy(settings.policy)))
     known = step("identity", identity)
     if plan_file is not None:
         try:
@@ -138,6 +138,14 @@ def check(
     step("connection", network)
     step("output", disk)
     return code
+
+
+def policy_summary(policy: Policy) -> str:
+    """The keys that differ from the defaults, and the pinned peers by name."""
+    peers = policy.peers or {}
+    defaults = {*as_written(Policy()), *as_written(Policy(peers=peers))}
+    differ = ", ".join(line for line in as_written(policy) if line not in defaults) or "none"
+    return f"keys that differ from the defaults: {differ}; pinned peers: {', '.join(peers) or 'none'}"
 
 
 def versions() -> str:

@@ -16,6 +16,7 @@ from coreg_core.protocol.plan import Additive, Agreement, Scoring
 from coreg_wire.files.toml_file import REMOVED
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, as_written, read_policy
+from site_agent.service.preflight import policy_summary
 from site_agent.policy.units import scaled
 
 
@@ -313,3 +314,9 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert len(reasons) == len(named)
     assert reasons == gaussian.objections(plan, replace(DATA, X=ROWS * np.pi))
     assert "let this site's operator allow it" in (plain().objection(plan, DATA) or "")
+
+
+def test_check_shows_the_keys_that_differ_from_the_defaults():
+    assert policy_summary(Policy()) == "keys that differ from the defaults: none; pinned peers: none"
+    partners = Policy(scoring=True, peers={"a": "0" * 64, "b": "1" * 64})
+    assert policy_summary(partners) == "keys that differ from the defaults: scoring = true; pinned peers: a, b"
