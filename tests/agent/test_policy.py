@@ -16,8 +16,8 @@ from coreg_core.protocol.plan import Additive, Agreement, Scoring
 from coreg_wire.files.toml_file import REMOVED
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, as_written, read_policy
-from site_agent.service.preflight import policy_summary
 from site_agent.policy.units import scaled
+from site_agent.service.preflight import policy_summary
 
 
 def plain(**keys):
