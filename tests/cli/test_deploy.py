@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import kubernetes_validate
@@ -120,3 +121,14 @@ def test_the_image_has_scikit_learn_where_the_demonstration_deals_its_tables_and
     assert "scikit-learn" in locked(demonstration)
     assert locked(plain) < locked(demonstration)
     assert {f"!{plain}", f"!{demonstration}"} <= set((ROOT / ".dockerignore").read_text().splitlines())
+
+
+def test_the_image_is_built_from_every_package_of_the_wheel():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "packages"
+    ]
+    folders = {package.partition("/")[0] for package in packages}
+    copied = set(re.findall(r"^COPY (\w+) \1$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert folders <= copied
+    assert folders <= allowed
