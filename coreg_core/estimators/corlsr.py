@@ -357,7 +357,10 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         more = self._certified(solutions, targets, weight, terms)
         # The schedule's own is of answers; the functions' coefficients are rounded beside them.
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
-        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
+        # A function g of energy norm e has ‖g(Z)‖ ≤ e min(√b, 1/√μ).
+        mu, most = consensus_weight(self.coupling, len(views)), float(np.sqrt(max(terms.bounds)))
+        apart = beside * (most if mu == 0.0 else min(most, 1.0 / float(np.sqrt(mu))))
+        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound + apart)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
         # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
