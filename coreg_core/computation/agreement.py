@@ -18,7 +18,7 @@ from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Quer
 from coreg_core.computation.plausibility import SOME_SITE, linear_fault
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData
-from coreg_core.masking.fixed_point import exponent_for, relative_step, step_error
+from coreg_core.masking.fixed_point import exponent_for, least_step, relative_step
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.reproducible import column_norms
@@ -66,6 +66,7 @@ class AgreementComputation:
         """The terms of the schedule, from the plan and the sums."""
         bounds, norms, roundings, *stays = state.sums
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
+        relative = relative_step(m, M)
         sweeps = self.iteration.name == "block-coordinate-descent"
         terms = Terms(
             coupling=tuple(column.coupling for column in columns),
@@ -75,7 +76,7 @@ class AgreementComputation:
             prediction_tolerance=self.iteration.prediction_tolerance,
             max_rounds=self.iteration.max_rounds,
             roundings=(sqrt(roundings), *(0.0,) * (M - 1)),
-            steps=(relative_step(m, M), step_error(m, max(self._bounds(state)), M)),
+            steps=(relative, relative * max(self._bounds(state)) + least_step(m)),
             stays=() if sweeps else tuple(stays),
         )
         return make_schedule(self.iteration.name, terms)

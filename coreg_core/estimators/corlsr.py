@@ -42,6 +42,9 @@ _PRECISE_ENTRIES = 500_000  # 0.3 s
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
+_SAFE_EXPONENT = 200  # targets within 2^±200 have squares, and squares of their rounding, that are normal numbers
+
+
 class _ViewData(NamedTuple):
     kernel: Kernel
     X: Arr
@@ -174,13 +177,16 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         data = self._check(X_views, y, Z_views)
         span: Span = EveryPoint() if self.form == "exact" else LabelledPoints()
         views = [make_view(span, d.kernel, d.X, d.y, d.Z, d.ridge, rank_tolerance=self.rank_tolerance) for d in data]
-        fit = self._solve(data, views)
+        fit, unit = self._solve(data, views), self._unit
         predictions = np.array([s.prediction for s in fit.solutions])
-        self.functions_: list[KernelExpansion] = [s.function for s in fit.solutions]
-        self.predictions_unlabelled_ = predictions
-        self.objective_ = self._value(data, fit)
-        self.disagreement_ = disagreement(predictions)
-        self.gap_, self.prediction_bound_ = fit.certificate.gap, fit.certificate.prediction_bound
+        self.functions_: list[KernelExpansion] = [_times(s.function, unit) for s in fit.solutions]
+        self.predictions_unlabelled_ = unit * predictions
+        self.objective_ = self._value(data, fit) * unit * unit
+        self.disagreement_ = disagreement(predictions) * unit * unit
+        # A bound that underflows is not 0.
+        least = float(np.nextafter(0.0, 1.0)) if unit < 1.0 else 0.0
+        self.gap_ = max(fit.certificate.gap * unit * unit, least * (fit.certificate.gap > 0.0))
+        self.prediction_bound_ = fit.certificate.prediction_bound * unit
         self.n_rounds_, self.stop_ = fit.n_rounds, fit.stop
         self.rank_, self.n_basis_ = np.array([v.rank for v in views]), np.array([v.n_basis for v in views])
         weight = consensus_weight(self.coupling, len(views))
@@ -243,6 +249,8 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
                 raise BadData(
                     f"view {v}: {len(Z)} unlabelled instances, view 0 has {len(Zs[0])}; all views share the same."
                 )
+        self._unit = _unit_of(ys)
+        ys = [y / self._unit for y in ys]
         bandwidths, ridges = one_a_view(self.bandwidth, M, "bandwidth"), one_a_view(self.ridge, M, "ridge")
         rules = [
             kernel_rule(X, y, self.kernel, b, r, degree=self.degree, offset=self.offset)
@@ -274,7 +282,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             bounds=tuple(view.bound() for view in views),
             initial_objective=sum(float(d.y @ d.y) for d in data),
             tolerance=self.tol,
-            prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol,
+            prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol / self._unit,
             max_rounds=self.max_rounds,
             roundings=tuple(view.response_error(weight) for view in views),
         )
@@ -349,13 +357,29 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         more = self._certified(solutions, targets, weight, terms)
         # The schedule's own is of answers; the functions' coefficients are rounded beside them.
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
-        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound)
+        # A function g of energy norm e has ‖g(Z)‖ ≤ e min(√b, 1/√μ).
+        mu, most = consensus_weight(self.coupling, len(views)), float(np.sqrt(max(terms.bounds)))
+        apart = beside * (most if mu == 0.0 else min(most, 1.0 / float(np.sqrt(mu))))
+        own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound + apart)
         certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
         # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
         stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
         if stop is Stop.CONVERGED:
             stop = _judged(terms, certificate)
         return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
+
+
+def _unit_of(ys: list[Arr]) -> float:
+    """A power of two near the largest target if squares of targets could underflow or overflow; else 1."""
+    largest = max((float(np.abs(y).max(initial=0.0)) for y in ys), default=0.0)
+    exponent = int(np.frexp(largest)[1])
+    return 1.0 if largest == 0.0 or abs(exponent) <= _SAFE_EXPONENT else float(np.ldexp(1.0, exponent))
+
+
+def _times(f: KernelExpansion, unit: float) -> KernelExpansion:
+    if unit == 1.0:
+        return f
+    return replace(f, coef=f.coef * unit, coef_low=None if f.coef_low is None else f.coef_low * unit)
 
 
 def _judged(terms: Terms, certificate: Certificate) -> Stop:

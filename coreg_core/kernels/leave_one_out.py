@@ -87,7 +87,7 @@ def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
     if kernel not in ("gaussian", "laplacian"):
         return (1.0,)
     distances = pdist(points, "sqeuclidean") if kernel == "gaussian" else pdist(points, "cityblock")
-    distances = distances[distances > 1e-12]
+    distances = distances[distances > 0.0]  # at any scale of the columns; repeated rows are at exactly 0
     median = float(np.median(distances)) if distances.size else 1.0
     return tuple(width * median for width in WIDTHS)
 

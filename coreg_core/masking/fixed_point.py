@@ -50,8 +50,13 @@ def step_error(n_numbers: int, bound: float, n_sites: int) -> float:
 
 
 def relative_step(n_numbers: int, n_sites: int) -> float:
-    r"""`step_error` over the bound, at its worst: √m · M · 2⁻⁶¹, for any bound."""
+    r"""`step_error` over the bound, at its worst: √m · M · 2⁻⁶¹; below a bound of about 2⁻⁹³⁸ add `least_step`."""
     return float(np.sqrt(n_numbers)) * n_sites * 2.0**-61
+
+
+def least_step(n_numbers: int) -> float:
+    r"""`step_error` of the finest step, √m · 2^{−1001}: no smaller bound makes it finer."""
+    return float(np.sqrt(n_numbers)) * ldexp(1.0, -(MOST_EXPONENT + 1))
 
 
 def encode(

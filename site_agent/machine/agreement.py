@@ -21,6 +21,7 @@ from site_agent.machine.site_data import PrivateData
 
 # With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
 LEAST_TO_CHOOSE = 3
+SMALLEST_LABEL = 2.0**-400  # squares of larger labels, and of their rounding, are normal numbers
 _NONE = np.zeros((0, 0))
 
 
@@ -53,6 +54,9 @@ class AgreementJob:
             )
         self.shift, self.divisor = units(data.y, objective.label_units)
         self._y = (data.y - self.shift) / self.divisor
+        largest = float(np.abs(self._y).max())
+        if 0.0 < largest < SMALLEST_LABEL:
+            raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
         try:
             with np.errstate(all="ignore"):  # what overflows is said below, in words
                 self.view: View = factor(objective, data, self._y, factor_memory)

@@ -26,7 +26,7 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-# GiB of Cholesky factors that an agent keeps for a path of couplings in the exact form, where policy.toml does not say.
+# GiB of factors that an agent keeps in the exact and the semi-parametric form, if policy.toml has no other limit.
 FACTOR_MEMORY = 4.0
 
 
@@ -38,8 +38,8 @@ def factor(
     Raises
     ------
     CoregError
-        a parameter that these rows do not allow, a system that is singular in floating point, or a path whose factors are more
-        than ``factor_memory`` GiB.
+        a parameter that these rows do not allow, a system that is singular in floating point, or factors of more than
+        ``factor_memory`` GiB.
     numpy.linalg.LinAlgError
         numbers that the kernel turned into infinities.
     """
@@ -52,9 +52,10 @@ def factor(
     n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
     match objective.form:
         case "exact":
-            _require_room(n_weights, len(Z), factor_memory)
+            _require_room("exact", n_weights, len(X), len(Z), factor_memory)
             span = EveryPoint()
         case "semi-parametric":
+            _require_room("semi-parametric", n_weights, len(X), len(Z), factor_memory)
             span = LabelledPoints()
         case "landmarks":
             span = Landmarks(objective.landmarks, objective.seed)
@@ -64,20 +65,21 @@ def factor(
     return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
-def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
-    """Refuse a path of couplings that would have to make each factor (8 m² bytes) anew in every round.
-
-    A single coupling keeps one factor whatever its size.
-    """
-    each = 8 * m * m / 2**30
-    if n_weights > 1 and n_weights * each > factor_memory:
-        fit = int(factor_memory / each)
-        fewer = f"ask for at most {fit} coupling{'s' * (fit > 1)} in a run, " if fit else ""
-        raise BadData(
-            f"{n_weights} couplings in the exact form need {n_weights * each:,.3g} GiB of factors with {m} unlabelled instances "
-            f"({each:,.3g} GiB each); this agent grants {factor_memory:g} GiB. Use form='semi-parametric' or form='landmarks'"
-            f", {fewer}or raise factor_memory in this site's policy.toml."
-        )
+def _require_room(form: str, n_weights: int, n: int, m: int, factor_memory: float) -> None:
+    """Refuse what does not fit: 8 m² bytes for each coupling of the exact form, and 8 n² for the labelled rows."""
+    factors = max(n_weights, 1) if form == "exact" else 0
+    each, labelled = 8 * m * m / 2**30, 8 * n * n / 2**30
+    if (needed := factors * each + labelled) <= factor_memory:
+        return
+    parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"] * (factors > 0)
+    parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
+    serves = ["form='landmarks'"] if labelled > factor_memory else ["form='semi-parametric'", "form='landmarks'"]
+    if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
+        serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
+    raise BadData(
+        f"form={form!r} needs {needed:,.3g} GiB of factors ({' and '.join(parts)}). This agent grants {factor_memory:g} GiB. "
+        f"Use {', '.join(serves)}, or raise factor_memory in this site's policy.toml."
+    )
 
 
 def data_digest(data: PrivateData, run: str) -> str:

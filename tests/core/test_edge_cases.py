@@ -356,3 +356,18 @@ def test_rounding_that_outweighs_the_identity_is_said_and_not_a_bare_linalg_erro
     ]:
         with pytest.raises(SingularSystem, match=says):
             fit()
+
+
+@pytest.mark.parametrize("solver", ["direct", "conjugate-gradients", "stacked"])
+@pytest.mark.parametrize("power", [-800, -332, -120, 500])
+def test_targets_in_any_unit_give_the_same_bits(solver, power):
+    """Squares of targets below 1e-155 are 0: conjugate gradients converged with bound 0 and a relative error above 0.1."""
+    rng = np.random.default_rng(0)
+    X, Z = [rng.normal(size=(12, 3)) for _ in range(2)], [rng.normal(size=(20, 3)) for _ in range(2)]
+    y, unit = rng.normal(size=12), 2.0**power
+    model = CoRLSR(coupling=0.1, solver=solver, bandwidth="loo", ridge="loo")
+    plain = model.fit(X, y, Z).predict_views(Z)
+    stop, gap = model.stop_, model.gap_
+    assert (model.fit(X, y * unit, Z).predict_views(Z) == plain * unit).all()
+    assert model.stop_ is stop
+    assert (model.gap_ > 0.0) == (gap > 0.0), "a bound that underflows is not 0"

@@ -22,6 +22,7 @@ from coreg_core.kernels.functions import (
     resolve_bandwidth,
     resolve_ridge,
 )
+from coreg_core.kernels.leave_one_out import widths
 from coreg_core.numerics import arrays
 
 ALL = [Gaussian(1.7), Laplacian(1.3), Polynomial(3, 0.5, 2.0), Polynomial(1, 0.0, 1.0), Linear()]
@@ -148,3 +149,13 @@ def test_kernels_by_name():
     for bad in ({"degree": 0}, {"offset": -1.0}, {"offset": np.inf}, {"bandwidth": 0.0}):
         with pytest.raises(UsageError):
             make_kernel("polynomial", **bad)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+@pytest.mark.parametrize("power", [-60, -20, 0, 40])
+def test_the_widths_to_try_follow_the_scale_of_the_columns(kernel, power):
+    """An absolute threshold dropped every distance of columns in small units."""
+    points = np.random.default_rng(0).normal(size=(12, 3))
+    points[6:] = points[:6]  # repeated rows have no part in the median
+    scale = 2.0 ** (power * (2 if kernel == "gaussian" else 1))
+    assert widths(points * 2.0**power, kernel) == tuple(width * scale for width in widths(points, kernel))

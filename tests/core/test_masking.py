@@ -40,6 +40,13 @@ def test_the_scale_leaves_room_for_every_sum_and_no_more_than_it_needs(n_sites, 
     assert fp.step_error(7, bound, n_sites) <= bound * fp.relative_step(7, n_sites)
 
 
+@given(st.integers(1, 10_000), st.floats(0.0, 1e300), st.floats(0.0, 1e300))
+def test_the_error_of_an_answer_is_bounded_at_every_scale(n_sites, own, target):
+    """As the certificates add it: a part relative to the target, and one that no target changes. Denormal bounds included."""
+    stated = fp.relative_step(7, n_sites) * (own + target) + fp.least_step(7)
+    assert fp.step_error(7, own + target, n_sites) <= stated
+
+
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 8), st.integers(1, 3), st.floats(1e-12, 1e12), st.integers(0, 2**32))
 def test_masks_change_no_bit_and_the_sum_is_that_of_the_rounded_numbers(n_sites, m, k, bound, seed):

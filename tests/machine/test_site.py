@@ -179,8 +179,9 @@ def test_a_kernel_that_overflows_is_a_refusal_in_words(form: str) -> None:
     assert ("kernel matrix at ridge=1 is singular" if form == "exact" else "kernel='polynomial'") in reason
 
 
-@pytest.mark.parametrize("scale", [1e160, 1e200])
-def test_targets_whose_squares_overflow_are_a_refusal_in_words(scale: float) -> None:
+@pytest.mark.parametrize("scale", [1e-160, 1e160, 1e200])
+def test_targets_whose_squares_are_no_numbers_are_a_refusal_in_words(scale: float) -> None:
+    """Below 1e-155 every certificate was 0, and the run converged to a wrong model."""
     data = private_data("a")
     assert "Scale" in refused(site_with("a", replace(data, y=scale * data.y)))
 
@@ -196,20 +197,40 @@ def test_a_coupling_at_which_the_system_is_singular_is_a_fault_of_the_site_that_
 
 
 @pytest.mark.parametrize("fit", [0, 2])
-def test_a_path_whose_factors_do_not_fit_is_refused_with_what_would_fit(fit: int) -> None:
-    """A factor is 8 m² bytes. A single coupling is always accepted; it is offered only where its factor fits."""
-    site = site_with("a", private_data("a"), factor_memory=(fit + 0.5) * 8 * UNLABELLED**2 / 2**30)
+def test_factors_that_do_not_fit_are_refused_with_what_would_fit(fit: int) -> None:
+    """A factor is 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
+    data = private_data("a")
+    n, each = len(data.y), 8 * UNLABELLED**2 / 2**30
+    site = site_with("a", data, factor_memory=(fit + 0.5) * each + 8 * n**2 / 2**30)
     reason = refused(site, make_plan(form="exact", coupling=(0.0, 0.1, 0.2, 0.3, 0.4)))
     assert ("at most 2 couplings" in reason, "at most" in reason) == (fit == 2, fit == 2)
-    assert "form='semi-parametric' or form='landmarks'" in reason
-    assert isinstance(proposed(restarted(site), make_plan(form="exact", coupling=(0.0, 0.1))), m.Offer)
+    assert "Use form='semi-parametric', form='landmarks'" in reason
+    one = make_plan(form="exact", coupling=(0.0, 0.1))
+    assert isinstance(proposed(restarted(site), one), m.Offer) == (fit == 2)
 
 
-def test_a_path_of_factors_names_the_memory_that_it_needs() -> None:
-    data = private_data("a")
-    many = replace(data, Z=np.zeros((200_000, data.Z.shape[1])))
-    with pytest.raises(BadData, match=r"3 couplings .* need 894 GiB .* \(298 GiB each\); this agent grants 4 GiB"):
-        factor(Agreement(form="exact", coupling=(0.1, 0.2, 0.3)), many, data.y)
+@pytest.mark.parametrize(
+    ("form", "n", "shared", "words"),
+    [
+        (
+            "exact",
+            50,
+            200_000,
+            r"298 GiB for each of 3 couplings with 200000 unlabelled .* Use form='semi-parametric', form='landm",
+        ),
+        ("exact", 100_000, 10, r"74.5 GiB for 100000 labelled rows.* Use form='landmarks', or raise"),
+        (
+            "semi-parametric",
+            100_000,
+            200_000,
+            r"needs 74.5 GiB of factors \(74.5 GiB for 100000 .* Use form='landmarks', or",
+        ),
+    ],
+)
+def test_a_refusal_names_the_memory_and_the_form_that_serves(form: Any, n: int, shared: int, words: str) -> None:
+    large = PrivateData(np.zeros((n, 1)), np.arange(float(n)), np.zeros((shared, 1)), "ids")
+    with pytest.raises(BadData, match=words):
+        factor(Agreement(form=form, bandwidth=1.0, ridge=1.0, coupling=(0.1, 0.2, 0.3)), large, large.y)
 
 
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------
