@@ -19,6 +19,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import generator
 from coreg_core.estimators._views import ViewsRegressor, deal
 from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
+from coreg_core.numerics.threads import one_thread
 
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
@@ -177,7 +178,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             AdditiveSite(X, y, Z, terms, name=f"view {v:0{width}d}", positions=p, policy=_ALLOWED)
             for v, (X, y, Z, p) in enumerate(zip(Xs, ys, Zs, where, strict=True))
         ]
-        self._train(terms, sites, len(Zs[0]))
+        with one_thread():  # as a site of the service has by default
+            self._train(terms, sites, len(Zs[0]))
         self.n_views_, self.n_features_in_views_ = len(Xs), [X.shape[1] for X in Xs]
         return self
 
