@@ -28,10 +28,11 @@ from site_agent.machine.site_data import PrivateData
 
 DEALS = {"15 each": (15, 15, 15), "80 / 10 / 0": (80, 10, 0)}
 CURVE = (10, 15, 20, 25, 30)
-# A method of `trial`; "" is the demonstration's own path, below.
+# A method of `trial`; None where it is none: the mean of the labels, the site alone, and the path of `agreement`.
 COLUMNS = {
+    "mean": None,
     "alone": None,
-    "agreement": "",
+    "agreement": None,
     "joined": "additive-blended",
     "together": "together-private",
     "pooled": "pooled",
@@ -80,7 +81,17 @@ def one(job: tuple[tuple[int, ...], int]) -> dict[str, list[float]]:
     came = trial(deal, seed, trees=False)
     found = {}
     for name, method in COLUMNS.items():
-        mse = came["alone"] if method is None else came["methods"][method] if method else agreement(deal, came["alone"])
+        match name:
+            case "mean":  # of the site's own labels; without labels, of all sites' labels
+                known = np.concatenate(deal.labels)
+                own = [y.mean() if len(y) else known.mean() for y in deal.labels]
+                mse = [float(np.mean((deal.y_test - mean) ** 2)) for mean in own]
+            case "alone":
+                mse = came["alone"]
+            case "agreement":
+                mse = agreement(deal, came["alone"])
+            case _:
+                mse = came["methods"][method]
         found[name] = (deviation * np.sqrt(mse)).tolist()
     found["forecast"] = [np.nan if s["own"] is None else s["own"]["change"] for s in came["sites"]]
     return found

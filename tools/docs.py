@@ -202,12 +202,18 @@ def stops() -> str:
 def diabetes() -> str:
     """The demonstration's table over many draws (benchmarks/diabetes.py)."""
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
-    names = {"alone": "alone", "joined": "own model after joining", "together": "scored together"}
+    names = {
+        "mean": "mean of labels",
+        "alone": "alone",
+        "joined": "own model after joining",
+        "together": "scored together",
+    }
     rows = []
     for deal, sites in draws["deals"].items():
         for site, row in sites.items():
-            cells = [f"{row['alone']:.1f}"]
-            cells += [f"{row[c]:.1f} ({100 * (row[c] / row['alone'] - 1):+.1f} %)" for c in names if c != "alone"]
+            cells = [f"{row[c]:.1f}" for c in ("mean", "alone")]
+            changes = {c: 100 * (row[c] / row["alone"] - 1) for c in ("joined", "together")}
+            cells += [f"{row[c]:.1f} ({change:+.1f} %)" for c, change in changes.items()]
             rows.append(f"| {deal} | {site} | {' | '.join(cells)} |")
     return table(f"| labels | site | {' | '.join(names.values())} |", rows)
 

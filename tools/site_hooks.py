@@ -6,9 +6,11 @@ into the site. The site loads nothing from other hosts.
 
 import posixpath
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,6 +82,15 @@ def examples() -> dict[str, str]:
     return {"examples/index.md": "\n".join(gallery), **pages}
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Draw formulas of docstrings as MathML, which browsers show without a script."""
+
+    def drawn(found: re.Match[str]) -> str:
+        return convert(unescape(found[1]))
+
+    return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', drawn, html, flags=re.DOTALL)
+
+
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """Convert links of the repository to links of the site."""
     made = {there: here for here, there in PAGES.items()}
@@ -89,8 +100,8 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     def moved(found: re.Match[str]) -> str:
         before, target, after = found.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
-        at = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
-        if (ROOT / path).is_dir():
+        at = {"examples": "examples/index.md", **PAGES}.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
+        if (ROOT / path).is_dir() and not at.endswith(".md"):
             at = f"{at}/index.md"
         elif at not in known and f"{at}.txt" in known:
             at = f"{at}.txt"

@@ -46,8 +46,11 @@ class BenefitStudy:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""
         fixed = {"rows": self.rows, "methods": METHODS}
         drop = {name: list(dropped(Path(self.folder), name)) if self.folder is not None else [] for name in self.sets}
+        pool = None if self.folder is None else Pool(Path(self.folder))
+        table = {name: pool.digest(name) if pool is not None and pool.has(name) else "" for name in self.sets}
+        of = {name: {"drop": drop[name], "table": table[name], **fixed} for name in self.sets}
         return [
-            Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, "drop": drop[name], **fixed})
+            Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]})
             for draw in range(self.draws)
             for name in self.sets
             for regime in self.regimes

@@ -71,8 +71,8 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     for site, errors in sites.items():
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
         console.print(
-            f"{site}: forecast from labels {100 * errors['forecast']:+.1f} %, on these patients {100 * change:+.1f} %. "
-            f"Its report: {advice[site][-1]}"
+            f"{site}: forecast from 15 labels (rough) {100 * errors['forecast']:+.1f} %, on these patients "
+            f"{100 * change:+.1f} %. Its report: {advice[site][-1]}"
         )
     other = draws["deals"]["80 / 10 / 0"]
     changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
@@ -98,8 +98,12 @@ def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
             sealed += entry.get("sent") == "sealed"
-        sent = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        console.print(f"  {site}: {sent}; {numbers} numbers in total, {sealed} answers sealed")
+        answers = kinds.pop("Answer", 0)
+        others = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        console.print(
+            f"  {site}: {answers} answers ({sealed} sealed, with {numbers} numbers; {answers - sealed} of the key exchange), "
+            f"{others}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +140,13 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     pooled = federations.pooled(data)
     show(sites, pooled, advice, console)
     console.print(f"\n3 of 3: coRLSR with λ = {federations.COUPLING:g}, to compare with the centralised closed form …")
-    spent["coRLSR"] = federations.train(work, data, "agreement", shown=True)
+    spent["coRLSR"] = federations.train(work, data, "agreement")
+    console.print(
+        "Each line is a step. *To go* is the gap over the tolerance; ~ marks an estimate between certified rounds."
+    )
+    for line in (work / "agreement.log").read_text(encoding="utf-8").splitlines():
+        if line.startswith((" ", "converged", "certified")):  # the table, and how it ended
+            console.print(line)
     stored, off = federations.stored(work, "agreement"), federations.distance_from_closed_form(work, data)
     rounds = stored["rounds"]
     report = {
@@ -158,4 +168,5 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     show_ledgers(work, sorted(sites), console)
     console.print(federations.seconds_told(spent))
     console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
+    console.print("Next: docs/tutorials/quickstart.md does the same by hand.")
     return bool(report["stop"] == "CONVERGED" and off <= CLOSE_ENOUGH)

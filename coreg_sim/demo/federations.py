@@ -73,7 +73,7 @@ def prepare_sites(work: Path, data: DemoData) -> None:
     (work / "policy.toml").write_text(f"{POLICY}\n{pinned}", encoding="utf-8")
 
 
-def train(work: Path, data: DemoData, name: str, *, shown: bool = False) -> float:
+def train(work: Path, data: DemoData, name: str) -> float:
     """Train one of `MODELS` to `NAME-SITE.model` and `NAME-SITE-local.model`; the seconds that it took."""
     agents = {
         site: [
@@ -81,7 +81,7 @@ def train(work: Path, data: DemoData, name: str, *, shown: bool = False) -> floa
         ]
         for site, table in data.tables.items()
     }  # fmt: skip
-    return together(work, name, ["run", f"federation/{name}.toml"], agents, shown=shown)
+    return together(work, name, ["run", f"federation/{name}.toml"], agents)
 
 
 def score(work: Path, data: DemoData) -> tuple[float, float]:

@@ -4,6 +4,7 @@ Every experiment gets the same numbers: numeric columns as they are, with the co
 columns as one 0/1 column for each level, where a missing value is a level of its own. Rows without a target are dropped.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from coreg_core.numerics.arrays import Arr
 
 MISSING = ("", "?", "NA", "nan", "NaN")
 KEYS = ("name", "file", "target", "task")  # of each entry of a manifest
+TASKS = ("regression", "binary")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +51,10 @@ class Pool:
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             entries = {entry["name"]: entry for entry in manifest["datasets"]}
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                f"{self.folder}: no folder of data sets (it needs manifest.json). Name one with --data, or let "
-                "`coreg-sim paper --fetch` make it from OpenML."
+                f"{self.folder}: no folder with manifest.json. docs/tutorials/your-own-table.md shows how to make one for a "
+                "table; `coreg-sim paper --fetch` makes one with the papers' data sets."
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
@@ -63,6 +65,10 @@ class Pool:
                 raise UsageError(
                     f"{path}: the data set {name!r} has no {', '.join(missing)}. Add the keys; the task is regression or binary."
                 )
+            if entry["task"] not in TASKS:
+                raise UsageError(
+                    f"{path}: the data set {name!r} has task {entry['task']!r}. Use one of {', '.join(TASKS)}."
+                )
         return entries
 
     def names(self) -> tuple[str, ...]:
@@ -71,6 +77,15 @@ class Pool:
 
     def has(self, name: str) -> bool:
         return name in self._entries
+
+    def digest(self, name: str) -> str:
+        """Of the set's file and its entry in the manifest: another table is another study."""
+        entry = self._entries[name]
+        try:
+            content = (self.folder / entry["file"]).read_bytes()
+        except OSError as error:
+            raise BadData(f"{self.folder / entry['file']}: cannot be read ({error.strerror}).") from None
+        return hashlib.sha256(content + json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16]
 
     def load(self, name: str) -> NumericDataSet:
         """The set as numbers, read once; UsageError for an unknown set, BadData where the file does not fit the manifest."""
@@ -89,6 +104,10 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
         raise BadData(f"{path}: cannot be read ({error}).") from None
     if target not in frame.columns:
         raise BadData(f"{path}: no column {target!r}, which the manifest calls the target.")
+    for key in ("categorical", "drop", "exclude", "exclusions"):
+        named = entry.get(key, ())
+        if unknown := [c for c in ([named] if isinstance(named, str) else named) if c not in frame.columns]:
+            raise BadData(f"{path}: no column {unknown[0]!r}, which the manifest lists as {key}. Columns: {frame.columns}.")
     cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))

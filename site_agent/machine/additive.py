@@ -18,6 +18,7 @@ from coreg_core.additive.site_state import SiteMemory
 from coreg_core.computation.additive import AdditiveComputation, Forecasting, State, forecast_sentence
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData, CoregError, Refused
+from coreg_core.evaluation.losses import estimate
 from coreg_core.evaluation.recommendation import Choice, judge
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
@@ -163,7 +164,9 @@ class AdditiveJob:
         r2 = None if engine.smoother is None else engine.smoother.r2
         spread = engine.spread(last, self.terms.tuning_steps) if engine.n_labelled else None
         verdict = judge(engine.left_out, engine.n_labelled, federation)
-        return Judged(verdict, engine.left_out, spread, r2, federation)
+        y = self.data.y
+        baseline = None if verdict.alone is None else estimate((y - y.mean()) * (len(y) / (len(y) - 1)))
+        return Judged(verdict, engine.left_out, spread, r2, federation, baseline)
 
     def _findings(self, last: Operator) -> tuple[str, ...]:
         """What the site's operator should know of the training, in words."""

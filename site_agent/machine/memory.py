@@ -11,6 +11,7 @@ from coreg_core.additive.site_state import SiteMemory
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.computation.rounds import Round
+from coreg_core.evaluation.losses import Estimate
 from coreg_core.evaluation.recommendation import Verdict
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
@@ -57,6 +58,7 @@ class Judged:
     spread: Spread | None
     r2: float | None
     federation: float = float("nan")
+    baseline: Estimate | None = None  # of the mean of the other labels of this site
 
 
 @dataclass(frozen=True)

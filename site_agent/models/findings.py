@@ -17,6 +17,7 @@ from site_agent.machine.memory import Judged
 
 Found: TypeAlias = dict[str, Any]
 ROWS = {
+    "mean": "mean of labels",
     "alone": "alone",
     "agreement": "agreement, own λ",
     "joined": "learnt together",
@@ -31,6 +32,7 @@ def of_training(judged: Judged, labels: int) -> Found:
     looked = verdict.alone is not None or verdict.told is not Told.NOTHING  # without folds there is no recommendation
     return {
         "labels": labels,
+        "mean": _plain(judged.baseline),
         "alone": _plain(verdict.alone),
         "joined": _plain(verdict.joined),
         "together": _plain(verdict.together),
@@ -174,12 +176,18 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             else []
         )
     if found["own"] == Choice.ALONE.value:
-        first = "stay alone. On left-out labels the joined model's error is larger by more than one standard error."
+        first = "stay alone. On left-out labels the joined model's error is more than one standard error larger."
     elif found.get("joined") is None and found.get("agreement") is None:
         first = "keep the joined model. This site has too few labels for a test."
     else:
-        first = "keep the joined model. On left-out labels its error is not larger by more than one standard error."
+        first = "keep the joined model. On left-out labels its error is at most one standard error larger."
     out = [f"recommendation: {first} The local model is saved too."]
+    errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
+    if found.get("mean") and errors and min(errors) >= found["mean"]["rmse"]:
+        out.append(
+            "no model is better than the mean of the labels: this site's columns may not predict the target, and a gain against "
+            "the model alone means little"
+        )
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(

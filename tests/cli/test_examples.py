@@ -41,9 +41,12 @@ def test_a_federation_ends_within_its_certified_bound(tmp_path):
 
 def test_joining_pays_on_the_diabetes_study_by_its_own_interval(tmp_path):
     *bars, change = quick("does_joining_pay", tmp_path)
-    assert len(bars) == 6
+    assert len(bars) == 9
     mean, low, high = numbers(change)
     assert low < mean < high < 0.0
+    errors = {line.partition(" error")[0].strip(): numbers(line.partition(" error")[2])[0] for line in bars}
+    for site in ("clinic", "laboratory-1", "laboratory-2"):
+        assert errors[f"{site}, joined"] < errors[f"{site}, mean of labels"], "the columns predict the target"
 
 
 def test_an_additive_target_needs_the_additive_objective_and_pooling_beats_both(tmp_path):

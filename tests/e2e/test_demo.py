@@ -61,7 +61,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
         assert f"on these patients {change:+.1f} %" in shown, "a loss is printed as a gain is"
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.
         [left] = [x for x in printed.splitlines() if x.startswith(f"  {site}: ")]
-        assert int(re.search(r"(\d+) answers sealed", left)[1]) > report["rounds"]
+        assert int(re.search(r"(\d+) sealed, with", left)[1]) > report["rounds"]
     assert len({errors["rmse_together"] for errors in report["sites"].values()}) == 1, "one score for all"
 
 

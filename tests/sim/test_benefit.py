@@ -295,7 +295,7 @@ def test_what_a_study_refuses(folder, tmp_path):
         (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
         (["--data", folder, "--regimes", "n200", "--out", tmp_path], "rows and columns"),
         (["--sets", "mg"], "Name it with --data"),
-        (["--data", tmp_path / "nowhere"], "no folder of data sets"),
+        (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
     ):
         result = benefit(*options)
         assert isinstance(result.exception, UsageError), result.output

@@ -16,6 +16,7 @@ from stand_in import stand_in
 from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, Unreachable, UsageError
+from coreg_sim.benefit.study import BenefitStudy
 from coreg_sim.cli.app import app
 from coreg_sim.papers import corlsr_uci, corlsr_unlabelled, rademacher, runner
 from coreg_sim.papers.baselines import RIDGES, WIDTHS, kernel_ridge
@@ -62,7 +63,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path, text, says):
 
 
 def test_a_folder_without_a_manifest_is_reported(tmp_path):
-    with pytest.raises(UsageError, match=r"manifest\.json.*--data"):
+    with pytest.raises(UsageError, match=r"manifest\.json.*your-own-table"):
         Pool(tmp_path)
     (tmp_path / "manifest.json").write_text("[1, 2]")
     with pytest.raises(UsageError, match="not a manifest"):
@@ -261,3 +262,29 @@ def test_the_practitioner_chooses_as_grid_search_would():
 def test_an_unknown_experiment_is_reported():
     with pytest.raises(UsageError, match=r"'nope'.*corlsr-uci.*or all"):
         runner.find("nope")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"task": "regresion"}, r"task 'regresion'. Use one of regression, binary"),
+        ({"drop": ["warrd"]}, r"no column 'warrd', which the manifest lists as drop. Columns: "),
+        ({"categorical": ["b"]}, "no column 'b', which the manifest lists as categorical"),
+    ],
+)
+def test_a_mistyped_manifest_is_an_error(tmp_path, change, words):
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
+    entry = {"name": "t", "file": "t.csv", "target": "y", "task": "regression"} | change
+    (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
+    with pytest.raises((BadData, UsageError), match=words):
+        Pool(tmp_path).load("t")
+
+
+def test_another_table_of_the_same_name_is_another_study(tmp_path):
+    entry = {"name": "t", "file": "t.csv", "target": "y", "task": "regression"}
+    (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
+    digests = []
+    for text in ("a,y\n1,2\n", "a,y\n1,3\n"):
+        (tmp_path / "t.csv").write_text(text)
+        digests.append(BenefitStudy(str(tmp_path), ("t",), ("n20",), 1, None).jobs()[0].arguments["table"])
+    assert digests[0] != digests[1]
