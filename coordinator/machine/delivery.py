@@ -1,7 +1,7 @@
-"""How a run ends: its outcome written down, its sites' models fetched, and nobody waited for for ever.
+"""The end of a run: its outcome is recorded, its sites fetch their models, and it is closed.
 
-Handlers of a `RunUpdate`; the table that calls them is in machine.py. The end is on record before the first site hears of it, and
-the run is closed only when everybody has it, or has not come for it in time: killed in between, it goes on delivering.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. The end is recorded before it is sent to the first site.
+The run is closed when all sites have fetched it or the timeout has passed. After a crash in between, delivery continues.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from coordinator.machine.state import RunState
 from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head
 from coreg_core.protocol.outcomes import Outcome
 
-# Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
-# ended, and the same command takes it up.
+# Late sites do not invalidate what was computed. Such a run is not recorded as ended if an attempt began, and the same
+# command resumes it.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
 
 def end(update: RunUpdate, outcome: Outcome, reason: str, heads: tuple[Head, ...] = ()) -> None:
-    """The run has an outcome: write it down, tell everybody, and wait until they have it.
+    """Record the outcome, send it to all sites, and wait until they have it.
 
-    ``heads`` are the sites' last ones: with them each of them has its models.
+    ``heads`` are the sites' last heads. A site that receives them has its models.
     """
     recorded = update.recorded
     if outcome not in RESUMABLE or recorded.attempt < 0:
@@ -36,18 +36,18 @@ def end(update: RunUpdate, outcome: Outcome, reason: str, heads: tuple[Head, ...
 
 
 def deliver(update: RunUpdate) -> None:
-    """Send the end to those who are here. Where there are models, those who are away are waited for too."""
+    """Send the end to connected sites. If there are models, disconnected sites are awaited too."""
     live, recorded = update.live, update.recorded
     away = frozenset(live.receivers) - live.here
     lost = frozenset[str]() if recorded.has_models else away
     update.change(fetched=live.fetched | recorded.excluded.keys() | lost)
-    # A site that has not offered in this session may be another process: it gets the end once it has the plan.
+    # A site without an offer in this session may be a new process, which needs the plan before the end.
     told = live.ready if recorded.has_models else live.here
     for site in live.receivers:
         if site in told:
             send_end(update, site)
     for site in sorted(live.here - set(live.receivers)):
-        send_end(update, site)  # it came late, or was dropped and not taken back: it hears so
+        send_end(update, site)  # it was late, or was dropped and did not rejoin
     if update.run.awaited:
         update.deadline(update.run.timeouts.round)
     else:
@@ -55,7 +55,7 @@ def deliver(update: RunUpdate) -> None:
 
 
 def send_end(update: RunUpdate, site: str) -> None:
-    """`Finished`, with the heads by which the sites see that all agree; or that it ended without this site."""
+    """Send `Finished` with the heads, by which sites verify that all agree; `Dismissed` if the run ended without this site."""
     recorded = update.recorded
     assert update.live.ending is not None
     outcome, reason = update.live.ending
@@ -90,7 +90,7 @@ def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None)
 
 
 def fetched(update: RunUpdate, site: str, message: Fetched) -> None:
-    """A site has the end, and its models on its disk. The head of its ledger is countersigned first."""
+    """A site has stored the end and its models. The head of its ledger is countersigned first."""
     if site in update.recorded.participants and message.signature:
         update.actions.append(Countersign(site, message))
     else:
@@ -123,7 +123,7 @@ def not_waited_for(update: RunUpdate, site: str) -> None:
 
 
 def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
-    """A session ended while models are fetched: where there is one for it, it may come back for it."""
+    """A session ended during delivery. The site stays awaited if there is a model for it."""
     if site not in update.live.here:
         return
     update.gone(site)
@@ -142,7 +142,7 @@ def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
 
 
 def interrupted(update: RunUpdate) -> None:
-    """The operator will not wait; the outcome stands, and the same command goes on delivering."""
+    """The operator stops the process. The outcome stays, and the same command continues delivery."""
     assert update.live.ending is not None
     update.finish(Transition.INTERRUPTED, *update.live.ending)
 

@@ -1,8 +1,7 @@
-"""A run as a function: its state and one event in, its state and a list of actions out.
+"""A run as a pure function: its state and one event in, its new state and a list of actions out.
 
-`TABLE` decides. It has one row for each class of event (of a message: the class of the message) and one column for each
-phase; the entry is the handler, or `nothing` for what comes too late to change anything. phases.py decides which phase
-comes next.
+`TABLE` selects the handler. It has one row for each class of event (for a message: the class of the message) and one column
+for each phase. The entry is the handler, or `nothing` if the event has no effect in that phase. phases.py has the transitions.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ M = TypeVar("M", bound=FromSite)
 
 
 def nothing(_update: RunUpdate, _event: object) -> None:
-    """Too early, too late, or of no consequence."""
+    """The event has no effect in this phase."""
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -97,7 +96,7 @@ def _fetched(update: RunUpdate, event: Received[Fetched]) -> None:
 
 
 def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
-    """A site answers the plan with "fetched": it has the end of this run, and these records do not."""
+    """A site answers the plan with `Fetched`: it has the end of this run, and these records have none."""
     delivery.end(
         update,
         Outcome.DAMAGED,
@@ -148,7 +147,7 @@ def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
     if slow_links.waits(update, event.flows):
         return
     names = ", ".join(update.run.awaited) or "enough sites"
-    delivery.end(update, Outcome.STALLED, f"{names} did not come back within {update.run.timeouts.stall:g} s")
+    delivery.end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
 
 
 def _not_fetched(update: RunUpdate, event: DeadlinePassed) -> None:
@@ -156,7 +155,7 @@ def _not_fetched(update: RunUpdate, event: DeadlinePassed) -> None:
 
 
 def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
-    # Not recorded as an end: the next process resumes the run. Agents reconnect by themselves.
+    # Not recorded as an end: the next process resumes the run. Agents reconnect automatically.
     update.finish(Transition.INTERRUPTED, Outcome.INTERRUPTED, "")
 
 
@@ -206,16 +205,16 @@ assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "ev
 
 
 def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = None) -> tuple[Run, list[Action]]:
-    """The first state and actions of a run: a new one, one that was left unfinished, or one that has ended.
+    """The first state and actions of a run: new, unfinished, or ended.
 
-    ``only``: of a run that has ended, the sites that are connected; no other site is awaited.
+    ``only``: if the run has ended, the connected sites; no other site is awaited.
     """
     if recorded.ended is not None:
         update = delivery.resumed(recorded, timeouts, only)
         return update.run, update.actions
     phase = Phase.ENROLLING if recorded.attempt < 0 else Phase.RETURNING
     update = RunUpdate(Run(recorded, Volatile(phase, attempt=recorded.attempt + 1), timeouts))
-    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
+    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the exclusion and the end
         delivery.end(update, last.outcome, last.reason)
         return update.run, update.actions
     name, awaited = recorded.plan.run, update.run.awaited
@@ -230,7 +229,7 @@ def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = 
 
 
 def handle(run: Run, event: "RunEvent | Received[FromSite]") -> tuple[Run, list[Action]]:
-    """Handle one event. Every event is welcome in every phase; what comes too late changes nothing."""
+    """Handle one event. Every event is accepted in every phase; a late one has no effect."""
     update = RunUpdate(run)
     kind = type(event.message) if isinstance(event, Received) else type(event)
     TABLE[kind][run.phase](update, event)

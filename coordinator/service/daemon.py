@@ -1,7 +1,7 @@
-"""The coordinator's process: the driver, and beside it the queue, the status, the signals.
+"""The coordinator's process: the driver, the queue, the status and the signals.
 
-`serve` stays up and takes runs from the queue. `run` is the same process with one study in its queue, and it exits when
-the queue is empty. Other processes write into the store and ring (`wake_up`); nothing else reaches into the driver.
+`serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one study in its queue; it exits
+when the queue is empty. Other processes write to the store and then send a wake-up (`coreg_wire.files.wake_up`).
 """
 
 import asyncio
@@ -50,7 +50,7 @@ BELL = "coordinator.bell"
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What the operator asked for, beside the configuration."""
+    """Command-line options that are not in the configuration."""
 
     insecure: bool = False
     port_file: Path | None = None
@@ -60,7 +60,7 @@ class ServiceOptions:
 
 
 class FanOut:
-    """One observer that is many."""
+    """An observer that passes each notice to several observers."""
 
     def __init__(self, *observers: Observer):
         self._observers = observers
@@ -71,7 +71,7 @@ class FanOut:
 
 
 class StoredRuns(RunQueue):
-    """The runs that are not under way, for the driver."""
+    """The runs that are not active, for the driver."""
 
     def __init__(self, store: RunStore, queue: Queue):
         self._store, self._queue = store, queue
@@ -97,20 +97,20 @@ def serve(
     *,
     only: Plan | None = None,
 ) -> Finish | None:
-    """Run the federation until a signal ends it; with ``only``, until no run is left to start.
+    """Run the federation until a signal ends it; with ``only``, until this run is over.
 
     Parameters
     ----------
     path
-        federation.toml, which SIGHUP reads again.
+        federation.toml; SIGHUP reloads it.
     observers
         receive every notice.
     only
-        the plan that `run` submitted: the process ends when it is over. None: it stays.
+        the plan that `run` submitted; None for `serve`.
 
     Returns
     -------
-    How the run of ``only`` ended; None without it.
+    The end of the run of ``only``; None without it.
 
     Raises
     ------
@@ -178,7 +178,7 @@ class Daemon:
         listed = self._configuration.federation.sites
         self.metrics.listed(listed)
         self._federation = Federation(self._configuration.run_timeouts(), listed, scheduler)
-        # A killed coordinator wrote no ends of sessions: they ended when it wrote last.
+        # A killed coordinator has not written the ends of its sessions: use the time of its last status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
         await asyncio.to_thread(self._set_status, "starting")
@@ -224,10 +224,10 @@ class Daemon:
             raise self._failure
         return None if only is None else ends.get(only.run)
 
-    # --- what the driver tells ------------------------------------------------------------------------------------
+    # --- callbacks of the driver ----------------------------------------------------------------------------------
 
     def notice(self, notice: notices.Notice, _measured: Timing) -> None:
-        """Record it, and keep the sites' status."""
+        """Record the notice, and update the sites' status."""
         at, listed = utc_now(), self._federation.sites
         self._recorder.add(notice, at)
         match notice:
@@ -258,7 +258,7 @@ class Daemon:
             self._dirty.set()
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
-        """`Notary.countersign`, with a reason where this ledger is shorter than the one that was signed last."""
+        """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
         signed, last = self._access.countersign(site, certificate, fetched), self._store.last_checkpoint(site)
         if last is None or fetched.head.lines >= last[1] or not signed.receipt.signature:
             return signed
@@ -271,12 +271,12 @@ class Daemon:
     def _notify(self, notice: notices.Notice) -> None:
         self._observer.notice(notice, Timing())
 
-    # --- beside it ------------------------------------------------------------------------------------------------
+    # --- tasks and the status -------------------------------------------------------------------------------------
 
     async def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - the store is gone, or a defect of ours: the service ends
+        except Exception as error:  # noqa: BLE001 - the store failed, or a defect of ours: the service ends
             self._failure = error
             self._emit(Interrupted())
 
@@ -301,7 +301,7 @@ class Daemon:
                 self._notify(reminder)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            self._rung()  # whoever could not ring: another host, or a container with another loopback interface
+            self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
 
     def _rung(self) -> None:
         if self._access.list_changed():
@@ -336,7 +336,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _stop(self) -> None:
-        """Start no run; deliver finished runs; leave the others on record. `run`, or a second signal, waits for nothing."""
+        """Drain: start no run, deliver finished runs, keep the others resumable. `run`, or a second signal, stops at once."""
         assert self._federation.scheduler is not None
         if self._draining or self._federation.scheduler.exit_when_idle:
             self._emit(Interrupted())
@@ -346,7 +346,7 @@ class Daemon:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Read the sites, the limit and the certificates again; the address and the timeouts stay until the next start."""
+        """Reload the sites, the limit and the certificates. The address and the timeouts change at the next start only."""
         try:
             read = read_configuration(self._path)
             self._access.reload()
@@ -362,7 +362,7 @@ class Daemon:
 
 @contextmanager
 def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[None]:
-    """Metrics for Prometheus, and pages for a browser, while the service is up."""
+    """Serve metrics for Prometheus and pages for a browser during the context."""
     with ExitStack() as closing:
         if options.metrics is not None:
             closing.callback(metrics.listen(options.metrics))

@@ -176,7 +176,7 @@ def test_an_expired_site_certificate_is_rejected_by_the_server(home: Path) -> No
 def test_an_expired_server_certificate_is_named(home: Path) -> None:
     ca = home / "old-ca"
     create_authority(ca, [], server_days=1, now=LONG_AGO)
-    with pytest.raises(Refused, match=r"coordinator\.pem ran out"):
+    with pytest.raises(Refused, match=r"coordinator\.pem expired"):
         load_server(ca)
     enrol(home / "b", "b")
     identity = install(home / "b", sign_request(ca, home / "b" / "site.csr").certificate_path)
