@@ -36,6 +36,6 @@ class Notary:
             signature = sign(self._private, said_by_coordinator(site, fetched.signature, receipt))
             receipt = Countersigned(fetched.run, fetched.head, at, signature, self._certificate)
         else:
-            reason = f"not countersigned: {site} did not sign the head of its ledger with the key of its session"
+            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
             receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate, reason)
         return HeadSigned(site, fetched.signature, to_hex(shown), receipt)

@@ -4,15 +4,21 @@ Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. The end 
 The run is closed when all sites have fetched it or the timeout has passed. After a crash in between, delivery continues.
 """
 
-from collections.abc import Mapping
-
 from coordinator.machine import notices, slow_links
-from coordinator.machine.events import Countersign, Flow
+from coordinator.machine.events import (
+    Breached,
+    Countersign,
+    DeadlinePassed,
+    HeadCountersigned,
+    Interrupted,
+    Received,
+    SiteLost,
+)
 from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned
 from coordinator.machine.run import Run, RunUpdate, Volatile
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head
+from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head, Leaving
 from coreg_core.protocol.outcomes import Outcome
 
 # Late sites do not invalidate what was computed. Such a run is not recorded as ended if an attempt began, and the same
@@ -89,19 +95,19 @@ def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None)
     return update
 
 
-def fetched(update: RunUpdate, site: str, message: Fetched) -> None:
+def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
     """A site has stored the end and its models. The head of its ledger is countersigned first."""
-    if site in update.recorded.participants and message.signature:
-        update.actions.append(Countersign(site, message))
+    if event.site in update.recorded.participants and event.message.signature:
+        update.actions.append(Countersign(event.site, event.message))
     else:
-        _has_fetched(update, site)
+        _has_fetched(update, event.site)
 
 
-def countersigned(update: RunUpdate, signed: HeadSigned) -> None:
+def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     """The head of a site's ledger is recorded before the site receives its countersignature."""
-    if signed.receipt.signature:
-        update.record(signed)
-    _has_fetched(update, signed.site, signed)
+    if event.signed.receipt.signature:
+        update.record(event.signed)
+    _has_fetched(update, event.signed.site, event.signed)
 
 
 def _has_fetched(update: RunUpdate, site: str, signed: HeadSigned | None = None) -> None:
@@ -122,26 +128,32 @@ def not_waited_for(update: RunUpdate, site: str) -> None:
         _close(update)
 
 
-def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
+def left(update: RunUpdate, event: Received[Leaving] | SiteLost) -> None:
     """A session ended during delivery. The site stays awaited if there is a model for it."""
+    site = event.site
     if site not in update.live.here:
         return
     update.gone(site)
     if site in update.run.awaited:
-        update.notify(notices.Left(update.run.name, site, reason, lost))
+        update.notify(departure(update, event))
         if not update.recorded.has_models:
             not_waited_for(update, site)
 
 
-def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
+def departure(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> notices.Left:
+    reason = event.message.reason if isinstance(event, Received) else event.reason
+    return notices.Left(update.run.name, event.site, reason, lost=not isinstance(event, Received))
+
+
+def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
     """Stop waiting. A site that has not fetched its model receives it when it connects again."""
-    if slow_links.waits(update, flows):
+    if slow_links.waits(update, event.flows):
         return
     update.notify(notices.NotFetched(update.run.name, update.run.awaited))
     _close(update)
 
 
-def interrupted(update: RunUpdate) -> None:
+def interrupted(update: RunUpdate, _event: Interrupted) -> None:
     """The operator stops the process. The outcome stays, and the same command continues delivery."""
     assert update.live.ending is not None
     update.finish(Transition.INTERRUPTED, *update.live.ending)

@@ -38,61 +38,10 @@ def nothing(_update: RunUpdate, _event: object) -> None:
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def _enrol(update: RunUpdate, event: SiteJoined) -> None:
-    membership.enrol(update, event.hello.site)
-
-
-def _invite(update: RunUpdate, event: SiteJoined) -> None:
-    membership.invite(update, event.hello.site)
-
-
-def _left(update: RunUpdate, event: Received[Leaving]) -> None:
-    membership.left(update, event.site, event.message.reason, lost=False)
-
-
-def _lost(update: RunUpdate, event: SiteLost | Breached) -> None:
-    membership.left(update, event.site, event.reason, lost=True)
-
-
-def _left_undelivered(update: RunUpdate, event: Received[Leaving]) -> None:
-    delivery.left(update, event.site, event.message.reason, lost=False)
-
-
-def _lost_undelivered(update: RunUpdate, event: SiteLost) -> None:
-    delivery.left(update, event.site, event.reason, lost=True)
-
-
 def _breached(update: RunUpdate, event: Breached) -> None:
     if event.site in update.live.here:
         reason = f"{event.site} broke the protocol: {event.reason}"
         membership.exclude(update, event.site, Outcome.SITE_FAULT, reason)
-
-
-# --- messages -----------------------------------------------------------------------------------------------------
-
-
-def _offered(update: RunUpdate, event: Received[Offer]) -> None:
-    membership.offered(update, event.site, event.message)
-
-
-def _refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
-    membership.refused(update, event.site, event.message)
-
-
-def _approval(update: RunUpdate, event: Received[Approval]) -> None:
-    membership.approval(update, event.site, event.message)
-
-
-def _answered(update: RunUpdate, event: Received[Answer]) -> None:
-    steps.answered(update, event.site, event.message)
-
-
-def _faulted(update: RunUpdate, event: Received[Fault]) -> None:
-    steps.faulted(update, event.site, event.message)
-
-
-def _fetched(update: RunUpdate, event: Received[Fetched]) -> None:
-    delivery.fetched(update, event.site, event.message)
 
 
 def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
@@ -103,10 +52,6 @@ def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
         f"{event.site} already has the result of run {update.run.name}, so the coordinator's records are older than "
         "the sites' (was a backup restored?). The sites keep their models. Submit the study again for a new run.",
     )
-
-
-def _countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
-    delivery.countersigned(update, event.signed)
 
 
 # --- time and the operator ----------------------------------------------------------------------------------------
@@ -139,10 +84,6 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
         delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}")
 
 
-def _out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
-    steps.out_of_time(update, event.flows)
-
-
 def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
     if slow_links.waits(update, event.flows):
         return
@@ -150,17 +91,9 @@ def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
     delivery.end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
 
 
-def _not_fetched(update: RunUpdate, event: DeadlinePassed) -> None:
-    delivery.out_of_time(update, event.flows)
-
-
 def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
     # Not recorded as an end: the next process resumes the run. Agents reconnect automatically.
     update.finish(Transition.INTERRUPTED, Outcome.INTERRUPTED, "")
-
-
-def _delivery_interrupted(update: RunUpdate, _event: Interrupted) -> None:
-    delivery.interrupted(update)
 
 
 def _cancelled(update: RunUpdate, event: Cancelled) -> None:
@@ -185,19 +118,28 @@ def _message(kind: type[M], *handlers: "Handler[Received[M]]") -> Row:
 # ENROLLING, RETURNING, PLANNING, ASKING, STALLED, DELIVERING, DONE
 TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
     [
-        _event(SiteJoined, _enrol, _invite, _invite, _invite, _invite, _invite, nothing),
-        _event(SiteLost, _lost, _lost, _lost, _lost, _lost, _lost_undelivered, nothing),
-        _event(Breached, _lost, _breached, _breached, _breached, _breached, _breached, nothing),
-        _message(Leaving, _left, _left, _left, _left, _left, _left_undelivered, nothing),
-        _message(Offer, nothing, *(5 * (_offered,)), nothing),
-        _message(PlanRefused, nothing, *(5 * (_refused,)), nothing),
-        _message(Approval, nothing, _approval, _approval, *(4 * (nothing,))),
-        _message(Answer, nothing, nothing, _answered, _answered, _answered, nothing, nothing),
-        _message(Fault, nothing, nothing, nothing, _faulted, _faulted, nothing, nothing),
-        _message(Fetched, nothing, *(4 * (_fetched_already,)), _fetched, nothing),
-        _event(HeadCountersigned, *(5 * (nothing,)), _countersigned, nothing),
-        _event(DeadlinePassed, _not_joined, _not_planned, _not_planned, _out_of_time, _not_back, _not_fetched, nothing),
-        _event(Interrupted, *(5 * (_interrupted,)), _delivery_interrupted, nothing),
+        _event(SiteJoined, membership.enrol, *(5 * (membership.invite,)), nothing),
+        _event(SiteLost, *(5 * (membership.left,)), delivery.left, nothing),
+        _event(Breached, membership.left, *(5 * (_breached,)), nothing),
+        _message(Leaving, *(5 * (membership.left,)), delivery.left, nothing),
+        _message(Offer, nothing, *(5 * (membership.offered,)), nothing),
+        _message(PlanRefused, nothing, *(5 * (membership.refused,)), nothing),
+        _message(Approval, nothing, membership.approval, membership.approval, *(4 * (nothing,))),
+        _message(Answer, nothing, nothing, *(3 * (steps.answered,)), nothing, nothing),
+        _message(Fault, nothing, nothing, nothing, steps.faulted, steps.faulted, nothing, nothing),
+        _message(Fetched, nothing, *(4 * (_fetched_already,)), delivery.fetched, nothing),
+        _event(HeadCountersigned, *(5 * (nothing,)), delivery.countersigned, nothing),
+        _event(
+            DeadlinePassed,
+            _not_joined,
+            _not_planned,
+            _not_planned,
+            steps.out_of_time,
+            _not_back,
+            delivery.out_of_time,
+            nothing,
+        ),
+        _event(Interrupted, *(5 * (_interrupted,)), delivery.interrupted, nothing),
         _event(Cancelled, *(5 * (_cancelled,)), nothing, nothing),
     ]
 )

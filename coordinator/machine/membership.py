@@ -7,25 +7,26 @@ begins with the offers of its members. The next attempt begins when a member is 
 from math import isinf
 
 from coordinator.machine import delivery, notices
-from coordinator.machine.events import Expect
+from coordinator.machine.events import Breached, Expect, Received, SiteJoined, SiteLost
 from coordinator.machine.phases import InvalidTransition, Phase, Transition
 from coordinator.machine.records import AttemptBegan, SiteExcluded
 from coordinator.machine.run import RunUpdate
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Approval, Dismissed, Leaving, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def enrol(update: RunUpdate, site: str) -> None:
+def enrol(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened before the plan went out."""
-    if _arrived(update, site) and not update.run.awaited:
+    if _arrived(update, event.hello.site) and not update.run.awaited:
         propose(update)
 
 
-def invite(update: RunUpdate, site: str) -> None:
+def invite(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened after the plan was sent: send it again."""
+    site = event.hello.site
     if _arrived(update, site):
         if site in delivery.unfetched(update.recorded):  # not awaited so far: loaded for another site, or timed out
             update.change(fetched=update.live.fetched - {site})
@@ -47,11 +48,11 @@ def _arrived(update: RunUpdate, site: str) -> bool:
     return True
 
 
-def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
+def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
     """A session ended. An awaited site stays awaited until the deadline."""
-    if site in update.live.here:
-        update.gone(site)
-        update.notify(notices.Left(update.run.name, site, reason, lost))
+    if event.site in update.live.here:
+        update.gone(event.site)
+        update.notify(delivery.departure(update, event))
 
 
 # --- attempts -----------------------------------------------------------------------------------------------------
@@ -77,8 +78,9 @@ def send_proposal(update: RunUpdate, site: str, attempt: int) -> None:
     update.send(site, Proposal(update.run.name, attempt, update.plan, 0.0 if isinf(approval) else approval))
 
 
-def approval(update: RunUpdate, site: str, message: Approval) -> None:
+def approval(update: RunUpdate, event: Received[Approval]) -> None:
     """A site asks its operator, or its operator approved. After the approval it factors, under a new plan timeout."""
+    site, message = event.site, event.message
     known = update.live.approvals.get(site)
     if (known, message.given) not in ((None, False), (False, True)) or site in update.live.ready:
         return  # a site repeats its message in every session; each counts once, so the wait has an end
@@ -105,12 +107,11 @@ def _notify_operators(update: RunUpdate) -> None:
     update.notify(notices.ApprovalAwaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
 
 
-def offered(update: RunUpdate, site: str, offer: Offer) -> None:
+def offered(update: RunUpdate, event: Received[Offer]) -> None:
     """A site offers to take part, before the first step or between steps."""
-    live = update.live
-    if (
-        offer.attempt > live.attempt and live.phase is not Phase.DELIVERING
-    ):  # these records are older than the site's keys
+    live, site, offer = update.live, event.site, event.message
+    # These records can be older than the site's keys.
+    if offer.attempt > live.attempt and live.phase is not Phase.DELIVERING:
         propose(update, offer.attempt + 1)
         return
     if offer.attempt < live.attempt or site in live.ready or not _agrees(update, site, offer):
@@ -187,9 +188,9 @@ def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
     return None
 
 
-def refused(update: RunUpdate, site: str, refusal: PlanRefused) -> None:
+def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
     """A site's policy or data do not allow the plan."""
-    exclude(update, site, Outcome.REFUSED, f"{site} refused the plan: {refusal.reason}")
+    exclude(update, event.site, Outcome.REFUSED, f"{event.site} refused the plan: {event.message.reason}")
 
 
 def counted_on(update: RunUpdate) -> list[str]:

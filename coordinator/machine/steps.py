@@ -5,12 +5,11 @@ them, forwards the parts that sites encrypt for each other, and compares the hea
 """
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
 from coordinator.machine import delivery, membership, notices, slow_links
-from coordinator.machine.events import Flow
+from coordinator.machine.events import DeadlinePassed, Received
 from coordinator.machine.phases import Phase, Transition
 from coordinator.machine.records import StepDone
 from coordinator.machine.run import RunUpdate
@@ -19,9 +18,9 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.words import Words
 
 
-def answered(update: RunUpdate, site: str, answer: Answer) -> None:
+def answered(update: RunUpdate, event: Received[Answer]) -> None:
     """Handle an answer to the open step, or a late one, which shows that a dropped site is connected."""
-    live = update.live
+    live, site, answer = update.live, event.site, event.message
     if site not in live.ready:
         return  # it has not offered in this session; the step will be sent again
     open_step = live.steps.get(site)
@@ -42,9 +41,9 @@ def answered(update: RunUpdate, site: str, answer: Answer) -> None:
         go_on(update)
 
 
-def faulted(update: RunUpdate, site: str, fault: Fault) -> None:
+def faulted(update: RunUpdate, event: Received[Fault]) -> None:
     """A site reports a fault. A fault of an earlier attempt is ignored."""
-    live = update.live
+    live, site, fault = update.live, event.site, event.message
     open_step = live.steps.get(site)
     if site in live.ready and open_step is not None and fault.attempt == open_step.attempt:
         membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
@@ -145,9 +144,9 @@ def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str,
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
+def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
     """Sites did not answer within ``round``, and no vector of theirs is in transfer: continue without them, or wait."""
-    if slow_links.waits(update, flows):
+    if slow_links.waits(update, event.flows):
         return
     terms, here = update.plan.membership, _not_awaited(update)
     if terms.on_dropout == "continue" and len(here) >= terms.min_sites:

@@ -60,7 +60,7 @@ def chunk(data: bytes) -> pb.SiteFrame:
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        (list(site_message_to_frames(LEAVING)), "open with Hello"),
+        (list(site_message_to_frames(LEAVING)), "start with Hello"),
         ([head(3, bytes(24))], "whose plan was not accepted here"),
         ([chunk(b"12345678")], "a chunk that belongs to no message"),
         ([pb.SiteFrame()], "an empty frame"),
@@ -68,8 +68,8 @@ def chunk(data: bytes) -> pb.SiteFrame:
         ([b"\xff\xff\xff garbage"], "not a protobuf message"),
         ([b""], "an empty frame"),
         (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
-        ([], "nothing came"),
-        (None, "nothing came"),
+        ([], "nothing was received"),
+        (None, "nothing was received"),
     ],
 )
 @within(30)
@@ -143,7 +143,7 @@ async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: 
         (3, [head(3, bytes(24)), chunk(b"12345678")], "belongs to no message"),
         (3, [b"\x0a\xff"], "not a protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
-        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last one's words were complete"),
+        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last message was complete"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
         (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),

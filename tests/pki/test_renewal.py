@@ -195,7 +195,7 @@ def test_a_new_authority_takes_over_while_sessions_go_on_and_no_telephone_rings(
             assert await name_of(port, a) == b"a", "new certificate, and the server's is still the old authority's"
             with pytest.raises(UsageError, match="b could no longer join"):
                 finish_authority(home / "ca")
-            with pytest.raises(UsageError, match="a renewal is under way already"):
+            with pytest.raises(UsageError, match="a renewal is already in progress"):
                 renew_authority(home / "ca")
             b = renewed(home, "b")
             finish_authority(home / "ca")
