@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
+from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, write_whole
 from coordinator.authority.certificates import (
     authority_certificate,
     served_names,
@@ -42,21 +42,6 @@ from coreg_wire.identity.keys import Passphrase, ask, key_pem
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates, request_name
 from coreg_wire.identity.renewal_requests import Renewal, read_renewal
 
-__all__ = [
-    "Authorised",
-    "ServerFiles",
-    "SignedSite",
-    "create_authority",
-    "days_left",
-    "encrypt_keys",
-    "expiry_warnings",
-    "load_server",
-    "reissue_server",
-    "revoke",
-    "server_names",
-    "sign_request",
-]
-
 
 @dataclass(frozen=True)
 class SignedSite:
@@ -76,8 +61,7 @@ class SignedSite:
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """PEM texts for `coreg_wire.identity.credentials.server_credentials`, in the order of its parameters, and the
-    key's passphrase."""
+    """PEM texts for `coreg_wire.identity.credentials.RenewableServer`, and the passphrase of the key."""
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes

@@ -246,11 +246,11 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
 # --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
 
 
-def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    """Dismiss the site until it reconnects with the fault corrected."""
+def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
+    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
     update.gone(site)
     update.send(site, Dismissed(update.run.name, outcome, reason))
-    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded=False))
+    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded))
 
 
 def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
@@ -282,10 +282,8 @@ def cannot_go_on_without(recorded: RunState) -> SiteExcluded | None:
 
 
 def _put_out(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    update.gone(site)
     update.record(SiteExcluded(site, outcome, reason))
-    update.send(site, Dismissed(update.run.name, outcome, reason))
-    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded=True))
+    dismiss(update, site, outcome, reason, excluded=True)
 
 
 def drop(update: RunUpdate, here: list[str]) -> None:

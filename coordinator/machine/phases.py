@@ -32,41 +32,19 @@ class Transition(Enum):
     INTERRUPTED = "the operator stops the process"
 
 
+_OPEN = {
+    Transition.PROPOSED: Phase.PLANNING,
+    Transition.ENDED: Phase.DELIVERING,
+    Transition.INTERRUPTED: Phase.DONE,
+}
+_ASKED = {Transition.ASKED: Phase.ASKING}
 TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
-    Phase.ENROLLING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.RETURNING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ASKED: Phase.ASKING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.PLANNING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ASKED: Phase.ASKING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.ASKING: {
-        Transition.ASKED: Phase.ASKING,
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.STALLED: Phase.STALLED,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.STALLED: {
-        Transition.ASKED: Phase.ASKING,
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.DELIVERING: {
-        Transition.CLOSED: Phase.DONE,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
+    Phase.ENROLLING: _OPEN,
+    Phase.RETURNING: _OPEN | _ASKED,
+    Phase.PLANNING: _OPEN | _ASKED,
+    Phase.ASKING: _OPEN | _ASKED | {Transition.STALLED: Phase.STALLED},
+    Phase.STALLED: _OPEN | _ASKED,
+    Phase.DELIVERING: {Transition.CLOSED: Phase.DONE, Transition.INTERRUPTED: Phase.DONE},
     Phase.DONE: {},
 }
 

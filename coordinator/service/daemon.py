@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, RunQueue, Timing, drive, utc_now
+from coordinator.driver import Observer, Timing, drive, utc_now
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -23,12 +23,11 @@ from coordinator.machine.events import (
     Finish,
     Interrupted,
     QueueChanged,
-    QueueRead,
     ReadQueue,
     Reconfigured,
 )
 from coordinator.machine.federation import Federation
-from coordinator.machine.records import HeadSigned, Record
+from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
@@ -39,7 +38,6 @@ from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.release import release
@@ -70,23 +68,8 @@ class FanOut:
             observer.notice(notice, measured)
 
 
-class StoredRuns(RunQueue):
-    """The runs that are not active, for the driver."""
-
-    def __init__(self, store: RunStore, queue: Queue):
-        self._store, self._queue = store, queue
-
-    def read(self) -> QueueRead:
-        return self._queue.read()
-
-    def begin(self, plan: Plan, at: str) -> None:
-        self._store.begin(plan, at)
-
-    def records(self, run: str) -> list[Record]:
-        return self._store.records(run)
-
-    def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None:
-        self._store.close_run(plan, outcome, reason, at)
+class StoredRuns(RunStore, Queue):
+    """The runs and the queue of a store, over one connection."""
 
 
 def serve(
@@ -126,8 +109,8 @@ def serve(
             closing.callback(made.close)
             return made
 
-        store, queue, history, status = opened(RunStore), opened(Queue), opened(History), opened(Status)
-        daemon = Daemon(path, configuration, options, access, store, queue, history, status, observers)
+        store, history, status = opened(StoredRuns), opened(History), opened(Status)
+        daemon = Daemon(path, configuration, options, access, store, history, status, observers)
         closing.enter_context(_shown(options, daemon.metrics, service.store))
         return asyncio.run(daemon.drive(only))
 
@@ -141,15 +124,14 @@ class Daemon:
         configuration: Configuration,
         options: ServiceOptions,
         access: AccessControl,
-        store: RunStore,
-        queue: Queue,
+        store: StoredRuns,
         history: History,
         status: Status,
         observers: Iterable[Observer],
     ):
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
-        self._store, self._queue, self._history, self._status = store, queue, history, status
+        self._store, self._history, self._status = store, history, status
         self._recorder = HistoryRecorder()
         self._observer = FanOut(*observers, self.metrics, self)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
@@ -166,8 +148,8 @@ class Daemon:
         unfinished, damaged = await asyncio.to_thread(self._store.unfinished, utc_now())
         if only is not None:
             unfinished = [plan for plan in unfinished if plan.run == only.run]
-        damaged += await asyncio.to_thread(self._queue.remove_damaged)
-        waiting = (await asyncio.to_thread(self._queue.read)).waiting
+        damaged += await asyncio.to_thread(self._store.remove_damaged)
+        waiting = (await asyncio.to_thread(self._store.read)).waiting
         scheduler = Scheduler(
             service.max_concurrent_runs,
             exit_when_idle=only is not None,
@@ -203,7 +185,7 @@ class Daemon:
                 self._transport,
                 self.metrics.timed(self._store),
                 self._observer,
-                queue=StoredRuns(self._store, self._queue),
+                queue=self._store,
                 countersign=self._countersign,
                 report=None if only is None else only.run,
                 on_start=on_listening,

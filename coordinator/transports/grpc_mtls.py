@@ -46,13 +46,13 @@ class GrpcServer(Sessions):
     listen
         host:port; for port 0 a free one, which is in `port` after `start`.
     credentials
-        of `coreg_wire.identity.credentials.server_credentials`; None is --insecure, on loopback only.
+        of `coreg_wire.identity.credentials.RenewableServer`; None is --insecure, on loopback only.
     authorise
         raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
     keepalive
         seconds between pings.
     min_bandwidth
-        minimum bytes per second of every link; a silent loss is found within `silence_seconds` of both.
+        minimum bytes per second of every link; see `coreg_wire.transport.service.channel_options`.
     """
 
     def __init__(

@@ -22,13 +22,11 @@ class HasPeer(Protocol):
         ...
 
 
-def server_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCredentials:
-    """The coordinator's side of mutual TLS: a peer without a certificate from `ca_pem` gets no connection."""
-    return grpc.ssl_server_credentials([(key_pem, certificate_pem)], root_certificates=ca_pem, require_client_auth=True)
-
-
 class RenewableServer:
-    """The coordinator's side of mutual TLS, with replaceable certificates. Open sessions are not affected."""
+    """The coordinator's side of mutual TLS, with certificates that `renew` replaces. Open sessions are not affected.
+
+    A peer without a certificate of an authority in ``ca_pem`` gets no connection.
+    """
 
     def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
         self._following: grpc.ServerCertificateConfiguration | None = None
@@ -71,7 +69,7 @@ def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
     if len(pems) != 1:
         raise Refused(
             f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS. "
-            "Serve with server_credentials, or allow --insecure on a loopback address."
+            "The coordinator must serve with mutual TLS, or with --insecure on a loopback address."
         )
     certificate = load_certificates(pems[0], "The peer's certificate")[0]
     return certificate_name(certificate, "The peer's certificate"), pems[0]

@@ -20,17 +20,12 @@ def window_bytes(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH)
     return int(min(max(keepalive_seconds * min_bandwidth, _SMALLEST_WINDOW), _LARGEST_WINDOW))
 
 
-def silence_seconds(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH) -> float:
-    """The longest time until a silent loss is detected: a keepalive until the ping, and the timeout of its answer.
-
-    A ping waits for the data before it: the window and the current piece, at ``min_bandwidth``. A link as slow as that has
-    small pieces only (`coreg_wire.transport.chunk_size`). A link that becomes much slower is treated as lost.
-    """
-    return (_every(keepalive_seconds) + _answer(keepalive_seconds, min_bandwidth)) / 1000
-
-
 def channel_options(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH) -> list[tuple[str, int]]:
-    """Options of both ends: frame limits, and a keepalive that detects a silent loss within `silence_seconds`.
+    """Options of both ends: frame limits, and a keepalive.
+
+    A silent loss is detected after a keepalive, when the ping is sent, and the timeout of its answer. A ping waits for the data
+    before it: the window and the current piece, at ``min_bandwidth``. A link as slow as that has small pieces only
+    (`coreg_wire.transport.chunk_size`). A link that becomes much slower is treated as lost.
 
     gRPC's keepalive timeout starts when the ping is written to the socket's buffer, and any received byte ends it. A ping without
     acknowledgement has the timeout ``grpc.http2.ping_timeout_ms``. Its default of a minute is too long for a frozen peer or a
