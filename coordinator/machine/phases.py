@@ -32,7 +32,7 @@ class Transition(Enum):
     INTERRUPTED = "the operator stops the process"
 
 
-_OPEN = {
+_OPEN = {  # of every open phase
     Transition.PROPOSED: Phase.PLANNING,
     Transition.ENDED: Phase.DELIVERING,
     Transition.INTERRUPTED: Phase.DONE,

@@ -82,7 +82,7 @@ def certificate_name(certificate: x509.Certificate, where: str = "The certificat
 
 
 def request_name(request: x509.CertificateSigningRequest, where: str = "The request") -> str:
-    """The site's name in a request: its common name. An URI is optional and must repeat it.
+    """The site's name in a request: its common name. A URI is optional and must repeat it.
 
     Raises
     ------
