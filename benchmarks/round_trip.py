@@ -36,7 +36,7 @@ from coordinator.authority.pki import create_authority, load_server, sign_reques
 from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_sim.demo.processes import enrol as enrol_sites
 from coreg_sim.demo.processes import run, together
-from coreg_wire.identity.credentials import client_credentials, server_credentials
+from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import LARGEST_PIECE
 from coreg_wire.transport.service import channel_options
 from site_agent.identity.identity import check_identity, enrol, install
@@ -171,7 +171,7 @@ def floor(place: Path, m: int, rounds: int, *, promises: bool = False) -> dict[s
         method = grpc.stream_stream_rpc_method_handler(handler)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": method}),))
         port = server.add_secure_port(
-            "localhost:0", server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
+            "localhost:0", RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
         )
         await server.start()
         process = beside(run_echo, place, port, len(pieces), promises)

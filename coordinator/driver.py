@@ -1,7 +1,7 @@
 """The event loop that carries out a coordinator's actions: messages, records, timers, notices.
 
-Writing and sums of many words run off the event loop. A record is written before the next action is taken, so that a
-killed coordinator can resume its runs. Only a finished step is written while the next one goes out: it decides nothing.
+Writing and sums of many words run off the event loop. A record is written before the next action, so that a killed
+coordinator can resume its runs. A finished step is an exception: it is written while the next one is sent.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ from coreg_core.protocol.messages import Answer, Fetched, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
-# An answer of this many words may complete a sum that takes milliseconds, in which the loop would serve no session.
+# An answer of this many words can complete a sum that takes milliseconds, which would block the event loop.
 MANY_WORDS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Duration of one step, from when it was sent until it was answered, and the bytes of that time."""
+    """Duration of one step, from sending to the last answer, and the bytes transferred in that time."""
 
     seconds: float = 0.0
     bytes_sent: int = 0
@@ -60,7 +60,7 @@ class Observer(Protocol):
     """Receives every notice."""
 
     def notice(self, notice: Notice, measured: Timing) -> None:
-        """Something happened; ``measured`` is of the last step."""
+        """Receive a notice; ``measured`` is of the last step."""
         ...
 
 
@@ -77,7 +77,7 @@ class NullSink:
 
 
 class RunQueue(Protocol):
-    """Runs that are not under way, in the run store. Methods block; they may raise `StorageError`."""
+    """Runs in the store that are not active. Methods block; they may raise `StorageError`."""
 
     def read(self) -> QueueRead: ...
 
@@ -112,7 +112,7 @@ async def drive(
     on_change: Callable[[Federation], None] = lambda federation: None,  # noqa: ARG005
     on_event: Callable[[Federation, Event], None] = lambda federation, event: None,  # noqa: ARG005
 ) -> Mapping[str, Finish]:
-    """Drive a federation until it is done: each of its runs has ended, and none will start.
+    """Drive a federation until all of its runs have ended and none will start.
 
     Parameters
     ----------
@@ -121,19 +121,19 @@ async def drive(
     transport
         not started; closed when this returns.
     sink
-        receives a record before the next action is taken.
+        receives a record before the next action.
     observer
         receives every notice.
     queue
-        runs that are not under way; None in a simulation.
+        runs that are not active; None in a simulation.
     countersign
         countersigns the head of a site's ledger, with the certificate of its session.
     report
-        the run of a service whose end is returned.
+        in a service, the run whose end is returned.
     now
         UTC, in ISO 8601.
     on_start
-        called once the transport listens, with the function that takes events.
+        called when the transport listens, with the function that queues an event.
     on_change
         called with the federation after each event and its actions.
     on_event
@@ -141,7 +141,7 @@ async def drive(
 
     Returns
     -------
-    How the runs of a simulation ended, by name; of a service, the one to report.
+    The ends of the runs by name: all runs of a simulation, or the run to report of a service.
     """
     driver = _Driver(begun[0], transport, sink, observer, queue, countersign, report, now)
     return await driver.drive(begun[1], on_start, on_change, on_event)
@@ -201,13 +201,13 @@ class _Driver:
             for timer in self._timers.values():
                 timer.cancel()
             try:
-                with suppress(CoregError):  # the error is on its way already
+                with suppress(CoregError):  # it was already raised
                     await self._written()
             finally:
                 await self._transport.close()
 
     async def _handled(self, event: Event) -> list[Action]:
-        # The records of a submitted run are folded; a long answer may complete a sum.
+        # Both can take long: folding the records of a submitted run, and the sum that a long answer completes.
         if isinstance(event, Submitted) or (isinstance(event, Received) and _length(event.message) >= MANY_WORDS):
             self._federation, actions = await asyncio.to_thread(handle, self._federation, event)
         else:
@@ -241,7 +241,7 @@ class _Driver:
                 self._observer.notice(notice, timing)
             case Finish(run):
                 await self._written()
-                if self._queue is None or run == self._report:  # a service stays for months
+                if self._queue is None or run == self._report:  # a service would collect ends for months
                     self._ends[run] = action
                 self._stop_timer(run)
                 self._stopwatches.pop(run, None)
@@ -311,7 +311,7 @@ def _length(message: object) -> int:
 
 
 class _Stopwatch:
-    """Runs from the first time that a step is sent until it is answered; earlier time was waiting for sites."""
+    """Measures from the first sending of a step to its last answer, without the time spent waiting for sites."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic

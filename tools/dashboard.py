@@ -53,10 +53,10 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ("On the wire", "Bps", (("sum by (direction) (rate(coreg_bytes_total[5m]))", "{{direction}}"),)),
     ("Run store", "bytes", (("coreg_store_bytes", "size"),)),
     (
-        "Turned away, stalled, sessions ended",
+        "Rejected, stalled, sessions ended",
         "none",
         (
-            ("sum by (what) (increase(coreg_refused_total[1h]))", "{{what}} turned away"),
+            ("sum by (what) (increase(coreg_refused_total[1h]))", "{{what}} rejected"),
             ("sum(increase(coreg_stalls_total[1h]))", "stalls"),
             ("sum by (site) (increase(coreg_sessions_ended_total[1h]))", "{{site}}: sessions ended"),
         ),

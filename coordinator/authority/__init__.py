@@ -1,1 +1,1 @@
-"""Who may join: the authority that signs, the certificates themselves, and the list of names that may speak."""
+"""The certificate authority, its certificates, and the allow-list of sites."""

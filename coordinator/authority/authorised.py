@@ -1,9 +1,10 @@
-"""The allow-list: which sites may join, each with the one certificate that it may show.
+"""The allow-list: the sites that may join, each with its certificate.
 
-The file `authorised-sites` stands beside the authority's: one `NAME FINGERPRINT` a line (SHA-256 of the certificate in
-hexadecimal, with or without colons), `#` begins a comment. A certificate that was renewed stands behind the new one, and counts
-until it runs out: a site goes on with it until it has installed the answer. The list is read at every question, so that adding or
-revoking needs no restart, and rewritten whole, so that a reader never sees half of it. In doubt nobody joins.
+The file `authorised-sites` is in the authority's folder. It has one `NAME FINGERPRINT` per line (SHA-256 of the certificate in
+hexadecimal, with or without colons); `#` begins a comment. After a renewal, the fingerprint of the old certificate follows the
+new one. It stays valid until it expires, since the site uses it until the answer is installed. The list is read at every join,
+so that changes need no restart. It is replaced atomically, so that a reader never sees half of it. If it cannot be read, no site
+can join.
 """
 
 import re
@@ -21,7 +22,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 class Authorised:
-    """The sites that may join, by the list in `directory` as it is at the moment of asking."""
+    """The sites that may join. Every call reads the list in `directory` again."""
 
     def __init__(self, directory: Path | str) -> None:
         self._path = Path(directory) / ALLOW_LIST
@@ -31,21 +32,21 @@ class Authorised:
         return {entry[0]: entry[1][0] for line in _lines(self._path) if (entry := _parse(line)) is not None}
 
     def check(self, name: str, certificate_pem: bytes) -> None:
-        """Return when the certificate is `name`'s and the one that is listed.
+        """Return if the certificate belongs to `name` and is listed.
 
         Raises
         ------
         Refused
             It is another site's, or the name is not listed, listed twice, or listed with another certificate.
         StorageError
-            The list cannot be read: nobody joins.
+            The list cannot be read.
         """
         certificate = load_certificates(certificate_pem, f"The certificate of {name!r}")[0]
         owner = certificate_name(certificate, "The peer's certificate")
         if owner != name:
             raise Refused(
-                f"A peer that calls itself {name!r} holds the certificate of {owner!r}; a name speaks only with its "
-                "own. Correct the agent's --name, or its identity directory."
+                f"A peer with the name {name!r} has the certificate of {owner!r}. Correct the agent's --name, or its "
+                "identity directory."
             )
         lines = _lines(self._path)
         listed = [entry[1] for line in lines if (entry := _parse(line)) is not None and entry[0] == name]
@@ -53,11 +54,11 @@ class Authorised:
             bad = [str(i) for i, line in enumerate(lines, 1) if _text(line) and _parse(line) is None]
             hint = f" (Lines that could not be read: {', '.join(bad)}.)" if bad else ""
             raise Refused(
-                f"{name} is not in {self._path}: it was never signed here, or was revoked.{hint} To let it in, sign "
-                "its request with `coreg-coordinator sign`."
+                f"{name} is not in {self._path}: it was never signed here, or was revoked.{hint} To accept it, "
+                "sign its request with `coreg-coordinator sign`."
             )
         if len(listed) > 1:
-            raise Refused(f"{name} stands {len(listed)} times in {self._path}: the operator must leave one line.")
+            raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")
         mark = fingerprint(certificate)
         if mark not in listed[0]:
             raise Refused(
@@ -68,18 +69,18 @@ class Authorised:
 
 
 def authorise(directory: Path | str, name: str, mark: str, *, beside: str | None = None) -> bool:
-    """List `name` with the certificate of fingerprint `mark`, instead of any other but `beside`; True when there was another."""
+    """List `name` with the certificate of fingerprint `mark`, and with `beside`; True if `name` was listed before."""
     marks = mark if beside is None else f"{mark} {beside}"
     return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), marks)
 
 
 def revoke(directory: Path | str, name: str) -> bool:
-    """Take a site off the list, at once and without a restart; False when it was not there.
+    """Remove a site from the list, effective without a restart; False if it was not listed.
 
     Raises
     ------
     UsageError
-        there is no such list: nobody was ever signed there.
+        there is no list, since no site was signed there.
     """
     path = Path(directory) / ALLOW_LIST
     if not path.exists():
@@ -90,12 +91,12 @@ def revoke(directory: Path | str, name: str) -> bool:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a public file (mode 0644) at one instant: a reader, or a machine that stops, sees the old or the new."""
+    """Replace a public file (mode 0644) atomically: a reader or a crash leaves the old or the new one."""
     files.write_whole(path.resolve(), data, mode=0o644)  # a link stays a link
 
 
 def _edit(path: Path, name: str, marks: str | None) -> bool:
-    """Give `name` the fingerprint, or no line at all; every other line, comments among them, stays as it was."""
+    """Replace or remove the line of `name`. All other lines, including comments, stay."""
     with exclusive(path, BUSY, 10.0):
         lines = _lines(path) if path.exists() else HEADER.splitlines()
         mine = [i for i, line in enumerate(lines) if _text(line).split()[:1] == [name]]
@@ -111,9 +112,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise StorageError(f"{path} does not exist, so nobody may join: `coreg-coordinator sign` makes it.") from error
+        raise StorageError(f"{path} does not exist, so no site can join: `coreg-coordinator sign` makes it.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read ({error}), so nobody may join: check its owner and mode.") from error
+        raise StorageError(f"{path} cannot be read ({error}), so no site can join: check its permissions.") from error
 
 
 def _text(line: str) -> str:
@@ -122,6 +123,6 @@ def _text(line: str) -> str:
 
 def _parse(line: str) -> tuple[str, tuple[str, ...]] | None:
     """A name and its fingerprints; None for a comment, an empty line, and a line that is neither."""
-    name, *words = _text(line).split() or [""]
-    marks = tuple(word.replace(":", "").lower() for word in words)
+    name, *written = _text(line).split() or [""]
+    marks = tuple(mark.replace(":", "").lower() for mark in written)
     return (name, marks) if 1 <= len(marks) <= 2 and all(map(_FINGERPRINT.fullmatch, marks)) else None

@@ -1,6 +1,6 @@
-"""What our certificates look like: the authority's, the server's and a site's. EC P-256 and SHA-256 throughout.
+"""The certificates of the authority, the server and the sites: EC P-256 and SHA-256.
 
-Pure: keys, names and a moment in; a certificate out. Must not know any file, nor who may be given a certificate.
+Pure functions: keys, names and a time in, a certificate out. Must not read files or decide on access.
 """
 
 import re
@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from coreg_core.errors import UsageError
 from coreg_wire.identity.names import site_uri
 
-# A certificate is valid from a little before it was made: timeouts at the sites may be slow.
+# A certificate is valid from before its creation, since clocks at the sites may be slow.
 _BACKDATED = timedelta(hours=1)
 _ALWAYS_SERVED = ("localhost", "127.0.0.1", "::1")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -26,7 +26,7 @@ _HOSTNAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey, days: int, now: datetime) -> x509.Certificate:
     """A self-signed authority that signs leaves only (path length 0)."""
-    # A name of its own, so that a message can tell two authorities apart.
+    # A unique name, so that messages can distinguish two authorities.
     subject = _common_name(f"coreg authority {secrets.token_hex(4)}")
     return (
         _builder(subject, subject, key.public_key(), key.public_key(), now, now + lifetime(days))
@@ -39,9 +39,9 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey, days: int, now: datet
 def authority_link(
     old: x509.Certificate, old_key: ec.EllipticCurvePrivateKey, new: x509.Certificate, now: datetime
 ) -> x509.Certificate:
-    """The new authority's name and key, signed by the old one: by it a site believes the new one. No chain goes through it."""
+    """The new authority's name and key, signed by the old one, so that sites trust the new one. It is not part of a chain."""
     key = new.public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey), "we make no other"
+    assert isinstance(key, ec.EllipticCurvePublicKey), "we create only these"
     end = min(old.not_valid_after_utc, new.not_valid_after_utc)
     return (
         _builder(new.subject, old.subject, key, old_key.public_key(), now, end)
@@ -59,7 +59,7 @@ def server_certificate(
     days: int,
     now: datetime,
 ) -> x509.Certificate:
-    """The coordinator's: for servers only, under the names that sites dial."""
+    """The coordinator's certificate: for servers only, with the names that sites dial."""
     purpose = ExtendedKeyUsageOID.SERVER_AUTH
     return _leaf(ca, ca_key, key, "coreg coordinator", served, purpose, lifetime(days), now)
 
@@ -72,7 +72,7 @@ def site_certificate(
     days: int,
     now: datetime,
 ) -> x509.Certificate:
-    """A site's: for clients only, its name as common name and URI, and no DNS name."""
+    """A site's certificate: for clients only, its name as common name and URI, and no DNS name."""
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH
     return _leaf(ca, ca_key, key, name, [site_uri(name)], purpose, lifetime(days), now)
 
@@ -83,7 +83,7 @@ def served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
     Raises
     ------
     UsageError
-        One of them is neither a host name nor an address.
+        One of them is not a host name or an address.
     """
     names: dict[x509.GeneralName, None] = {}
     for text in (*hostnames, *_ALWAYS_SERVED):
@@ -93,7 +93,7 @@ def served_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
         except ValueError:
             if _HOSTNAME.fullmatch(host) is None:
                 raise UsageError(
-                    f"{text!r} is neither a host name nor an address: give what sites dial, without port or scheme "
+                    f"{text!r} is not a host name or an address: give the name that sites dial, without port or scheme "
                     "(a name with other letters in its xn-- form)."
                 ) from None
             names[x509.DNSName(host)] = None

@@ -1,4 +1,4 @@
-"""The authority's folder: the names of its files, and how they are read and made."""
+"""The authority's folder: the names of its files, and functions to read and create them."""
 
 import os
 from datetime import datetime
@@ -15,7 +15,7 @@ from coreg_wire.identity.keys import Passphrase, ask, load_key
 from coreg_wire.identity.names import load_certificates
 
 FILES = ("ca.key", "ca.pem", "coordinator.key", "coordinator.pem")
-# While a new authority takes over (renewal.py): the key so far, and its signature of the new one.
+# During the renewal of the authority (renewal.py): the old key, and the new authority's link.
 PREVIOUS_KEY, LINK = "previous-ca.key", "ca-link.pem"
 
 
@@ -31,7 +31,7 @@ def load_private(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticC
 
 
 def load_authorities(directory: Path | str) -> list[x509.Certificate]:
-    """ca.pem: the authority that signs, and after it those that are trusted beside it."""
+    """The certificates in ca.pem: first the authority that signs, then the others that are trusted."""
     path = Path(directory) / "ca.pem"
     return load_certificates(read(path), str(path))
 
@@ -41,7 +41,7 @@ def load_certificate(path: Path) -> x509.Certificate:
 
 
 def signed_by(path: Path, ca: x509.Certificate) -> bool:
-    """Whether the first certificate in a file is of that authority."""
+    """Whether the authority signed the first certificate in a file."""
     try:
         load_certificate(path).verify_directly_issued_by(ca)
     except (UsageError, BadData, ValueError, TypeError, InvalidSignature):
@@ -58,12 +58,12 @@ def pem_of(certificate: x509.Certificate) -> bytes:
 
 
 def read(path: Path, next_step: str = "Make an authority first: `coreg-coordinator init DIR`.") -> bytes:
-    """A file's bytes, or what to do where it is not there; see `coreg_wire.files.files.read`."""
+    """A file's bytes; ``next_step`` is the advice if the file is missing. See `coreg_wire.files.files.read`."""
     return read_file(path, next_step)
 
 
 def create_all(*files: tuple[Path, bytes, int]) -> None:
-    """Create every file with its mode, none of which may exist; when one fails, take back the others."""
+    """Create all files with their modes; none may exist. If one fails, remove the others."""
     made: list[Path] = []
     try:
         for path, data, mode in files:
@@ -77,4 +77,4 @@ def create_all(*files: tuple[Path, bytes, int]) -> None:
     except OSError as error:
         for path in made:
             path.unlink(missing_ok=True)
-        raise StorageError(f"{error.filename or files[0][0].parent} cannot be made ({error.strerror}).") from error
+        raise StorageError(f"{error.filename or files[0][0].parent} cannot be created ({error.strerror}).") from error

@@ -1,6 +1,6 @@
-"""The coordinator's signature under the heads of its sites' ledgers: that it has seen them, and when.
+"""The coordinator's signatures on the heads of its sites' ledgers. They prove that it received the head, and when.
 
-With the key of its server's certificate, which is here whenever it serves; the authority's may be elsewhere.
+It signs with the key of the server's certificate, since the authority's key can be on another machine.
 """
 
 import datetime as dt
@@ -14,7 +14,7 @@ from coreg_wire.identity.signatures import is_signed, private_key, sign, to_hex
 
 
 class Notary:
-    """Of a coordinator that serves with these files."""
+    """Signs with the server's key in these files."""
 
     def __init__(self, files: ServerFiles):
         self._private = private_key(files.key_pem)
@@ -24,10 +24,10 @@ class Notary:
         return "Notary()"
 
     def countersign(self, site: str, certificate_pem: bytes, fetched: Fetched) -> HeadSigned:
-        """The head that a site sent under the certificate of its session, countersigned; or why it is not.
+        """Countersign the head that a site sent, or give the reason for not signing.
 
-        A site whose signature is not of that certificate's key has its models all the same: what is refused is the
-        countersignature, and both sides are told.
+        The site's signature must be by the key of its session's certificate. Otherwise only the countersignature is refused:
+        the site keeps its models, and both sides receive the reason.
         """
         at = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         shown = load_certificates(certificate_pem, f"The certificate of {site!r}")[0]
@@ -36,9 +36,6 @@ class Notary:
             signature = sign(self._private, said_by_coordinator(site, fetched.signature, receipt))
             receipt = Countersigned(fetched.run, fetched.head, at, signature, self._certificate)
         else:
-            reason = (
-                f"not countersigned: the head of the ledger of {site} is not signed by the key of the certificate that it "
-                "connected with"
-            )
+            reason = f"not countersigned: the head of the ledger of {site} is not signed by the key of its session"
             receipt = Countersigned(fetched.run, fetched.head, at, "", self._certificate, reason)
         return HeadSigned(site, fetched.signature, to_hex(shown), receipt)

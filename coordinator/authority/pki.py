@@ -1,8 +1,8 @@
-"""The coordinator's certificate authority: made once, signs sites' requests, and lists who may join.
+"""The coordinator's certificate authority: create it, sign sites' requests, load the server's files.
 
-Everything stands in one directory: ca.key and coordinator.key (mode 0600, they never travel), ca.pem,
-coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer that goes back to the site) and
-the list of those that may join (coordinator.authority.authorised).
+All files are in one directory: ca.key and coordinator.key (mode 0600, never copied to other machines), ca.pem,
+coordinator.pem, NAME.pem for each signed site (its certificate, then ca.pem: the answer to the site), and the allow-list
+(coordinator.authority.authorised).
 
 Must not know gRPC, the federation's plan, or any site's private key.
 """
@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, revoke, write_whole
+from coordinator.authority.authorised import ALLOW_LIST, HEADER, Authorised, authorise, write_whole
 from coordinator.authority.certificates import (
     authority_certificate,
     served_names,
@@ -42,25 +42,13 @@ from coreg_wire.identity.keys import Passphrase, ask, key_pem
 from coreg_wire.identity.names import fingerprint, key_fingerprint, load_certificates, request_name
 from coreg_wire.identity.renewal_requests import Renewal, read_renewal
 
-__all__ = [
-    "Authorised",
-    "ServerFiles",
-    "SignedSite",
-    "create_authority",
-    "days_left",
-    "encrypt_keys",
-    "expiry_warnings",
-    "load_server",
-    "reissue_server",
-    "revoke",
-    "server_names",
-    "sign_request",
-]
-
 
 @dataclass(frozen=True)
 class SignedSite:
-    """What `sign_request` made; `replaced`: another certificate had this name; `same_key`: of a renewal, and its key's."""
+    """The result of `sign_request`.
+
+    ``replaced``: the name was listed before. ``same_key``: whether a renewal kept its key; None if it is not a renewal.
+    """
 
     name: str
     certificate_path: Path
@@ -73,8 +61,7 @@ class SignedSite:
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """PEM texts for `coreg_wire.identity.credentials.server_credentials`, in the order of its parameters, and the
-    key's passphrase."""
+    """PEM texts for `coreg_wire.identity.credentials.RenewableServer`, and the passphrase of the key."""
 
     key_pem: bytes = field(repr=False)
     certificate_pem: bytes
@@ -91,25 +78,25 @@ def create_authority(
     secret: bytes | None = None,
     now: datetime | None = None,
 ) -> str:
-    """Make the authority and the coordinator's server certificate; the authority's fingerprint, for the sites.
+    """Create the authority and the coordinator's server certificate; return the authority's fingerprint, for the sites.
 
     Parameters
     ----------
     directory : path
-        Made with mode 0700 when absent.
+        Created with mode 0700 if it does not exist.
     hostnames : sequence of str
         Names and addresses that sites will dial; localhost, 127.0.0.1 and ::1 are always added.
     days, server_days : int
-        How long the authority and the server's certificate are valid; `reissue_server` renews the latter.
+        Validity of the authority and of the server's certificate; `reissue_server` renews the latter.
     secret : bytes, optional
-        The passphrase with which both keys are encrypted.
+        The passphrase that encrypts both keys.
 
     Raises
     ------
     UsageError
-        An authority stands there already (it is never overwritten), or a hostname is none.
+        The directory has an authority (it is never overwritten), or a hostname is invalid.
     StorageError
-        The directory cannot be written; nothing is left half made.
+        The directory cannot be written; then no file is left.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     served = served_names(hostnames)
@@ -134,9 +121,9 @@ def create_authority(
 def reissue_server(
     directory: Path | str, hostnames: Sequence[str] | None = None, days: int = 730, *, now: datetime | None = None
 ) -> datetime:
-    """Sign coordinator.pem anew, until a later end (returned); the key stays and no site need act.
+    """Renew coordinator.pem, and return its new expiry. The key stays, and sites need no change.
 
-    Without `hostnames` it keeps the names that it has; with them it has these instead.
+    `hostnames` replace the names of the certificate; None keeps them.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     ca, ca_key = _authority_of_the_server(directory, now)
@@ -148,7 +135,7 @@ def reissue_server(
 
 
 def _authority_of_the_server(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """While a new authority takes over the old one signs for the server, whom every site believes until then."""
+    """The authority that signs for the server: during a renewal the old one, which every site trusts."""
     previous = directory / PREVIOUS_KEY
     if previous.exists():
         key, _ = load_private(previous)
@@ -159,28 +146,28 @@ def _authority_of_the_server(directory: Path, now: datetime) -> tuple[x509.Certi
 
 
 def encrypt_keys(directory: Path | str, secret: bytes) -> list[Path]:
-    """Write the authority's key and the server's anew, encrypted with this passphrase; the files.
+    """Encrypt the authority's key and the server's key with this passphrase; return the files.
 
     Raises
     ------
     UsageError, BadData, StorageError, Refused
-        One of them is not there, is no key, cannot be written, or is encrypted already and its passphrase was not given.
+        A key is missing, invalid, cannot be written, or is encrypted and its passphrase was not given.
     """
     paths = [Path(directory) / name for name in ("ca.key", "coordinator.key")]
     paths += [path for path in (Path(directory) / PREVIOUS_KEY,) if path.exists()]
-    loaded = [load_private(path)[0] for path in paths]  # both, before either is written
+    loaded = [load_private(path)[0] for path in paths]  # all, before the first is written
     for path, key in zip(paths, loaded, strict=True):
         files.write_whole(path, key_pem(key, secret), mode=0o600)
     return paths
 
 
 def server_names(directory: Path | str) -> list[str]:
-    """The names and addresses under which coordinator.pem serves.
+    """The names and addresses in coordinator.pem.
 
     Raises
     ------
     UsageError, BadData, StorageError
-        It is not there, is no certificate with names, or cannot be read.
+        It is missing, is not a certificate with names, or cannot be read.
     """
     path = Path(directory) / "coordinator.pem"
     again = "Name every --host that sites dial."
@@ -188,20 +175,20 @@ def server_names(directory: Path | str) -> list[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError) as error:
-        raise BadData(f"{path} has no names that could be kept ({error}). {again}") from error
+        raise BadData(f"{path} has no names to keep ({error}). {again}") from error
     return [str(name.value) for name in names]
 
 
 def load_server(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> ServerFiles:
-    """What the coordinator serves with, checked: the three belong together and are valid today.
+    """The key and certificates of the server, after checks that they match and are valid today.
 
     Raises
     ------
     UsageError, BadData, StorageError
-        A file is missing, is not what its name says, or cannot be read.
+        A file is missing, has the wrong kind of content, or cannot be read.
     Refused
-        The key is open to others, or belongs to another certificate; the certificate is not the authority's or has
-        run out.
+        The key is readable by other users, or belongs to another certificate; the certificate is not signed by the
+        authority, or has expired.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     key, secret = load_private(directory / "coordinator.key", passphrase)
@@ -228,9 +215,9 @@ def sign_request(
     renewal: bool = False,
     now: datetime | None = None,
 ) -> SignedSite:
-    """Issue a client certificate for a site's request, and let it join: a line in `authorised-sites`.
+    """Issue a client certificate for a site's request, and add the site to `authorised-sites`.
 
-    Nothing in a request proves who sent it: compare `key_fingerprint` with the site's operator over another channel.
+    A request does not prove its sender: compare `key_fingerprint` with the site's operator over another channel.
 
     Parameters
     ----------
@@ -239,22 +226,22 @@ def sign_request(
     request_path : path
         The site's site.csr, in PEM.
     out_path : path, optional
-        Where the answer goes, NAME.pem in `directory` unless given: the site's certificate, then the authority's, one
-        file for `coreg-agent enroll --install`.
+        The answer, by default NAME.pem in `directory`: the site's certificate, then the authority's, in one file for
+        `coreg-agent enroll --install`.
     days : int
-        Validity; never beyond the authority's.
+        Validity; limited by the authority's.
     name : str, optional
-        The name expected by the operator; a request under another one is refused, never renamed.
+        The name expected by the operator; a request with another name is refused, never renamed.
     renewal : bool
-        Take it only when the site's listed certificate vouches for it (`coreg-agent enroll --renew`); then nothing need be
-        compared, and that certificate counts beside the new one until it runs out.
+        Accept only a request that is signed with the site's listed certificate (`coreg-agent enroll --renew`). Then no
+        fingerprint has to be compared, and the old certificate stays valid until it expires.
 
     Raises
     ------
     UsageError
-        No such request or authority, or an unusable option.
+        The request or the authority does not exist, or an option is invalid.
     BadData
-        The file is no certificate request.
+        The file is not a certificate request.
     Refused
         The request is not signed by its own key, has another name or key than allowed, or contains a private key.
     """
@@ -272,13 +259,13 @@ def sign_request(
     out_path = directory / f"{site}.pem" if out_path is None else Path(out_path)
     taken = [*(directory / file for file in (*FILES, PREVIOUS_KEY, LINK, ALLOW_LIST)), request_path]
     if out_path.resolve() in {path.resolve() for path in taken}:
-        raise UsageError(f"{out_path} must keep what it holds: give the certificate another path.")
-    if out_path.is_symlink():  # it may have been laid there, in a folder that others write to
+        raise UsageError(f"{out_path} would be overwritten: give the certificate another path.")
+    if out_path.is_symlink():  # other users can create a link in a folder that they can write to
         raise UsageError(
             f"{out_path} is a link to {out_path.readlink()}, and nothing is written through a link. Remove it, or give the "
             "certificate another path (--output)."
         )
-    # The answer first: a site that is listed but never got its certificate would lose the one it has.
+    # The answer before the list: a crash in between must not invalidate the certificate that the site has.
     link = [load_certificate(directory / LINK)] if (directory / LINK).exists() else []
     write_whole(out_path, b"".join(map(pem_of, [certificate, *load_authorities(directory), *link])))
     mark = fingerprint(certificate)
@@ -289,11 +276,11 @@ def sign_request(
 
 
 def _vouching(directory: Path, request_path: Path, site: str) -> Renewal:
-    """The renewal in a request, once the certificate that vouches for it is one that may join."""
+    """The renewal in a request, after a check that its certificate is listed."""
     found = read_renewal(read(request_path), str(request_path))
     if found is None:
         raise Refused(
-            f"{request_path} is no renewal: nothing in it is signed by {site}'s certificate. Have the site run `coreg-agent "
+            f"{request_path} is not a renewal: it is not signed by {site}'s certificate. Have the site run `coreg-agent "
             "enroll --renew`, or sign it without --renew and compare the key's fingerprint by telephone."
         )
     Authorised(directory).check(found.name, pem_of(found.current))
@@ -301,16 +288,16 @@ def _vouching(directory: Path, request_path: Path, site: str) -> Renewal:
 
 
 def days_left(certificate_pem: bytes, *, now: datetime | None = None) -> float:
-    """Days until the first certificate in the text runs out; negative when it has."""
+    """Days until the first certificate in the text expires; negative after that."""
     end = load_certificates(certificate_pem, "The certificate")[0].not_valid_after_utc
     return (end - (now or datetime.now(UTC))) / timedelta(days=1)
 
 
 def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: datetime | None = None) -> list[str]:
-    """A sentence for each certificate that runs out soon: the authority's, the server's, the listed sites'."""
+    """A sentence for each certificate that expires soon: the authority's, the server's, the listed sites'."""
     directory = Path(directory)
     advice = {
-        "ca.pem": f"put a new authority in its place with `coreg-coordinator renew-authority {shlex.quote(str(directory))}`",
+        "ca.pem": f"renew the authority with `coreg-coordinator renew-authority {shlex.quote(str(directory))}`",
         "coordinator.pem": _renew(directory),
     }
     advice |= {
@@ -327,14 +314,14 @@ def expiry_warnings(directory: Path | str, *, within_days: int = 30, now: dateti
 
 
 def _renew(directory: Path) -> str:
-    return f"sign it anew with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
+    return f"renew it with `coreg-coordinator init {shlex.quote(str(directory))} --renew-server`"
 
 
 def authority_pair(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The authority, able to sign today."""
+    """The authority's certificate and key, after checks that they match and are valid today."""
     (key, _), ca = load_private(directory / "ca.key"), load_certificate(directory / "ca.pem")
     if ca.public_key() != key.public_key():
-        raise Refused(f"{directory}: ca.key and ca.pem do not belong together. Restore both from one backup.")
+        raise Refused(f"{directory}: ca.key and ca.pem do not match. Restore both from the same backup.")
     _check_period(ca, directory / "ca.pem", now)
     return ca, key
 
@@ -346,13 +333,13 @@ def _check_period(certificate: x509.Certificate, path: Path, now: datetime) -> N
             f"clock says {now:%Y-%m-%d %H:%M}: check the clock."
         )
     if now > certificate.not_valid_after_utc:
-        new = f"put a new one in its place with `coreg-coordinator renew-authority {shlex.quote(str(path.parent))} --lost`"
+        new = f"replace it with `coreg-coordinator renew-authority {shlex.quote(str(path.parent))} --lost`"
         next_step = new if path.name == "ca.pem" else _renew(path.parent)
-        raise Refused(f"{path} ran out on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
+        raise Refused(f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: {next_step}.")
 
 
 def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.EllipticCurvePublicKey]:
-    """A request signed by its own key, which is of the kind that everybody here uses."""
+    """A request that is signed by its own key, an EC P-256 key."""
     data = read(path, "Ask the site for its site.csr (`coreg-agent enroll` makes it).")
     if b"PRIVATE KEY" in data:
         raise Refused(
@@ -363,9 +350,9 @@ def _load_request(path: Path) -> tuple[x509.CertificateSigningRequest, ec.Ellipt
         request = x509.load_pem_x509_csr(data)
         valid, key = request.is_signature_valid, request.public_key()
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadData(f"{path} is no certificate request in PEM ({error}). Ask the site for its site.csr.") from error
+        raise BadData(f"{path} is not a PEM certificate request ({error}). Ask the site for its site.csr.") from error
     if not valid:
         raise Refused(f"{path} is not signed by its own key: damaged or forged. Ask the site for its site.csr again.")
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
-        raise Refused(f"{path} is for another kind of key than EC P-256. Make it with `coreg-agent enroll`.")
+        raise Refused(f"{path} is not for an EC P-256 key. Make it with `coreg-agent enroll`.")
     return request, key

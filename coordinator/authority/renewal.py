@@ -1,9 +1,9 @@
-"""A new authority in the place of one that runs out, or whose key is lost: begun, crossed over to, and finished.
+"""Renewal of the authority if it expires or its key is lost: `renew_authority` begins it, `finish_authority` ends it.
 
-While it is under way ca.pem lists both, the new one first, so that sites of either may join; the server goes on with the
-certificate that the old one signed, which every site believes, until `finish_authority`. A link, the new authority's key signed
-by the old one's, goes with every answer, so that a site believes the new one without a telephone. Where the old key is lost there
-is none, and operators compare fingerprints.
+During the renewal, ca.pem has both authorities, the new one first, so that sites of either can join. The server keeps the
+certificate of the old one, which every site trusts, until `finish_authority`. Every answer to a site contains a link: the new
+authority's key, signed by the old one. With it, a site trusts the new authority without a telephone call. If the old key is
+lost, there is no link, and operators compare fingerprints.
 
 Must not know gRPC, the plan, or any site's private key.
 """
@@ -35,7 +35,7 @@ from coreg_wire.identity.names import fingerprint
 
 @dataclass(frozen=True)
 class Renewed:
-    """A new authority: its fingerprint, its end, whether the old one vouches for it, and who needs a new certificate."""
+    """A new authority: its fingerprint, its expiry, whether the old one signed it, and the sites that need a certificate."""
 
     fingerprint: str
     not_after: datetime
@@ -46,29 +46,29 @@ class Renewed:
 def renew_authority(
     directory: Path | str, days: int = 3650, *, lost: bool = False, now: datetime | None = None
 ) -> Renewed:
-    """Make a new authority, beside which the one so far stays trusted until `finish_authority`.
+    """Create a new authority. The old one stays trusted until `finish_authority`.
 
     Parameters
     ----------
     directory : path
         The authority's.
     days : int
-        How long the new one is valid.
+        Validity of the new one.
     lost : bool
-        The old key is lost, or has run out with its certificate: nothing vouches for the new authority but its operator.
+        The old key is lost, or its certificate has expired: only the operator vouches for the new authority.
 
     Raises
     ------
     UsageError
-        A renewal is under way, or there is no authority.
+        A renewal is in progress, or there is no authority.
     Refused, BadData, StorageError
-        The old authority is damaged, or has run out (without ``lost``); it cannot be written.
+        The old authority is damaged, or has expired (without ``lost``); the folder cannot be written.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
     old, *others = load_authorities(directory)
     if others:
         raise UsageError(
-            f"{directory}: a renewal is under way already. See it to its end with `coreg-coordinator renew-authority "
+            f"{directory}: a renewal is already in progress. Finish it with `coreg-coordinator renew-authority "
             f"{directory} --finish`."
         )
     key = ec.generate_private_key(ec.SECP256R1())
@@ -83,7 +83,7 @@ def renew_authority(
     elif _was_encrypted(directory):
         secret = ask_twice(f"the new {directory / 'ca.key'}")
     still = [old] if now <= old.not_valid_after_utc else []
-    # A machine that stops between the two leaves a key that does not belong to ca.pem, and the one that does in previous-ca.key.
+    # A crash between the two writes leaves a key that does not match ca.pem. The matching one is in previous-ca.key.
     files.write_whole(directory / "ca.key", key_pem(key, secret), mode=0o600)
     write_whole(directory / "ca.pem", b"".join(map(pem_of, [new, *still])))
     if not still or server_end(directory) < now:
@@ -92,21 +92,21 @@ def renew_authority(
 
 
 def finish_authority(directory: Path | str, *, force: bool = False, now: datetime | None = None) -> datetime:
-    """Trust the new authority alone, and sign the server's certificate with it, until the end that is returned.
+    """Trust the new authority only, and sign the server's certificate with it; return the certificate's expiry.
 
     Raises
     ------
     UsageError
-        No renewal is under way; or sites on the list have no certificate of the new authority yet (without ``force``).
+        No renewal is in progress, or listed sites have no certificate of the new authority (without ``force``).
     """
     directory = Path(directory)
     new, *others = load_authorities(directory)
     if not others and not (directory / LINK).exists() and signed_by(directory / "coordinator.pem", new):
-        raise UsageError(f"{directory}: no renewal of the authority is under way.")
+        raise UsageError(f"{directory}: no renewal of the authority is in progress.")
     if (missing := not_yet_signed(directory)) and not force:
         raise UsageError(
-            f"{directory}: {', '.join(missing)} would be shut out: no certificate of the new authority was signed for them. Have "
-            "each run `coreg-agent enroll --renew`, sign its request, and see that it has installed the answer; or give --force."
+            f"{directory}: {', '.join(missing)} could no longer join, without a certificate of the new authority. Have each run "
+            "`coreg-agent enroll --renew`, sign its request, and verify that it has installed the answer; or give --force."
         )
     write_whole(directory / "ca.pem", pem_of(new))
     for name in (PREVIOUS_KEY, LINK):
@@ -116,14 +116,14 @@ def finish_authority(directory: Path | str, *, force: bool = False, now: datetim
 
 
 def not_yet_signed(directory: Path | str) -> list[str]:
-    """The sites on the list whose answer, NAME.pem, is not of the newest authority."""
+    """The listed sites whose certificate, NAME.pem, is not signed by the newest authority."""
     directory = Path(directory)
     new = load_authorities(directory)[0]
     return [site for site in Authorised(directory).sites() if not signed_by(directory / f"{site}.pem", new)]
 
 
 def _was_encrypted(directory: Path) -> bool:
-    """The server's key tells how the authority's was kept."""
+    """Whether the server's key is encrypted, which `create_authority` does for both keys or for none."""
     try:
         return is_encrypted((directory / "coordinator.key").read_bytes())
     except OSError:

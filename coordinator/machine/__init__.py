@@ -1,1 +1,1 @@
-"""A run as a value: what it remembers, what is going on now, and what each event makes of both. No socket, no clock."""
+"""The state machine of a run: recorded state, state of this process, and the handlers of events. No socket, no clock."""

@@ -1,29 +1,35 @@
-"""How a run ends: its outcome written down, its sites' models fetched, and nobody waited for for ever.
+"""The end of a run: its outcome is recorded, its sites fetch their models, and it is closed.
 
-Handlers of a `RunUpdate`; the table that calls them is in machine.py. The end is on record before the first site hears of it, and
-the run is closed only when everybody has it, or has not come for it in time: killed in between, it goes on delivering.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. The end is recorded before it is sent to the first site.
+The run is closed when all sites have fetched it or the timeout has passed. After a crash in between, delivery continues.
 """
 
-from collections.abc import Mapping
-
 from coordinator.machine import notices, slow_links
-from coordinator.machine.events import Countersign, Flow
+from coordinator.machine.events import (
+    Breached,
+    Countersign,
+    DeadlinePassed,
+    HeadCountersigned,
+    Interrupted,
+    Received,
+    SiteLost,
+)
 from coordinator.machine.phases import Phase, Timeouts, Transition
 from coordinator.machine.records import Closed, Delivered, Ended, HeadSigned
 from coordinator.machine.run import Run, RunUpdate, Volatile
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head
+from coreg_core.protocol.messages import Dismissed, Fetched, Finished, Head, Leaving
 from coreg_core.protocol.outcomes import Outcome
 
-# Sites that were late are no fault of what was computed: with its rounds on record, such a run is not written down as
-# ended, and the same command takes it up.
+# Late sites do not invalidate what was computed. Such a run is not recorded as ended if an attempt began, and the same
+# command resumes it.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
 
 
 def end(update: RunUpdate, outcome: Outcome, reason: str, heads: tuple[Head, ...] = ()) -> None:
-    """The run has an outcome: write it down, tell everybody, and wait until they have it.
+    """Record the outcome, send it to all sites, and wait until they have it.
 
-    ``heads`` are the sites' last ones: with them each of them has its models.
+    ``heads`` are the sites' last heads. A site that receives them has its models.
     """
     recorded = update.recorded
     if outcome not in RESUMABLE or recorded.attempt < 0:
@@ -36,18 +42,18 @@ def end(update: RunUpdate, outcome: Outcome, reason: str, heads: tuple[Head, ...
 
 
 def deliver(update: RunUpdate) -> None:
-    """Send the end to those who are here. Where there are models, those who are away are waited for too."""
+    """Send the end to connected sites. If there are models, disconnected sites are awaited too."""
     live, recorded = update.live, update.recorded
     away = frozenset(live.receivers) - live.here
     lost = frozenset[str]() if recorded.has_models else away
     update.change(fetched=live.fetched | recorded.excluded.keys() | lost)
-    # A site that has not offered in this session may be another process: it gets the end once it has the plan.
+    # A site without an offer in this session may be a new process, which needs the plan before the end.
     told = live.ready if recorded.has_models else live.here
     for site in live.receivers:
         if site in told:
             send_end(update, site)
     for site in sorted(live.here - set(live.receivers)):
-        send_end(update, site)  # it came late, or was dropped and not taken back: it hears so
+        send_end(update, site)  # it was late, or was dropped and did not rejoin
     if update.run.awaited:
         update.deadline(update.run.timeouts.round)
     else:
@@ -55,7 +61,7 @@ def deliver(update: RunUpdate) -> None:
 
 
 def send_end(update: RunUpdate, site: str) -> None:
-    """`Finished`, with the heads by which the sites see that all agree; or that it ended without this site."""
+    """Send `Finished` with the heads, by which sites verify that all agree; `Dismissed` if the run ended without this site."""
     recorded = update.recorded
     assert update.live.ending is not None
     outcome, reason = update.live.ending
@@ -89,19 +95,19 @@ def resumed(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None)
     return update
 
 
-def fetched(update: RunUpdate, site: str, message: Fetched) -> None:
-    """A site has the end, and its models on its disk. The head of its ledger is countersigned first."""
-    if site in update.recorded.participants and message.signature:
-        update.actions.append(Countersign(site, message))
+def fetched(update: RunUpdate, event: Received[Fetched]) -> None:
+    """A site has stored the end and its models. The head of its ledger is countersigned first."""
+    if event.site in update.recorded.participants and event.message.signature:
+        update.actions.append(Countersign(event.site, event.message))
     else:
-        _has_fetched(update, site)
+        _has_fetched(update, event.site)
 
 
-def countersigned(update: RunUpdate, signed: HeadSigned) -> None:
+def countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
     """The head of a site's ledger is recorded before the site receives its countersignature."""
-    if signed.receipt.signature:
-        update.record(signed)
-    _has_fetched(update, signed.site, signed)
+    if event.signed.receipt.signature:
+        update.record(event.signed)
+    _has_fetched(update, event.signed.site, event.signed)
 
 
 def _has_fetched(update: RunUpdate, site: str, signed: HeadSigned | None = None) -> None:
@@ -122,27 +128,33 @@ def not_waited_for(update: RunUpdate, site: str) -> None:
         _close(update)
 
 
-def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
-    """A session ended while models are fetched: where there is one for it, it may come back for it."""
+def left(update: RunUpdate, event: Received[Leaving] | SiteLost) -> None:
+    """A session ended during delivery. The site stays awaited if there is a model for it."""
+    site = event.site
     if site not in update.live.here:
         return
     update.gone(site)
     if site in update.run.awaited:
-        update.notify(notices.Left(update.run.name, site, reason, lost))
+        update.notify(departure(update, event))
         if not update.recorded.has_models:
             not_waited_for(update, site)
 
 
-def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
+def departure(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> notices.Left:
+    reason = event.message.reason if isinstance(event, Received) else event.reason
+    return notices.Left(update.run.name, event.site, reason, lost=not isinstance(event, Received))
+
+
+def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
     """Stop waiting. A site that has not fetched its model receives it when it connects again."""
-    if slow_links.waits(update, flows):
+    if slow_links.waits(update, event.flows):
         return
     update.notify(notices.NotFetched(update.run.name, update.run.awaited))
     _close(update)
 
 
-def interrupted(update: RunUpdate) -> None:
-    """The operator will not wait; the outcome stands, and the same command goes on delivering."""
+def interrupted(update: RunUpdate, _event: Interrupted) -> None:
+    """The operator stops the process. The outcome stays, and the same command continues delivery."""
     assert update.live.ending is not None
     update.finish(Transition.INTERRUPTED, *update.live.ending)
 

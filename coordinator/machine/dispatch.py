@@ -1,8 +1,7 @@
-"""A run as a function: its state and one event in, its state and a list of actions out.
+"""A run as a pure function: its state and one event in, its new state and a list of actions out.
 
-`TABLE` decides. It has one row for each class of event (of a message: the class of the message) and one column for each
-phase; the entry is the handler, or `nothing` for what comes too late to change anything. phases.py decides which phase
-comes next.
+`TABLE` selects the handler. It has one row for each class of event (for a message: the class of the message) and one column
+for each phase. The entry is the handler, or `nothing` if the event has no effect in that phase. phases.py has the transitions.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,34 +32,10 @@ M = TypeVar("M", bound=FromSite)
 
 
 def nothing(_update: RunUpdate, _event: object) -> None:
-    """Too early, too late, or of no consequence."""
+    """The event has no effect in this phase."""
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
-
-
-def _enrol(update: RunUpdate, event: SiteJoined) -> None:
-    membership.enrol(update, event.hello.site)
-
-
-def _invite(update: RunUpdate, event: SiteJoined) -> None:
-    membership.invite(update, event.hello.site)
-
-
-def _left(update: RunUpdate, event: Received[Leaving]) -> None:
-    membership.left(update, event.site, event.message.reason, lost=False)
-
-
-def _lost(update: RunUpdate, event: SiteLost | Breached) -> None:
-    membership.left(update, event.site, event.reason, lost=True)
-
-
-def _left_undelivered(update: RunUpdate, event: Received[Leaving]) -> None:
-    delivery.left(update, event.site, event.message.reason, lost=False)
-
-
-def _lost_undelivered(update: RunUpdate, event: SiteLost) -> None:
-    delivery.left(update, event.site, event.reason, lost=True)
 
 
 def _breached(update: RunUpdate, event: Breached) -> None:
@@ -69,45 +44,14 @@ def _breached(update: RunUpdate, event: Breached) -> None:
         membership.exclude(update, event.site, Outcome.SITE_FAULT, reason)
 
 
-# --- messages -----------------------------------------------------------------------------------------------------
-
-
-def _offered(update: RunUpdate, event: Received[Offer]) -> None:
-    membership.offered(update, event.site, event.message)
-
-
-def _refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
-    membership.refused(update, event.site, event.message)
-
-
-def _approval(update: RunUpdate, event: Received[Approval]) -> None:
-    membership.approval(update, event.site, event.message)
-
-
-def _answered(update: RunUpdate, event: Received[Answer]) -> None:
-    steps.answered(update, event.site, event.message)
-
-
-def _faulted(update: RunUpdate, event: Received[Fault]) -> None:
-    steps.faulted(update, event.site, event.message)
-
-
-def _fetched(update: RunUpdate, event: Received[Fetched]) -> None:
-    delivery.fetched(update, event.site, event.message)
-
-
 def _fetched_already(update: RunUpdate, event: Received[Fetched]) -> None:
-    """A site answers the plan with "fetched": it has the end of this run, and these records do not."""
+    """A site answers the plan with `Fetched`: it has the end of this run, and these records have none."""
     delivery.end(
         update,
         Outcome.DAMAGED,
         f"{event.site} already has the result of run {update.run.name}, so the coordinator's records are older than "
         "the sites' (was a backup restored?). The sites keep their models. Submit the study again for a new run.",
     )
-
-
-def _countersigned(update: RunUpdate, event: HeadCountersigned) -> None:
-    delivery.countersigned(update, event.signed)
 
 
 # --- time and the operator ----------------------------------------------------------------------------------------
@@ -140,28 +84,16 @@ def _not_planned(update: RunUpdate, _event: DeadlinePassed) -> None:
         delivery.end(update, Outcome.TOO_FEW_SITES, f"{', '.join(missing)} did not {late}")
 
 
-def _out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
-    steps.out_of_time(update, event.flows)
-
-
 def _not_back(update: RunUpdate, event: DeadlinePassed) -> None:
     if slow_links.waits(update, event.flows):
         return
     names = ", ".join(update.run.awaited) or "enough sites"
-    delivery.end(update, Outcome.STALLED, f"{names} did not come back within {update.run.timeouts.stall:g} s")
-
-
-def _not_fetched(update: RunUpdate, event: DeadlinePassed) -> None:
-    delivery.out_of_time(update, event.flows)
+    delivery.end(update, Outcome.STALLED, f"{names} did not reconnect within {update.run.timeouts.stall:g} s")
 
 
 def _interrupted(update: RunUpdate, _event: Interrupted) -> None:
-    # Not recorded as an end: the next process resumes the run. Agents reconnect by themselves.
+    # Not recorded as an end: the next process resumes the run. Agents reconnect automatically.
     update.finish(Transition.INTERRUPTED, Outcome.INTERRUPTED, "")
-
-
-def _delivery_interrupted(update: RunUpdate, _event: Interrupted) -> None:
-    delivery.interrupted(update)
 
 
 def _cancelled(update: RunUpdate, event: Cancelled) -> None:
@@ -186,19 +118,28 @@ def _message(kind: type[M], *handlers: "Handler[Received[M]]") -> Row:
 # ENROLLING, RETURNING, PLANNING, ASKING, STALLED, DELIVERING, DONE
 TABLE: Mapping[type, Mapping[Phase, Handler[Any]]] = dict(
     [
-        _event(SiteJoined, _enrol, _invite, _invite, _invite, _invite, _invite, nothing),
-        _event(SiteLost, _lost, _lost, _lost, _lost, _lost, _lost_undelivered, nothing),
-        _event(Breached, _lost, _breached, _breached, _breached, _breached, _breached, nothing),
-        _message(Leaving, _left, _left, _left, _left, _left, _left_undelivered, nothing),
-        _message(Offer, nothing, *(5 * (_offered,)), nothing),
-        _message(PlanRefused, nothing, *(5 * (_refused,)), nothing),
-        _message(Approval, nothing, _approval, _approval, *(4 * (nothing,))),
-        _message(Answer, nothing, nothing, _answered, _answered, _answered, nothing, nothing),
-        _message(Fault, nothing, nothing, nothing, _faulted, _faulted, nothing, nothing),
-        _message(Fetched, nothing, *(4 * (_fetched_already,)), _fetched, nothing),
-        _event(HeadCountersigned, *(5 * (nothing,)), _countersigned, nothing),
-        _event(DeadlinePassed, _not_joined, _not_planned, _not_planned, _out_of_time, _not_back, _not_fetched, nothing),
-        _event(Interrupted, *(5 * (_interrupted,)), _delivery_interrupted, nothing),
+        _event(SiteJoined, membership.enrol, *(5 * (membership.invite,)), nothing),
+        _event(SiteLost, *(5 * (membership.left,)), delivery.left, nothing),
+        _event(Breached, membership.left, *(5 * (_breached,)), nothing),
+        _message(Leaving, *(5 * (membership.left,)), delivery.left, nothing),
+        _message(Offer, nothing, *(5 * (membership.offered,)), nothing),
+        _message(PlanRefused, nothing, *(5 * (membership.refused,)), nothing),
+        _message(Approval, nothing, membership.approval, membership.approval, *(4 * (nothing,))),
+        _message(Answer, nothing, nothing, *(3 * (steps.answered,)), nothing, nothing),
+        _message(Fault, nothing, nothing, nothing, steps.faulted, steps.faulted, nothing, nothing),
+        _message(Fetched, nothing, *(4 * (_fetched_already,)), delivery.fetched, nothing),
+        _event(HeadCountersigned, *(5 * (nothing,)), delivery.countersigned, nothing),
+        _event(
+            DeadlinePassed,
+            _not_joined,
+            _not_planned,
+            _not_planned,
+            steps.out_of_time,
+            _not_back,
+            delivery.out_of_time,
+            nothing,
+        ),
+        _event(Interrupted, *(5 * (_interrupted,)), delivery.interrupted, nothing),
         _event(Cancelled, *(5 * (_cancelled,)), nothing, nothing),
     ]
 )
@@ -206,16 +147,16 @@ assert TABLE.keys() == {*get_args(RunEvent), *get_args(FromSite)} - {Hello}, "ev
 
 
 def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = None) -> tuple[Run, list[Action]]:
-    """The first state and actions of a run: a new one, one that was left unfinished, or one that has ended.
+    """The first state and actions of a run: new, unfinished, or ended.
 
-    ``only``: of a run that has ended, the sites that are connected; no other site is awaited.
+    ``only``: if the run has ended, the connected sites; no other site is awaited.
     """
     if recorded.ended is not None:
         update = delivery.resumed(recorded, timeouts, only)
         return update.run, update.actions
     phase = Phase.ENROLLING if recorded.attempt < 0 else Phase.RETURNING
     update = RunUpdate(Run(recorded, Volatile(phase, attempt=recorded.attempt + 1), timeouts))
-    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the two
+    if (last := membership.cannot_go_on_without(recorded)) is not None:  # killed between the exclusion and the end
         delivery.end(update, last.outcome, last.reason)
         return update.run, update.actions
     name, awaited = recorded.plan.run, update.run.awaited
@@ -230,7 +171,7 @@ def begin(recorded: RunState, timeouts: Timeouts, only: frozenset[str] | None = 
 
 
 def handle(run: Run, event: "RunEvent | Received[FromSite]") -> tuple[Run, list[Action]]:
-    """Handle one event. Every event is welcome in every phase; what comes too late changes nothing."""
+    """Handle one event. Every event is accepted in every phase; a late one has no effect."""
     update = RunUpdate(run)
     kind = type(event.message) if isinstance(event, Received) else type(event)
     TABLE[kind][run.phase](update, event)

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=FromSite, covariant=True)
 class SiteJoined:
     """An authenticated session opened; it replaces an earlier one of the same name.
 
-    ``until`` is the end of its certificate, in ISO 8601; empty without one.
+    ``until`` is the expiry of its certificate, in ISO 8601; empty without one.
     """
 
     hello: Hello
@@ -32,7 +32,7 @@ class SiteJoined:
 
 @dataclass(frozen=True)
 class Received(Generic[M]):
-    """A message from an open session, already checked for form by the transport."""
+    """A message from an open session. The transport has checked its form."""
 
     site: str
     message: M
@@ -48,7 +48,7 @@ class SiteLost:
 
 @dataclass(frozen=True)
 class Breached:
-    """A session sent what its protocol does not allow; it has been told so, and is closed."""
+    """A session broke the protocol. The transport has sent the reason and closed it."""
 
     site: str
     reason: str
@@ -56,7 +56,7 @@ class Breached:
 
 @dataclass(frozen=True)
 class AccessRefused:
-    """A peer was not let in: its certificate is not listed, was revoked, or does not match its name."""
+    """A peer was rejected: its certificate is not listed, was revoked, or does not match its name."""
 
     name: str
     reason: str
@@ -64,16 +64,16 @@ class AccessRefused:
 
 @dataclass(frozen=True)
 class Flow:
-    """How far the latest vector of a run has come on a site's link.
+    """Progress of the latest vector of a run on a site's link.
 
     Parameters
     ----------
     to_site
-        a step on its way to the site; otherwise the site's answer.
+        True for a step to the site, False for the site's answer.
     moved, of
-        bytes.
+        bytes transferred, and bytes in total.
     seconds
-        since it was begun; of one that is whole, since its last byte.
+        since its first byte; of a complete vector, since its last byte.
     """
 
     to_site: bool
@@ -88,7 +88,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class DeadlinePassed:
-    """The timer of that run with this token ran out; ``flows`` are of the sites whose link has carried a vector of it."""
+    """A timer of the run expired. ``flows`` has the sites whose links have carried a vector of the run."""
 
     run: str
     token: int
@@ -105,12 +105,12 @@ class HeadCountersigned:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The operator stops the process: every run stays on record as it is."""
+    """The operator stops the process: every run stays resumable."""
 
 
 @dataclass(frozen=True)
 class Draining:
-    """The operator stops the service: no run starts, finished runs are delivered, the others stay on record."""
+    """The operator stops the service: no run starts, finished runs are delivered, the others stay resumable."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class QueueChanged:
 
 @dataclass(frozen=True)
 class QueueRead:
-    """The queue as the store has it: plans that wait, in order, and the reasons of runs to cancel, by run."""
+    """The queue in the store: waiting plans in order, and the reason for each run to cancel."""
 
     waiting: tuple[Plan, ...]
     cancelled: Mapping[str, str] = field(default_factory=dict)
@@ -133,11 +133,11 @@ class Submitted:
     Parameters
     ----------
     plan
-        what to carry out.
+        its plan.
     records
-        what the run left on record, if it has begun.
+        its records, if it has begun.
     on_demand
-        a run that has ended, loaded because a site that has not fetched its end is connected; no other site is awaited.
+        the run has ended, and was loaded for a connected site that has not fetched it; no other site is awaited.
     """
 
     plan: Plan
@@ -155,7 +155,7 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The operator ends this run and keeps the service up."""
+    """The operator cancelled this run; the service continues."""
 
     run: str
     reason: str
@@ -163,7 +163,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Revoked:
-    """A site with an open session may no longer join."""
+    """The certificate of an open session was revoked."""
 
     site: str
     reason: str
@@ -171,13 +171,13 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Reconfigured:
-    """The operator changed federation.toml: the sites that may join, and how many runs may run at once."""
+    """The operator changed federation.toml: the sites that can join, and the number of concurrent runs."""
 
     sites: tuple[str, ...]
     max_concurrent_runs: int
 
 
-# What happens to one run. Keys of its dispatch table are these classes, and the classes of the messages in `Received`.
+# Events of one run. The rows of its dispatch table are these classes and the classes of the messages in `Received`.
 RunEvent: TypeAlias = SiteJoined | SiteLost | Breached | DeadlinePassed | Interrupted | Cancelled | HeadCountersigned
 Event: TypeAlias = (
     RunEvent
@@ -198,7 +198,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True)
 class Send:
-    """Put a message on a site's session; nothing happens if it has gone meanwhile (a `SiteLost` follows)."""
+    """Send a message to a site. It has no effect if the session has ended (a `SiteLost` follows)."""
 
     site: str
     message: ToSite
@@ -206,7 +206,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Reject:
-    """Tell a session why it cannot stay, and close it."""
+    """Send a session the reason, and close it."""
 
     site: str
     reason: str
@@ -214,7 +214,7 @@ class Reject:
 
 @dataclass(frozen=True)
 class Expect:
-    """From here on, answers of that run have so many words at most; before it, none is taken from anybody."""
+    """From now on, accept answers of the run with at most ``words`` words. Before it, none is accepted."""
 
     run: str
     words: int
@@ -222,7 +222,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class Persist:
-    """Write before the next action is taken."""
+    """Write a record before the next action."""
 
     run: str
     record: Record
@@ -230,7 +230,7 @@ class Persist:
 
 @dataclass(frozen=True)
 class SetDeadline:
-    """Start the run's one timer anew; an earlier one is dropped."""
+    """Restart the run's only timer."""
 
     run: str
     token: int
@@ -239,14 +239,14 @@ class SetDeadline:
 
 @dataclass(frozen=True)
 class Notify:
-    """Something that whoever watches should see."""
+    """A notice for observers."""
 
     notice: Notice
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Nothing more will happen in this run."""
+    """The run is over in this process."""
 
     run: str
     outcome: Outcome
@@ -275,7 +275,7 @@ class LoadRun:
 
 @dataclass(frozen=True)
 class CloseRun:
-    """Close a run that is not under way, with this outcome."""
+    """Close a run that is not active, with this outcome."""
 
     plan: Plan
     outcome: Outcome
@@ -284,7 +284,7 @@ class CloseRun:
 
 @dataclass(frozen=True)
 class Countersign:
-    """Countersign the head of a site's ledger, which came with `Fetched`; `HeadCountersigned` follows."""
+    """Countersign the head of a site's ledger from `Fetched`; `HeadCountersigned` follows."""
 
     site: str
     fetched: Fetched

@@ -1,4 +1,4 @@
-"""Sessions, runs and the scheduler of a coordinator, as a function: an event in, a list of actions out.
+"""Sessions, runs and the scheduler of a coordinator as a pure function: an event in, a list of actions out.
 
 A session begins with `Hello`, ends with `Leaving` or with its loss, and carries any number of runs. A run receives the
 session events of its sites and the messages that name it. `scheduler.py` decides which run starts.
@@ -49,8 +49,8 @@ from coreg_core.protocol.outcomes import Outcome
 class Federation:
     """Open sessions by site, and runs by name.
 
-    ``sites`` may join whether or not a run needs them. A simulation has no scheduler: it ends with the runs that it
-    began with. ``unconfirmed`` are the ends, by site and run, that a session received and has not confirmed.
+    ``sites`` can join whether or not a run needs them. A simulation has no scheduler and ends with its first runs.
+    ``unconfirmed`` are the (site, run) pairs whose session received the end and has not confirmed it.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -63,14 +63,14 @@ class Federation:
 
     @property
     def done(self) -> bool:
-        """Whether no run is under way, and none will start."""
+        """Whether no run is active and none will start."""
         plan = self.scheduler
         ends = plan is None or self.stopping or (plan.exit_when_idle and plan.idle)
         return ends and all(run.phase is Phase.DONE for run in self.runs.values())
 
     @property
     def computing(self) -> list[Run]:
-        """The runs that need their sites: all but those that only wait to be fetched."""
+        """The active runs, without those in delivery."""
         return [run for run in self.runs.values() if run.phase not in (Phase.DELIVERING, Phase.DONE)]
 
 
@@ -155,7 +155,7 @@ def _put_in(federation: Federation, recorded: RunState, *, on_demand: bool) -> t
 
 
 def _settle(federation: Federation) -> tuple[Federation, list[Action]]:
-    """Forget the runs that are over, and start those that may start."""
+    """Remove finished runs, and start the runs that can start."""
     plan, actions = federation.scheduler, list[Action]()
     assert plan is not None
     over = [run for run in federation.runs.values() if run.phase is Phase.DONE]
@@ -196,7 +196,7 @@ def _unusable(federation: Federation, run: str, reason: str) -> tuple[Federation
 def _joined(federation: Federation, joined: SiteJoined, hello: Hello) -> tuple[Federation, list[Action]]:
     site = hello.site
     if reason := _objection(federation, hello):
-        # It replaced whatever session the site had, and cannot stay itself.
+        # The rejected session has already replaced the site's earlier one.
         federation, actions = _ended(federation, site, SiteLost(site, "its session was replaced"))
         return federation, [Reject(site, reason), Notify(notices.SessionRejected(site, reason)), *actions]
     federation = replace(_new_session(federation, site), sessions={**federation.sessions, site: hello})
@@ -215,7 +215,7 @@ def _objection(federation: Federation, hello: Hello) -> str | None:
     site = hello.site
     if hello.protocol != PROTOCOL_VERSION:
         return (
-            f"{site}: speaks protocol {hello.protocol}, this coordinator {PROTOCOL_VERSION}. "
+            f"{site}: uses protocol {hello.protocol}, this coordinator {PROTOCOL_VERSION}. "
             "Install the same release of coreg-federation on both sides."
         )
     if federation.done:
@@ -232,7 +232,7 @@ def _received(federation: Federation, received: Received[FromSite]) -> tuple[Fed
         case Leaving() as leaving:
             return _ended(federation, site, Received(site, leaving))
         case Hello():
-            reason = f"{site} said hello twice in one session."
+            reason = f"{site} sent Hello twice in one session."
             federation, actions = _ended(federation, site, Breached(site, reason))
             return federation, [Reject(site, reason), *actions]
         case message:
@@ -240,8 +240,8 @@ def _received(federation: Federation, received: Received[FromSite]) -> tuple[Fed
             if isinstance(message, Fetched) and (site, message.run) in federation.unconfirmed:
                 federation = replace(federation, unconfirmed=federation.unconfirmed - {(site, message.run)})
                 if run is not None and run.phase is not Phase.DELIVERING:
-                    return federation, []  # the run was resumed: this is about its earlier end, and late
-            # A run that dismissed a site, or never saw its session, does not listen to it either.
+                    return federation, []  # the run was resumed since: the message confirms its earlier end
+            # A run ignores a site that it dismissed, or whose session it never saw.
             heard = run is not None and site in run.plan.sites and site in run.live.here
             return _tell(federation, [message.run] if heard else [], received)
 

@@ -1,37 +1,37 @@
-"""Who takes part in a run: joining, offering, being dropped, taken back, dismissed or excluded.
+"""Membership of a run: sites join, offer, are dropped, rejoin, are dismissed or excluded.
 
-Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every site that is here,
-begins with the offers of those who take part, and ends with the next one: of sites that went, came back in another
-process, or were taken back.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. An attempt is proposed to every connected site and
+begins with the offers of its members. The next attempt begins when a member is lost, returns as a new process, or rejoins.
 """
 
 from math import isinf
 
 from coordinator.machine import delivery, notices
-from coordinator.machine.events import Expect
+from coordinator.machine.events import Breached, Expect, Received, SiteJoined, SiteLost
 from coordinator.machine.phases import InvalidTransition, Phase, Transition
 from coordinator.machine.records import AttemptBegan, SiteExcluded
 from coordinator.machine.run import RunUpdate
 from coordinator.machine.state import RunState
-from coreg_core.protocol.messages import Approval, Dismissed, Offer, PlanRefused, Proposal, Step
+from coreg_core.protocol.messages import Approval, Dismissed, Leaving, Offer, PlanRefused, Proposal, Step
 from coreg_core.protocol.outcomes import Outcome
 
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def enrol(update: RunUpdate, site: str) -> None:
+def enrol(update: RunUpdate, event: SiteJoined) -> None:
     """A session opened before the plan went out."""
-    if _arrived(update, site) and not update.run.awaited:
+    if _arrived(update, event.hello.site) and not update.run.awaited:
         propose(update)
 
 
-def invite(update: RunUpdate, site: str) -> None:
-    """A session opened after the plan went out: here it is once more."""
+def invite(update: RunUpdate, event: SiteJoined) -> None:
+    """A session opened after the plan was sent: send it again."""
+    site = event.hello.site
     if _arrived(update, site):
-        if site in delivery.unfetched(update.recorded):  # loaded on demand for another site, or given up before
+        if site in delivery.unfetched(update.recorded):  # not awaited so far: loaded for another site, or timed out
             update.change(fetched=update.live.fetched - {site})
         if update.live.phase is Phase.DELIVERING and site in update.run.awaited and site not in update.live.invited:
-            update.deadline(update.run.timeouts.plan)  # it has to factor its data before it can take its model
+            update.deadline(update.run.timeouts.plan)  # it must factor its data before it can fetch its model
         update.change(invited=update.live.invited | {site})
         send_proposal(update, site, update.live.attempt)
 
@@ -48,18 +48,18 @@ def _arrived(update: RunUpdate, site: str) -> bool:
     return True
 
 
-def left(update: RunUpdate, site: str, reason: str, *, lost: bool) -> None:
-    """A session ended; whoever is waited for still is, until the deadline."""
-    if site in update.live.here:
-        update.gone(site)
-        update.notify(notices.Left(update.run.name, site, reason, lost))
+def left(update: RunUpdate, event: Received[Leaving] | SiteLost | Breached) -> None:
+    """A session ended. An awaited site stays awaited until the deadline."""
+    if event.site in update.live.here:
+        update.gone(event.site)
+        update.notify(delivery.departure(update, event))
 
 
 # --- attempts -----------------------------------------------------------------------------------------------------
 
 
 def propose(update: RunUpdate, attempt: int | None = None) -> None:
-    """The plan to everybody who is here, under the number of an attempt that was not begun: each offers, or refuses."""
+    """Send the plan to all connected sites, with the number of a new attempt. Each site offers or refuses."""
     recorded, here = update.recorded, tuple(sorted(update.live.here))
     number = max(recorded.attempt + 1, update.live.attempt) if attempt is None else attempt
     update.take(Transition.PROPOSED)
@@ -78,8 +78,9 @@ def send_proposal(update: RunUpdate, site: str, attempt: int) -> None:
     update.send(site, Proposal(update.run.name, attempt, update.plan, 0.0 if isinf(approval) else approval))
 
 
-def approval(update: RunUpdate, site: str, message: Approval) -> None:
+def approval(update: RunUpdate, event: Received[Approval]) -> None:
     """A site asks its operator, or its operator approved. After the approval it factors, under a new plan timeout."""
+    site, message = event.site, event.message
     known = update.live.approvals.get(site)
     if (known, message.given) not in ((None, False), (False, True)) or site in update.live.ready:
         return  # a site repeats its message in every session; each counts once, so the wait has an end
@@ -106,17 +107,16 @@ def _notify_operators(update: RunUpdate) -> None:
     update.notify(notices.ApprovalAwaited(run.name, run.unapproved, approved, of, run.timeouts.approval))
 
 
-def offered(update: RunUpdate, site: str, offer: Offer) -> None:
-    """A site takes part, before the steps or in the middle of them."""
-    live = update.live
-    if (
-        offer.attempt > live.attempt and live.phase is not Phase.DELIVERING
-    ):  # these records are older than the site's keys
+def offered(update: RunUpdate, event: Received[Offer]) -> None:
+    """A site offers to take part, before the first step or between steps."""
+    live, site, offer = update.live, event.site, event.message
+    # These records can be older than the site's keys.
+    if offer.attempt > live.attempt and live.phase is not Phase.DELIVERING:
         propose(update, offer.attempt + 1)
         return
     if offer.attempt < live.attempt or site in live.ready or not _agrees(update, site, offer):
         return
-    if not live.ready:  # it is the first who says how many instances there are
+    if not live.ready:  # the first offer sets the number of shared instances
         update.actions.append(Expect(update.run.name, update.plan.most_words(offer.n_unlabelled)))
     known = live.offers.get(site)
     update.change(offers={**live.offers, site: offer}, ready=live.ready | {site})
@@ -139,20 +139,20 @@ def offered(update: RunUpdate, site: str, offer: Offer) -> None:
                 update.deadline(update.run.timeouts.round)
             delivery.send_end(update, site)
         case Phase.ENROLLING | Phase.DONE:
-            raise AssertionError("the table lets no offer through here")
+            raise AssertionError("the table has no handler for offers in these phases")
 
 
 def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
     if (offer.plan_digest, offer.site) != (update.plan.digest, site):
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted another plan than the one it was sent.")
+        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a different plan from the one that was sent.")
         return False
     if update.plan.masked and not (offer.key and offer.session_key and offer.signature):
-        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan of sealed sums without keys.")
+        exclude(update, site, Outcome.SITE_FAULT, f"{site} accepted a plan with secure aggregation without keys.")
         return False
     if update.recorded.data.get(site, offer.data_digest) != offer.data_digest:
         told = (
-            f"{site}: came back with another data (or how they are preprocessed) than it joined with, so its answers no longer "
-            "fit this run. Start its agent with what it had, or start a new run (--new)."
+            f"{site}: reconnected with different data or preprocessing, so its answers no longer fit this run. Start its "
+            "agent with the data of this run, or start a new run (--new)."
         )
         dismiss(update, site, Outcome.REFUSED, told)
         return False
@@ -163,7 +163,7 @@ def _agrees(update: RunUpdate, site: str, offer: Offer) -> bool:
 
 
 def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
-    """The unlabelled set has to be everybody's; the first who is ready says what it is."""
+    """Why the site's shared instances or arithmetic differ from those of the sites that are ready; None if they agree."""
     if now.n_unlabelled < 1:
         return f"{site}: shares no unlabelled instance. Give rows with an empty target, or --unlabelled FILE."
     other = next((s for s in sorted(update.live.offers) if s != site and s in update.live.ready), None)
@@ -182,21 +182,21 @@ def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
         )
     if now.machine != theirs.machine:
         return (
-            f"{site}: its machine rounds otherwise than {other}'s, so the two would never agree on a state. Start both agents "
+            f"{site}: its machine rounds otherwise than {other}'s, so their states would differ. Start both agents "
             "with the same release of coreg and numpy."
         )
     return None
 
 
-def refused(update: RunUpdate, site: str, refusal: PlanRefused) -> None:
-    """A site's policy, or its data, do not allow the plan."""
-    exclude(update, site, Outcome.REFUSED, f"{site} refused the plan: {refusal.reason}")
+def refused(update: RunUpdate, event: Received[PlanRefused]) -> None:
+    """A site's policy or data do not allow the plan."""
+    exclude(update, event.site, Outcome.REFUSED, f"{event.site} refused the plan: {event.message.reason}")
 
 
 def counted_on(update: RunUpdate) -> list[str]:
-    """Who is ready, and is a member or may become one: before the first attempt everybody, then who is taken back.
+    """Sites that are ready and that are members or can become members: before the first attempt all, later rejoining sites.
 
-    Who was late counts only where there are too few without it.
+    Late sites count only if there are too few without them.
     """
     live, members = update.live, set(update.recorded.participants) - update.recorded.excluded.keys()
     may = (members - live.late) | set(returning(update)) if update.recorded.participants else live.ready
@@ -206,7 +206,7 @@ def counted_on(update: RunUpdate) -> list[str]:
 
 
 def begin_if_complete(update: RunUpdate) -> None:
-    """The attempt, once nobody is awaited and enough have offered."""
+    """Begin the attempt if no site is awaited and enough sites have offered."""
     members = counted_on(update)
     if not update.run.awaited and len(members) >= update.plan.membership.min_sites:
         begin(update, members)
@@ -215,7 +215,7 @@ def begin_if_complete(update: RunUpdate) -> None:
 
 
 def begin(update: RunUpdate, participants: list[str]) -> None:
-    """An attempt with these sites, who have offered: the roster goes to each."""
+    """Begin an attempt with these sites, which have offered, and send the roster to each."""
     plan, recorded, live = update.plan, update.recorded, update.live
     members = tuple(sorted(participants))
     if len(members) < plan.membership.min_sites:
@@ -234,7 +234,7 @@ def begin(update: RunUpdate, participants: list[str]) -> None:
 
 
 def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
-    """The next step, to every participant that is here; the others receive it when they are back."""
+    """Send the next step to every connected participant. The others receive it when they reconnect."""
     update.take(Transition.ASKED)
     update.change(steps=steps, answers={})
     update.deadline(update.run.timeouts.round)
@@ -243,18 +243,18 @@ def ask(update: RunUpdate, steps: dict[str, Step]) -> None:
             update.send(site, step)
 
 
-# --- those who cannot stay ----------------------------------------------------------------------------------------
+# --- dismissal, exclusion, dropout --------------------------------------------------------------------------------
 
 
-def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    """Not as it is now; it may come back mended."""
+def dismiss(update: RunUpdate, site: str, outcome: Outcome, reason: str, *, excluded: bool = False) -> None:
+    """Dismiss the site: permanently (``excluded``), or until it reconnects with the fault corrected."""
     update.gone(site)
     update.send(site, Dismissed(update.run.name, outcome, reason))
-    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded=False))
+    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded))
 
 
 def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    """Never again in this run: go on without it where the plan allows, and end otherwise."""
+    """Exclude the site from this run permanently. Continue without it if the plan allows, otherwise end the run."""
     if update.live.phase is Phase.DELIVERING:
         dismiss(update, site, outcome, reason)
         delivery.not_waited_for(update, site)
@@ -262,7 +262,7 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
     _put_out(update, site, outcome, reason)
     recorded = update.recorded
     if site not in (recorded.participants or update.plan.sites):
-        return  # it came late or came back, and nobody counts on it
+        return  # not a member: the run does not depend on it
     if (last := cannot_go_on_without(recorded)) is not None:
         delivery.end(update, last.outcome, last.reason)
     elif update.live.phase in (Phase.ASKING, Phase.STALLED):
@@ -274,7 +274,7 @@ def exclude(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None
 
 
 def cannot_go_on_without(recorded: RunState) -> SiteExcluded | None:
-    """The exclusion that ends the run by its plan; None where those who are left may go on."""
+    """The exclusion that ends the run by its plan; None if the remaining sites can continue."""
     terms, counted = recorded.plan.membership, recorded.participants or recorded.plan.sites
     out = [recorded.excluded[s] for s in recorded.excluded if s in counted]
     too_few = len(counted) - len(out) < terms.min_sites
@@ -282,27 +282,25 @@ def cannot_go_on_without(recorded: RunState) -> SiteExcluded | None:
 
 
 def _put_out(update: RunUpdate, site: str, outcome: Outcome, reason: str) -> None:
-    update.gone(site)
     update.record(SiteExcluded(site, outcome, reason))
-    update.send(site, Dismissed(update.run.name, outcome, reason))
-    update.notify(notices.SiteDismissed(update.run.name, site, reason, excluded=True))
+    dismiss(update, site, outcome, reason, excluded=True)
 
 
 def drop(update: RunUpdate, here: list[str]) -> None:
-    """Go on with those who are here. The others may be taken back once they are heard of; not for ever."""
+    """Continue with these sites. The others can rejoin later, at most ``max_rejoins`` times."""
     recorded, terms = update.recorded, update.plan.membership
     missing = [s for s in recorded.participants if s not in here]
     update.notify(notices.GoingOnWithout(update.run.name, tuple(missing), "answer in time"))
     for site in missing:
         if recorded.returns.get(site, 0) >= terms.max_rejoins:
-            reason = f"{site}: did not answer in time after it was taken back {terms.max_rejoins} times."
+            reason = f"{site}: did not answer in time after it rejoined {terms.max_rejoins} times."
             _put_out(update, site, Outcome.STALLED, reason)
     update.change(late=frozenset(missing))
     propose(update)
 
 
 def returning(update: RunUpdate) -> list[str]:
-    """Who may be taken back: heard of again, after a pause that doubles with each return."""
+    """Sites that can rejoin: they have answered or offered again, and a pause that doubles with each return is over."""
     plan, recorded, live = update.plan, update.recorded, update.live
     if plan.membership.on_dropout != "continue" or (plan.masked and not plan.privacy.membership_changes):
         return []

@@ -1,8 +1,7 @@
-"""Where a run can be and what leads from where to where: the table that decides, and the diagram drawn from it.
+"""The phases of a run and the table of their transitions. docs/reference/protocol.md shows the table as a diagram.
 
-An event is first understood (membership.py, steps.py, delivery.py): it may come to a `Transition`, or to nothing.
-The table then says in which phase the run is; a turn that it does not have is a defect, and says so. docs/reference/protocol.md
-shows the diagram.
+A handler (membership.py, steps.py, delivery.py) turns an event into at most one `Transition`, and the table gives the next
+phase. A transition that the table does not have is a defect of ours and raises `InvalidTransition`.
 """
 
 from collections.abc import Mapping
@@ -11,10 +10,10 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Where a run is."""
+    """The phase of a run."""
 
     ENROLLING = "waiting for sites to join"
-    RETURNING = "taken up again: waiting for the sites that took part to come back and accept the plan"
+    RETURNING = "resumed: waiting for participants to reconnect and accept the plan"
     PLANNING = "waiting for sites to accept the plan"
     ASKING = "waiting for the answers to a step"
     STALLED = "waiting for sites that are missing"
@@ -23,72 +22,50 @@ class Phase(Enum):
 
 
 class Transition(Enum):
-    """What an event came to."""
+    """A change of phase."""
 
-    PROPOSED = "the plan goes out, for a new attempt"
-    ASKED = "a step goes out"
-    STALLED = "too few answered in time"
+    PROPOSED = "the plan is sent for a new attempt"
+    ASKED = "a step is sent"
+    STALLED = "too few sites answered in time"
     ENDED = "the run has an outcome"
-    CLOSED = "nobody is waited for any more"
-    INTERRUPTED = "the operator wants to stop"
+    CLOSED = "no site is awaited"
+    INTERRUPTED = "the operator stops the process"
 
 
+_OPEN = {  # of every open phase
+    Transition.PROPOSED: Phase.PLANNING,
+    Transition.ENDED: Phase.DELIVERING,
+    Transition.INTERRUPTED: Phase.DONE,
+}
+_ASKED = {Transition.ASKED: Phase.ASKING}
 TRANSITIONS: Mapping[Phase, Mapping[Transition, Phase]] = {
-    Phase.ENROLLING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.RETURNING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ASKED: Phase.ASKING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.PLANNING: {
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ASKED: Phase.ASKING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.ASKING: {
-        Transition.ASKED: Phase.ASKING,
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.STALLED: Phase.STALLED,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.STALLED: {
-        Transition.ASKED: Phase.ASKING,
-        Transition.PROPOSED: Phase.PLANNING,
-        Transition.ENDED: Phase.DELIVERING,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
-    Phase.DELIVERING: {
-        Transition.CLOSED: Phase.DONE,
-        Transition.INTERRUPTED: Phase.DONE,
-    },
+    Phase.ENROLLING: _OPEN,
+    Phase.RETURNING: _OPEN | _ASKED,
+    Phase.PLANNING: _OPEN | _ASKED,
+    Phase.ASKING: _OPEN | _ASKED | {Transition.STALLED: Phase.STALLED},
+    Phase.STALLED: _OPEN | _ASKED,
+    Phase.DELIVERING: {Transition.CLOSED: Phase.DONE, Transition.INTERRUPTED: Phase.DONE},
     Phase.DONE: {},
 }
 
 
 class InvalidTransition(AssertionError):
-    """A phase was asked to take a turn that the table does not have: a defect of ours."""
+    """The table does not have this transition: a defect of ours."""
 
 
 def next_phase(phase: Phase, turn: Transition) -> Phase:
-    """Where this turn leads.
+    """The phase after this transition.
 
     Raises
     ------
     InvalidTransition
-        nowhere; the message names both.
+        the table has no such transition; the message names both.
     """
     try:
         return TRANSITIONS[phase][turn]
     except KeyError:
         raise InvalidTransition(
-            f"{phase.name} has no turn {turn.name}; the table has {list(TRANSITIONS[phase])}."
+            f"{phase.name} has no transition {turn.name}; the table has {list(TRANSITIONS[phase])}."
         ) from None
 
 
@@ -108,7 +85,7 @@ class Timeouts:
 
 
 def state_diagram(transitions: Mapping[Phase, Mapping[Transition, Phase]] = TRANSITIONS) -> str:
-    """The table as a Mermaid diagram, for docs/reference/protocol.md; a test keeps the two alike."""
+    """The table as a Mermaid diagram, for docs/reference/protocol.md."""
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {phase.name}" for phase in (Phase.ENROLLING, Phase.RETURNING, Phase.DELIVERING)]
     for phase, row in transitions.items():

@@ -1,6 +1,6 @@
-"""What a run writes down before it acts: plain frozen values, from which `state.resume` makes its state again.
+"""Records that a run writes before it acts: plain frozen values, from which `state.resume` restores its state.
 
-The store keeps them; a test keeps them in a list. None holds a number that a site computed from its rows.
+No record has a number that a site computed from its rows.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Sites: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SiteExcluded:
-    """This site cannot take part in the run any more, and why; it is not taken back."""
+    """The site is excluded from the run permanently."""
 
     site: str
     outcome: Outcome
@@ -24,10 +24,10 @@ class SiteExcluded:
 
 @dataclass(frozen=True)
 class AttemptBegan:
-    """Who takes part from now on. ``steps`` counts those of the run so far.
+    """The participants from now on. ``steps`` counts the steps of the run so far.
 
-    ``data`` has the digest of the rows of everybody who ever took part. ``returns`` counts how often a site was taken back,
-    ``dropped`` tells after how many steps one was dropped that is out now.
+    ``data`` has the digest of the rows of each site that ever took part. ``returns`` counts how often each site rejoined.
+    ``dropped`` has, for each site that is dropped now, the number of steps before.
     """
 
     attempt: int
@@ -40,7 +40,7 @@ class AttemptBegan:
 
 @dataclass(frozen=True)
 class StepDone:
-    """Everybody has answered; ``number`` counts the steps of a run, over its attempts."""
+    """All sites have answered; ``number`` counts the steps of a run over its attempts."""
 
     number: int
     attempt: int
@@ -50,7 +50,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over; ``heads`` are the sites' last ones, where its computation has ended: sites that have them have models."""
+    """The run has ended. ``heads`` are the sites' last heads if the computation has ended; their sites have models."""
 
     outcome: Outcome
     reason: str
@@ -59,9 +59,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class HeadSigned:
-    """Where this site's ledger stood when it fetched: under its own signature, and countersigned. It decides nothing.
+    """The head of a site's ledger at the time of its `Fetched`, with both signatures. It has no effect on the run.
 
-    ``certificate`` is the site's (DER, hex), ``receipt`` what it was sent back.
+    ``certificate`` is the site's (DER, hexadecimal); ``receipt`` was sent to the site.
     """
 
     site: str
@@ -72,14 +72,14 @@ class HeadSigned:
 
 @dataclass(frozen=True)
 class Delivered:
-    """This site has the run's end, and its models on its disk."""
+    """The site has stored the run's end and its models."""
 
     site: str
 
 
 @dataclass(frozen=True)
 class Closed:
-    """Nobody is waited for any more: the same command begins a new run."""
+    """No site is awaited: the same command begins a new run."""
 
 
 Record: TypeAlias = SiteExcluded | AttemptBegan | StepDone | Ended | HeadSigned | Delivered | Closed

@@ -1,8 +1,7 @@
-"""A run's state as one frozen value: what it remembers (`RunState`) and what is going on in this process (`Volatile`).
+"""A run's state as one frozen value: recorded (`RunState`), and of this process (`Volatile`).
 
-`Volatile` is what a kill may lose: open sessions, answers to the open step, the timer. Sites join again and go on from the
-last sum that all of them have, so nothing that decides is lost with it. `RunUpdate` is the work of one event on such a value: the
-state so far, and the actions so far.
+A kill loses `Volatile`: open sessions, answers to the open step, the timer. No result depends on it, since sites reconnect and
+continue from the last sum that all of them have. `RunUpdate` collects the changes and actions of one event.
 """
 
 from collections.abc import Mapping
@@ -21,25 +20,25 @@ from coreg_core.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class Volatile:
-    """What is going on: lost with the process, and found again."""
+    """The state that is lost with the process and restored by reconnecting sites."""
 
     phase: Phase
-    token: int = 0  # of the timer that counts
-    here: frozenset[str] = frozenset()  # sites whose session is open and that this run still wants
-    ready: frozenset[str] = frozenset()  # of those, who offered to take part in this session
-    invited: frozenset[str] = frozenset()  # who was sent the plan before the first step
-    attempt: int = 0  # that is proposed, or under way
+    token: int = 0  # of the current timer
+    here: frozenset[str] = frozenset()  # connected sites that the run has not dismissed
+    ready: frozenset[str] = frozenset()  # of those, the sites that offered to take part in this session
+    invited: frozenset[str] = frozenset()  # sites that received the plan before the first step
+    attempt: int = 0  # proposed or active
     offers: Mapping[str, Offer] = field(default_factory=dict)  # to this attempt
     steps: Mapping[str, Step] = field(default_factory=dict)  # the open step, by site
     answers: Mapping[str, Answer] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(default_factory=dict)  # sites that ask their operator; whether approved
-    deadline: float = 0.0  # seconds of the timer that counts
+    deadline: float = 0.0  # seconds of the current timer
     operators: bool = False  # that timer is for the approvals of operators
-    late: frozenset[str] = frozenset()  # who did not answer in time, and is not awaited in the next attempt
-    proven: frozenset[str] = frozenset()  # sites outside the membership that are heard of again
+    late: frozenset[str] = frozenset()  # sites that did not answer in time and are not awaited in the next attempt
+    proven: frozenset[str] = frozenset()  # sites outside the membership that have answered or offered again
     ending: tuple[Outcome, str] | None = None
-    receivers: tuple[str, ...] = ()  # who gets the end
-    fetched: frozenset[str] = frozenset()  # and has it, or is not waited for
+    receivers: tuple[str, ...] = ()  # sites to which the end is sent
+    fetched: frozenset[str] = frozenset()  # sites that have it, or are not awaited
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,14 @@ class Run:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Who is waited for now, in site order."""
+        """Sites that are awaited now, in site order."""
         live, recorded = self.live, self.recorded
         wanted = [s for s in self.plan.sites if s not in recorded.excluded]
         match live.phase:
             case Phase.ENROLLING:
                 return tuple(s for s in wanted if s not in live.here)
             case Phase.PLANNING:
-                # Members, or before there are any whom the plan went to; everybody, where these are too few.
+                # Members, or before the first attempt the invited sites; all sites if these are too few.
                 members = frozenset(recorded.participants) or live.invited
                 came = [s for s in wanted if s in members | live.proven and s not in live.late]
                 counted = came if len(came) >= self.plan.membership.min_sites else wanted
@@ -92,24 +91,24 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Everybody has answered. Counted, since it is looked at after every answer: sites are many."""
+        """Whether all sites have answered. It only counts, since it runs after every answer of many sites."""
         return len(self.live.answers) == len(self.recorded.participants)
 
 
 class RunUpdate:
-    """What one event makes of a run. Handlers change it through these methods; `run` and `actions` are the result."""
+    """The changes of one event to a run. Handlers call these methods; `run` and `actions` are the result."""
 
     def __init__(self, run: Run):
         self.run, self.actions = run, list[Action]()
 
     @property
     def recorded(self) -> RunState:
-        """What the run remembers by now."""
+        """The recorded state so far."""
         return self.run.recorded
 
     @property
     def live(self) -> Volatile:
-        """What is going on by now."""
+        """The state of this process so far."""
         return self.run.live
 
     @property
@@ -120,7 +119,7 @@ class RunUpdate:
         self.run = replace(self.run, live=replace(self.run.live, **changes))
 
     def record(self, record: Record) -> None:
-        """Remember it, and write it down before the next action is taken."""
+        """Change the recorded state, and write the record before the next action."""
         self.run = replace(self.run, recorded=after(self.run.recorded, record))
         self.actions.append(Persist(self.run.name, record))
 
@@ -141,13 +140,13 @@ class RunUpdate:
         self.take(turn)
         self.actions.append(Finish(self.run.name, outcome, reason))
 
-    # --- who is here ----------------------------------------------------------------------------------------------
+    # --- connected sites ------------------------------------------------------------------------------------------
 
     def arrived(self, site: str) -> None:
-        """A session of its own opened; it offers anew."""
+        """A new session opened: the site must offer again."""
         self.change(here=self.live.here | {site}, ready=self.live.ready - {site}, proven=self.live.proven - {site})
 
     def gone(self, site: str) -> None:
-        """Its session ended, or it is not wanted any more."""
+        """The site's session ended, or the site was dismissed."""
         live = self.live
         self.change(here=live.here - {site}, ready=live.ready - {site}, proven=live.proven - {site})

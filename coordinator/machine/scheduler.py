@@ -1,8 +1,7 @@
-"""Which run may start, when, and which is parked, cancelled or delivered: a pure function of the queue and the sessions.
+"""The scheduler: starts, parks, cancels and delivers runs. Pure functions of the queue and the sessions.
 
-Runs overlap up to a limit, if all of them compute with the same number of threads: another number changes the bits of
-sums. A run that a previous process left is resumed before the queue. A run that stalled is parked, and resumes once its
-sites are back.
+Runs overlap up to a limit if all of them compute with the same number of threads, since another number changes the bits of
+sums. Runs of an earlier process are resumed before the queue. A stalled run is parked, and resumes when its sites reconnect.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +13,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
 PARKED = (Outcome.STALLED, Outcome.TOO_FEW_SITES)
-REST_SECONDS = 5.0  # at least, before a parked run is resumed: its sites may come and go
+REST_SECONDS = 5.0  # minimum pause before a parked run is resumed: its sites may be unstable
 
 Start: TypeAlias = BeginRun | LoadRun
 
@@ -29,26 +28,26 @@ class Undelivered:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Runs that are not under way.
+    """Runs that are not active.
 
     Parameters
     ----------
     max_concurrent_runs
         runs that compute at once.
     exit_when_idle
-        whether the process ends once there is nothing to start; nothing is parked then.
+        whether the process ends when no run is left to start; then no run is parked.
     unfinished
         runs that an earlier process left, in order.
     waiting
         the queue, in order.
     parked
-        stalled runs, and whether each has rested.
+        stalled runs, and whether the pause of each is over.
     undelivered
         runs that have ended and that not all sites have fetched, by name.
     starting
-        runs that the store was asked for.
+        runs that were requested from the store.
     draining
-        whether no run starts any more.
+        whether no further run starts.
     """
 
     max_concurrent_runs: int
@@ -62,7 +61,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to start."""
+        """Whether no run is left to start."""
         return not (self.unfinished or self.waiting or self.starting)
 
 
@@ -70,7 +69,7 @@ Change: TypeAlias = Callable[[Scheduler], Scheduler]
 
 
 def with_queue(scheduler: Scheduler, waiting: Iterable[Plan], under_way: Collection[str]) -> Scheduler:
-    """The queue was read; runs that have started meanwhile no longer wait."""
+    """Take over the queue, without runs that have started since."""
     known = {*under_way, *scheduler.starting}
     return replace(scheduler, waiting=tuple(plan for plan in waiting if plan.run not in known))
 
@@ -78,7 +77,7 @@ def with_queue(scheduler: Scheduler, waiting: Iterable[Plan], under_way: Collect
 def start(
     scheduler: Scheduler, computing: Collection[Plan], connected: Collection[str]
 ) -> tuple[Scheduler, list[Start]]:
-    """The runs that start now, in order; ``computing`` are those under way, ``connected`` the sites with a session."""
+    """The runs that start now, in order. ``computing`` are the active runs, ``connected`` the sites with a session."""
     starts = list[Start]()
     if scheduler.draining or not (scheduler.unfinished or scheduler.waiting or scheduler.parked):
         return scheduler, starts
@@ -115,16 +114,16 @@ def _enough(plan: Plan, connected: Collection[str]) -> bool:
 
 
 def started(scheduler: Scheduler, run: str) -> Scheduler:
-    """The store answered: the run is under way, or cannot be."""
+    """The store has answered: the run is active, or cannot be started."""
     return replace(scheduler, starting={name: plan for name, plan in scheduler.starting.items() if name != run})
 
 
 def finished(
     scheduler: Scheduler, plan: Plan, outcome: Outcome, unfetched: Collection[str], *, on_record: bool
 ) -> Scheduler:
-    """A run is over: park it if its sites may come back, and remember the sites that have not fetched its end.
+    """A run is over: park it if it stalled, and keep the list of sites that have not fetched its end.
 
-    ``on_record``: its end is written down, so that there is nothing to resume.
+    ``on_record``: its end is recorded, so it cannot be resumed.
     """
     if outcome in PARKED and not (on_record or scheduler.draining or scheduler.exit_when_idle):
         return replace(scheduler, parked={**scheduler.parked, plan.run: (plan, False)})
@@ -135,14 +134,14 @@ def finished(
 
 
 def rested(scheduler: Scheduler, run: str) -> Scheduler:
-    """A parked run may be resumed from now on."""
+    """The pause of a parked run is over."""
     if run not in scheduler.parked:
         return scheduler
     return replace(scheduler, parked={**scheduler.parked, run: (scheduler.parked[run][0], True)})
 
 
 def cancel(scheduler: Scheduler, reasons: Mapping[str, str]) -> tuple[Scheduler, list[CloseRun]]:
-    """Close the runs to cancel that are not under way."""
+    """Close the runs to cancel that are not active."""
     plans = [*scheduler.unfinished, *scheduler.waiting, *(plan for plan, _ in scheduler.parked.values())]
     closed = [CloseRun(plan, Outcome.CANCELLED, reasons[plan.run]) for plan in plans if plan.run in reasons]
     changed = replace(
@@ -155,7 +154,7 @@ def cancel(scheduler: Scheduler, reasons: Mapping[str, str]) -> tuple[Scheduler,
 
 
 def to_deliver(scheduler: Scheduler, site: str, under_way: Collection[str]) -> list[LoadRun]:
-    """The ended runs to load, because this site connected and has not fetched them."""
+    """The ended runs that this site has not fetched. They are loaded when it connects."""
     busy = {*under_way, *scheduler.starting}
     return [
         LoadRun(kept.plan, on_demand=True)

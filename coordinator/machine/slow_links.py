@@ -1,9 +1,7 @@
-"""Links that are slow and not gone: whose vector is on its way is waited for, and named; for how long, its length
-decides.
+"""Slow links: the deadline of a round is extended while a vector is in transfer, in proportion to its length.
 
-A `round` is a site's time to compute. Where its question, or its answer, takes longer than that on the wire, the
-deadline moves: the site has ``round`` from the moment at which its question went out in full, and a vector has twice
-the time that it takes at `Timeouts.min_bandwidth`. Both are finite, so that no wait is for ever.
+The timeout `round` is a site's time to compute. It starts when the site's question was sent in full. A vector in transfer has
+twice the time that it needs at `Timeouts.min_bandwidth`. Both are finite, so that every wait ends.
 """
 
 from collections.abc import Mapping
@@ -13,16 +11,15 @@ from coordinator.machine.events import Flow
 from coordinator.machine.phases import Timeouts
 from coordinator.machine.run import RunUpdate
 
-# Bytes that a link may hold and nobody see: a window and a piece on their way to the site, and the first piece of its answer. Of
-# a slow one, whose pieces are small: a link that carried 2 MB/s when the vector began, and then all but nothing, is not waited
-# for.
+# Bytes that can be in transit unobserved: a window and a piece to the site, and the first piece of its answer. The number holds
+# for a slow link, whose pieces are small. A link that drops from 2 MB/s to almost nothing during a vector is not awaited.
 UNSEEN = 1 << 18
-# Of a round: a question that went out at once leaves so little of it that the deadline is not moved.
+# Fraction of a round below which the deadline is not moved: the remainder after a question that was sent at once.
 LITTLE = 0.05
 
 
 def time_left(flow: Flow, timeouts: Timeouts) -> float:
-    """Seconds for which a site is still waited for by what its link carries: twice bytes/bandwidth in all, or a round's rest."""
+    """Seconds left for a site: of twice bytes/bandwidth during a transfer, of the round after it."""
     if flow.whole:
         unseen = 2 * min(flow.of, UNSEEN) / timeouts.min_bandwidth
         return timeouts.round + unseen - flow.seconds
@@ -30,7 +27,7 @@ def time_left(flow: Flow, timeouts: Timeouts) -> float:
 
 
 def waits(update: RunUpdate, flows: Mapping[str, Flow]) -> bool:
-    """Whether somebody who is waited for is only slow: the deadline moves then, and the link is named."""
+    """Extend the deadline if an awaited site has a slow link, and notify. True if it was extended."""
     run, timeouts = update.run, update.run.timeouts
     late = {site: flows[site] for site in run.awaited if site in flows and site in update.live.here}
     left = {site: time_left(flow, timeouts) for site, flow in late.items()}

@@ -1,8 +1,7 @@
-"""What a run remembers, and the one function that changes it: a record. Resuming is a fold of the records, and nothing
-else.
+"""The recorded state of a run. Only a record changes it (`after`), and resuming is a fold of the records.
 
-A running coordinator changes what it remembers through `after` alone, so what it knows and what its store could tell
-are the same thing at every instant. It remembers no sum: the sites do, and go on from where all of them can.
+So the state in memory always equals the state in the store. It has no sum: the sites keep the sums, and continue from the last
+one that all of them have.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +25,12 @@ from coreg_core.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything of a run that survives its process. ``attempt`` is -1 before the first; ``steps`` counts over attempts."""
+    """The state of a run that survives its process. ``attempt`` is -1 before the first; ``steps`` counts over attempts."""
 
     plan: Plan
     excluded: Mapping[str, SiteExcluded] = field(default_factory=dict)
     participants: Sites = ()  # of the current attempt, in site order
-    data: Mapping[str, str] = field(default_factory=dict)  # digests of the rows of everybody who ever took part
+    data: Mapping[str, str] = field(default_factory=dict)  # digests of the rows of all sites that ever took part
     returns: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     attempt: int = -1
@@ -42,12 +41,12 @@ class RunState:
 
     @property
     def has_models(self) -> bool:
-        """Whether the computation has ended, so that each participant can have its models."""
+        """Whether the computation has ended, so that each participant can fetch its models."""
         return self.ended is not None and bool(self.ended.heads)
 
 
 def after(recorded: RunState, record: Record) -> RunState:
-    """What a run remembers once this record is written."""
+    """The state after this record."""
     match record:
         case SiteExcluded(site=site):
             return replace(recorded, excluded={**recorded.excluded, site: record})
@@ -66,7 +65,7 @@ def after(recorded: RunState, record: Record) -> RunState:
         case Ended():
             return replace(recorded, ended=record)
         case HeadSigned():
-            return recorded  # for whoever looks later; the run takes no turn by it
+            return recorded  # evidence for audits, without effect on the run
         case Delivered(site=site):
             return replace(recorded, fetched=recorded.fetched | {site})
         case Closed():
@@ -76,5 +75,5 @@ def after(recorded: RunState, record: Record) -> RunState:
 
 
 def resume(plan: Plan, records: Iterable[Record]) -> RunState:
-    """What a run of this plan remembers after these records, from the first on."""
+    """The state of a run of this plan after these records."""
     return reduce(after, records, RunState(plan))

@@ -1,16 +1,15 @@
-"""The steps of a run: taking answers, adding their words, and what to do when time is up.
+"""The steps of a run: collect answers, add their words, handle timeouts.
 
-Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. What the words mean the coordinator does not know: it
-adds them, passes on what sites seal for each other, and compares the heads.
+Handlers of a `RunUpdate`; the table that calls them is in dispatch.py. The coordinator cannot interpret the words. It adds
+them, forwards the parts that sites encrypt for each other, and compares the heads.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
 from coordinator.machine import delivery, membership, notices, slow_links
-from coordinator.machine.events import Flow
+from coordinator.machine.events import DeadlinePassed, Received
 from coordinator.machine.phases import Phase, Transition
 from coordinator.machine.records import StepDone
 from coordinator.machine.run import RunUpdate
@@ -19,11 +18,11 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.words import Words
 
 
-def answered(update: RunUpdate, site: str, answer: Answer) -> None:
-    """An answer came: to the open step, or late, which shows that a site that was dropped is there."""
-    live = update.live
+def answered(update: RunUpdate, event: Received[Answer]) -> None:
+    """Handle an answer to the open step, or a late one, which shows that a dropped site is connected."""
+    live, site, answer = update.live, event.site, event.message
     if site not in live.ready:
-        return  # it has not offered in this session; it will be asked again
+        return  # it has not offered in this session; the step will be sent again
     open_step = live.steps.get(site)
     if open_step is None or (answer.attempt, answer.step) != (open_step.attempt, open_step.step):
         if site not in update.recorded.participants:
@@ -42,19 +41,19 @@ def answered(update: RunUpdate, site: str, answer: Answer) -> None:
         go_on(update)
 
 
-def faulted(update: RunUpdate, site: str, fault: Fault) -> None:
-    """A site cannot or may not answer; a fault of an earlier attempt does not count."""
-    live = update.live
+def faulted(update: RunUpdate, event: Received[Fault]) -> None:
+    """A site reports a fault. A fault of an earlier attempt is ignored."""
+    live, site, fault = update.live, event.site, event.message
     open_step = live.steps.get(site)
     if site in live.ready and open_step is not None and fault.attempt == open_step.attempt:
         membership.exclude(update, site, Outcome.SITE_FAULT, f"{site}: {fault.reason}")
 
 
 def go_on(update: RunUpdate) -> None:
-    """A run that stalled goes on once enough have answered, where the plan can do without the others."""
+    """Continue a stalled run if enough sites have answered and the plan allows dropout."""
     live, terms = update.live, update.plan.membership
     if live.phase is not Phase.STALLED or terms.on_dropout != "continue":
-        return  # asked after every answer: what follows looks at every site
+        return  # first, since this runs after every answer and the rest is linear in the number of sites
     here = _not_awaited(update)
     if len(here) + len(membership.returning(update)) >= terms.min_sites:
         membership.drop(update, here)
@@ -66,13 +65,13 @@ def _not_awaited(update: RunUpdate) -> list[str]:
 
 
 def settle(update: RunUpdate) -> None:
-    """Whatever happened: where everybody has answered, the next step goes out."""
+    """After each event: if all sites have answered, send the next step."""
     if update.live.phase in (Phase.ASKING, Phase.STALLED) and update.run.complete:
         _step(update)
 
 
 def _step(update: RunUpdate) -> None:
-    """The sum, and what comes next."""
+    """Record the step, then end the run, begin a new attempt or send the next step."""
     recorded, sites = update.recorded, update.recorded.participants
     answers = [update.live.answers[site] for site in sites]
     if (fault := _disagreement(answers)) is not None:
@@ -92,21 +91,21 @@ def _step(update: RunUpdate) -> None:
 
 
 def _disagreement(answers: list[Answer]) -> str | None:
-    """Why these answers do not fit together: the fewer are named, which are suspected and no more."""
+    """Why these answers contradict each other; None if they agree. Names the minority, which is not proof of its fault."""
     for kind in ("chain", "state"):
         counts = Counter(getattr(answer.head, kind) for answer in answers)
         if len(counts) > 1:
             usual = counts.most_common(1)[0][0]
             others = ", ".join(answer.head.site for answer in answers if getattr(answer.head, kind) != usual)
-            what = "have another log of this run" if kind == "chain" else "came to another state from the same sums"
-            return (
-                f"{others}: {what} than the other sites. One of them computes otherwise, or does not follow the plan."
+            what = (
+                "have a different log of this run" if kind == "chain" else "computed a different state from equal sums"
             )
+            return f"{others}: {what}. A site computes differently from the others, or does not follow the plan."
     ends = {answer.head.site: answer.report.outcome for answer in answers}
     if len(set(ends.values())) > 1:
         return f"the sites do not agree whether the run has ended: {', '.join(f'{s}: {e or chr(45)}' for s, e in ends.items())}."
     if ends and (end := next(iter(ends.values()))) and end not in Outcome.__members__:
-        return f"an outcome of no name, {end[:40]!r}."
+        return f"unknown outcome {end[:40]!r}."
     lengths = {answer.head.site: len(answer.words.values) for answer in answers if answer.words is not None}
     if len(set(lengths.values())) > 1:
         return f"answers of different lengths: {', '.join(f'{s}: {n} words' for s, n in lengths.items())}."
@@ -114,12 +113,12 @@ def _disagreement(answers: list[Answer]) -> str | None:
 
 
 def _report(answers: list[Answer]) -> Report:
-    """What the first site says that says the most: with equal states they differ in what their policies let out."""
+    """The most detailed report. With equal states, reports differ only in what the sites' policies disclose."""
     return max((answer.report for answer in answers), key=lambda report: len(report.gap))
 
 
 def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str, Step]:
-    """The step that follows, for each site: what the others have for it, and the sum."""
+    """The next step of each site: the parts that other sites encrypted for it, and the sum."""
     rows = [answer.words.values for answer in answers if answer.words is not None]
     words: Words | None = None
     if rows:
@@ -145,9 +144,9 @@ def _next(update: RunUpdate, answers: list[Answer], report: Report) -> dict[str,
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-def out_of_time(update: RunUpdate, flows: Mapping[str, Flow]) -> None:
-    """Not everybody answered within the round's time, and nothing of theirs is on its way: go on without, or wait."""
-    if slow_links.waits(update, flows):
+def out_of_time(update: RunUpdate, event: DeadlinePassed) -> None:
+    """Sites did not answer within ``round``, and no vector of theirs is in transfer: continue without them, or wait."""
+    if slow_links.waits(update, event.flows):
         return
     terms, here = update.plan.membership, _not_awaited(update)
     if terms.on_dropout == "continue" and len(here) >= terms.min_sites:

@@ -12,7 +12,7 @@ _APPROVE = "approve"
 
 @dataclass(frozen=True)
 class Wait:
-    """One thing that these sites still have to do; of approvals also how many of the sites have accepted the plan."""
+    """A task that these sites have not done; for approvals also how many of the sites have accepted the plan."""
 
     what: str
     sites: tuple[str, ...]
@@ -21,7 +21,7 @@ class Wait:
 
 
 def waits_of(run: Run) -> tuple[Wait, ...]:
-    """What a run waits for now; empty when it is over."""
+    """The tasks that a run waits for now; empty if it is over."""
     live, awaited, undecided = run.live, run.awaited, run.unapproved
     away = tuple(s for s in awaited if s not in live.here)
     here = tuple(s for s in awaited if s in live.here and s not in undecided)

@@ -108,5 +108,5 @@ def message_for(notice: n.Notice) -> str:
 
 
 def at_most(seconds: float) -> str:
-    """A timeout in words."""
+    """A timeout as text."""
     return "no timeout" if isinf(seconds) else f"timeout {seconds:g} s"

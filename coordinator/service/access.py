@@ -1,4 +1,4 @@
-"""Who may connect, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
+"""Access control: the allow-list, the server's certificate, and the key that countersigns the heads of sites' ledgers."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ DAY = 86_400.0
 
 
 class AccessControl:
-    """The authority's folder while a coordinator runs; without TLS every name is accepted, on loopback alone.
+    """The authority's folder of a running coordinator. Without TLS, every name is accepted, on loopback only.
 
     Raises
     ------
     CoregError
-        a file that the server needs is missing or wrong; see `load_server`.
+        a file that the server needs is missing or invalid; see `load_server`.
     """
 
     def __init__(self, identity: Path, *, insecure: bool):
@@ -47,12 +47,12 @@ class AccessControl:
         return self._notary.countersign(site, certificate_pem, fetched)
 
     def reload(self) -> None:
-        """Read the certificates again, for the connections from now on.
+        """Read the certificates again, for new connections.
 
         Raises
         ------
         CoregError
-            they have a fault; everything stays as it was.
+            a certificate is invalid; then the earlier ones stay in use.
         """
         if self._insecure:
             return
@@ -73,7 +73,7 @@ class AccessControl:
         return self.warnings
 
     def list_changed(self) -> bool:
-        """Whether the allow-list was changed since this was asked last."""
+        """Whether the allow-list has changed since the last call."""
         before, self._allow_list = self._allow_list, self._stamp()
         return self._allow_list != before
 

@@ -1,7 +1,7 @@
-"""The coordinator's process: the driver, and beside it the queue, the status, the signals.
+"""The coordinator's process: the driver, the queue, the status and the signals.
 
-`serve` stays up and takes runs from the queue. `run` is the same process with one study in its queue, and it exits when
-the queue is empty. Other processes write into the store and ring (`wake_up`); nothing else reaches into the driver.
+`serve` runs until it is stopped and takes runs from the queue. `run` is the same process with one study in its queue; it exits
+when the queue is empty. Other processes write to the store and then send a wake-up (`coreg_wire.files.wake_up`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.config.federation_toml import Configuration, read_configuration
-from coordinator.driver import Observer, RunQueue, Timing, drive, utc_now
+from coordinator.driver import Observer, Timing, drive, utc_now
 from coordinator.machine import notices
 from coordinator.machine.events import (
     Draining,
@@ -23,12 +23,11 @@ from coordinator.machine.events import (
     Finish,
     Interrupted,
     QueueChanged,
-    QueueRead,
     ReadQueue,
     Reconfigured,
 )
 from coordinator.machine.federation import Federation
-from coordinator.machine.records import HeadSigned, Record
+from coordinator.machine.records import HeadSigned
 from coordinator.machine.scheduler import Scheduler
 from coordinator.observers.metrics import Metrics
 from coordinator.service.access import AccessControl
@@ -39,7 +38,6 @@ from coordinator.store.runs import RunStore
 from coordinator.store.status import Status
 from coreg_core.errors import CoregError
 from coreg_core.protocol.messages import Fetched
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.wake_up import WakeUp
 from coreg_wire.transport.release import release
@@ -50,7 +48,7 @@ BELL = "coordinator.bell"
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What the operator asked for, beside the configuration."""
+    """Command-line options that are not in the configuration."""
 
     insecure: bool = False
     port_file: Path | None = None
@@ -60,7 +58,7 @@ class ServiceOptions:
 
 
 class FanOut:
-    """One observer that is many."""
+    """An observer that passes each notice to several observers."""
 
     def __init__(self, *observers: Observer):
         self._observers = observers
@@ -70,23 +68,8 @@ class FanOut:
             observer.notice(notice, measured)
 
 
-class StoredRuns(RunQueue):
-    """The runs that are not under way, for the driver."""
-
-    def __init__(self, store: RunStore, queue: Queue):
-        self._store, self._queue = store, queue
-
-    def read(self) -> QueueRead:
-        return self._queue.read()
-
-    def begin(self, plan: Plan, at: str) -> None:
-        self._store.begin(plan, at)
-
-    def records(self, run: str) -> list[Record]:
-        return self._store.records(run)
-
-    def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None:
-        self._store.close_run(plan, outcome, reason, at)
+class StoredRuns(RunStore, Queue):
+    """The runs and the queue of a store, over one connection."""
 
 
 def serve(
@@ -97,20 +80,20 @@ def serve(
     *,
     only: Plan | None = None,
 ) -> Finish | None:
-    """Run the federation until a signal ends it; with ``only``, until no run is left to start.
+    """Run the federation until a signal ends it; with ``only``, until this run is over.
 
     Parameters
     ----------
     path
-        federation.toml, which SIGHUP reads again.
+        federation.toml; SIGHUP reloads it.
     observers
         receive every notice.
     only
-        the plan that `run` submitted: the process ends when it is over. None: it stays.
+        the plan that `run` submitted; None for `serve`.
 
     Returns
     -------
-    How the run of ``only`` ended; None without it.
+    The end of the run of ``only``; None without it.
 
     Raises
     ------
@@ -126,8 +109,8 @@ def serve(
             closing.callback(made.close)
             return made
 
-        store, queue, history, status = opened(RunStore), opened(Queue), opened(History), opened(Status)
-        daemon = Daemon(path, configuration, options, access, store, queue, history, status, observers)
+        store, history, status = opened(StoredRuns), opened(History), opened(Status)
+        daemon = Daemon(path, configuration, options, access, store, history, status, observers)
         closing.enter_context(_shown(options, daemon.metrics, service.store))
         return asyncio.run(daemon.drive(only))
 
@@ -141,15 +124,14 @@ class Daemon:
         configuration: Configuration,
         options: ServiceOptions,
         access: AccessControl,
-        store: RunStore,
-        queue: Queue,
+        store: StoredRuns,
         history: History,
         status: Status,
         observers: Iterable[Observer],
     ):
         self.metrics = Metrics()
         self._path, self._configuration, self._options, self._access = path, configuration, options, access
-        self._store, self._queue, self._history, self._status = store, queue, history, status
+        self._store, self._history, self._status = store, history, status
         self._recorder = HistoryRecorder()
         self._observer = FanOut(*observers, self.metrics, self)
         self._transport = access.transport(configuration.service.listen, configuration.timeouts)
@@ -166,8 +148,8 @@ class Daemon:
         unfinished, damaged = await asyncio.to_thread(self._store.unfinished, utc_now())
         if only is not None:
             unfinished = [plan for plan in unfinished if plan.run == only.run]
-        damaged += await asyncio.to_thread(self._queue.remove_damaged)
-        waiting = (await asyncio.to_thread(self._queue.read)).waiting
+        damaged += await asyncio.to_thread(self._store.remove_damaged)
+        waiting = (await asyncio.to_thread(self._store.read)).waiting
         scheduler = Scheduler(
             service.max_concurrent_runs,
             exit_when_idle=only is not None,
@@ -178,7 +160,7 @@ class Daemon:
         listed = self._configuration.federation.sites
         self.metrics.listed(listed)
         self._federation = Federation(self._configuration.run_timeouts(), listed, scheduler)
-        # A killed coordinator wrote no ends of sessions: they ended when it wrote last.
+        # A killed coordinator has not written the ends of its sessions: use the time of its last status.
         last = (await asyncio.to_thread(self._status.service)).get("updated_at", self._started)
         await asyncio.to_thread(self._status.all_ended, last)
         await asyncio.to_thread(self._set_status, "starting")
@@ -203,7 +185,7 @@ class Daemon:
                 self._transport,
                 self.metrics.timed(self._store),
                 self._observer,
-                queue=StoredRuns(self._store, self._queue),
+                queue=self._store,
                 countersign=self._countersign,
                 report=None if only is None else only.run,
                 on_start=on_listening,
@@ -224,10 +206,10 @@ class Daemon:
             raise self._failure
         return None if only is None else ends.get(only.run)
 
-    # --- what the driver tells ------------------------------------------------------------------------------------
+    # --- callbacks of the driver ----------------------------------------------------------------------------------
 
     def notice(self, notice: notices.Notice, _measured: Timing) -> None:
-        """Record it, and keep the sites' status."""
+        """Record the notice, and update the sites' status."""
         at, listed = utc_now(), self._federation.sites
         self._recorder.add(notice, at)
         match notice:
@@ -258,7 +240,7 @@ class Daemon:
             self._dirty.set()
 
     def _countersign(self, site: str, certificate: bytes, fetched: Fetched) -> HeadSigned:
-        """`Notary.countersign`, with a reason where this ledger is shorter than the one that was signed last."""
+        """`Notary.countersign`, with a reason if this ledger is shorter than at its last signature."""
         signed, last = self._access.countersign(site, certificate, fetched), self._store.last_checkpoint(site)
         if last is None or fetched.head.lines >= last[1] or not signed.receipt.signature:
             return signed
@@ -271,12 +253,12 @@ class Daemon:
     def _notify(self, notice: notices.Notice) -> None:
         self._observer.notice(notice, Timing())
 
-    # --- beside it ------------------------------------------------------------------------------------------------
+    # --- tasks and the status -------------------------------------------------------------------------------------
 
     async def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - the store is gone, or a defect of ours: the service ends
+        except Exception as error:  # noqa: BLE001 - the store failed, or a defect of ours: the service ends
             self._failure = error
             self._emit(Interrupted())
 
@@ -301,7 +283,7 @@ class Daemon:
                 self._notify(reminder)
             await asyncio.to_thread(self._set_status, "draining" if self._draining else "ready")
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            self._rung()  # whoever could not ring: another host, or a container with another loopback interface
+            self._rung()  # for processes whose wake-up does not arrive, on another host or in another container
 
     def _rung(self) -> None:
         if self._access.list_changed():
@@ -336,7 +318,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _stop(self) -> None:
-        """Start no run; deliver finished runs; leave the others on record. `run`, or a second signal, waits for nothing."""
+        """Drain: start no run, deliver finished runs, keep the others resumable. `run`, or a second signal, stops at once."""
         assert self._federation.scheduler is not None
         if self._draining or self._federation.scheduler.exit_when_idle:
             self._emit(Interrupted())
@@ -346,7 +328,7 @@ class Daemon:
         self._emit(Draining())
 
     def _reload(self) -> None:
-        """Read the sites, the limit and the certificates again; the address and the timeouts stay until the next start."""
+        """Reload the sites, the limit and the certificates. The address and the timeouts change at the next start only."""
         try:
             read = read_configuration(self._path)
             self._access.reload()
@@ -362,7 +344,7 @@ class Daemon:
 
 @contextmanager
 def _shown(options: ServiceOptions, metrics: Metrics, store: Path) -> Iterator[None]:
-    """Metrics for Prometheus, and pages for a browser, while the service is up."""
+    """Serve metrics for Prometheus and pages for a browser during the context."""
     with ExitStack() as closing:
         if options.metrics is not None:
             closing.callback(metrics.listen(options.metrics))

@@ -16,7 +16,7 @@ from coreg_core.errors import UsageError
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan, plan_from_dict
 
-ABANDONED = "abandoned: a new run was asked for (--new)"
+ABANDONED = "abandoned: a new run was requested (--new)"
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     path
         federation.toml.
     plan
-        of a new run; an unfinished run of the same plan goes before it.
+        of a new run; an unfinished run of the same plan is resumed instead.
     new
         abandon unfinished runs, and start a new one.
 
@@ -57,7 +57,7 @@ def run(
 
 
 def _on_record(store: Path, run: str) -> Finish:
-    """The end of a run that was closed without being under way (damaged, or cancelled), or that was interrupted."""
+    """The end of a run that was interrupted, or was closed without being active (damaged, cancelled)."""
     summaries = Summaries(store, read_only=True)
     try:
         summary = summaries.find(run)
@@ -70,7 +70,7 @@ def _on_record(store: Path, run: str) -> Finish:
 
 
 def choose_run(store: Summaries, queue: Queue, plan: Plan, *, new: bool) -> Plan:
-    """The unfinished run of this plan, the queued one, or a new one, which is put into the queue.
+    """The unfinished run of this plan, the queued one, or a new one, which is queued.
 
     Raises
     ------
@@ -106,12 +106,12 @@ def _unfinished(store: Summaries, summary: RunSummary) -> str:
 
 
 def trained_run(store: Path, run: str) -> Trained:
-    """The run whose models score together: the latest with models, unless one is named by a prefix.
+    """The run whose models are scored: the one with this prefix, or the latest run with models.
 
     Raises
     ------
     UsageError
-        there is none.
+        there is no such run.
     """
     if not store.exists():
         raise UsageError(f"{store}: no such run store; train first, or give --store.")

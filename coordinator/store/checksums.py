@@ -1,4 +1,4 @@
-"""A checksum for every value that the run store keeps: a bit that the disk changed is found when it is read."""
+"""A checksum for every value in the run store, so that reading detects damage by the disk."""
 
 import hashlib
 import json
@@ -7,16 +7,16 @@ from typing import Any
 
 from coreg_core.errors import CoregError
 
-# What reading a plan raises that the disk changed.
+# Exceptions from reading a damaged plan.
 UNREADABLE = (CoregError, ValueError, LookupError, TypeError, AttributeError)
 
 
 class Damaged(ValueError):
-    """A stored value differs from what was written."""
+    """A stored value differs from the written one."""
 
 
 def add_json_checksum(value: dict[str, Any]) -> str:
-    """The value as JSON with its checksum beside it."""
+    """The value and its checksum as JSON."""
     return json.dumps({"sha256": _digest(value), "value": value})
 
 
@@ -26,7 +26,7 @@ def verify_json_checksum(text: str) -> dict[str, Any]:
     Raises
     ------
     Damaged
-        the checksum is another, or there is none.
+        the checksum differs or is missing.
     """
     plain = json.loads(text)
     if not isinstance(plain, dict) or plain.keys() != {"sha256", "value"}:

@@ -1,7 +1,7 @@
-"""Notices, and what each site disclosed and in which time: two small tables of the run store, and the recorder that fills them.
+"""Notices, disclosures and answer times of the sites: two small tables of the run store, and the recorder that fills them.
 
-The recorder counts every message of a known run and its words, also where the run has no use for it. A killed coordinator can
-lose the last moment here. The sites' ledgers are complete: a site writes there before it sends.
+The recorder counts every message of a known run and its words, even if the run ignores the message. A killed coordinator can
+lose the last few seconds. The sites' ledgers are complete, since a site writes to its ledger before it sends.
 """
 
 import json
@@ -17,14 +17,14 @@ from coordinator.machine.notices import MembersAre, Notice, RunEnded, StepAnswer
 from coordinator.store.schema import Tables
 from coreg_core.protocol.messages import Answer, FromSite
 
-MAX_NOTICES = 5000  # the oldest go
+MAX_NOTICES = 5000  # older ones are deleted
 RECENT = 20  # a notice equal to one of the latest is counted and not repeated
 MAX_TIMES = 60  # answer times of a site in a run
 
 
 @dataclass(frozen=True)
 class NoticeRow:
-    """A notice, when it last happened (``at``), and how many times."""
+    """A notice, the time of its last occurrence (``at``), and the number of occurrences."""
 
     at: str
     notice: Notice
@@ -33,10 +33,10 @@ class NoticeRow:
 
 @dataclass(frozen=True)
 class Disclosed:
-    """What a site sent of one kind: messages, and words that depend on its labels or features.
+    """The messages of one kind from a site, and their words that depend on its labels or features.
 
-    ``seconds`` are its latest answer times, from when a step was sent until the whole answer arrived. Over all runs, they are
-    those of its latest run.
+    ``seconds`` are its latest answer times, from sending the step to receiving the whole answer. Over all runs, they are those
+    of its latest run.
     """
 
     site: str
@@ -47,7 +47,7 @@ class Disclosed:
 
 
 def numbers_in(message: FromSite) -> int:
-    """How many words a message carries that depend on labels or features."""
+    """The number of words of a message that depend on labels or features."""
     return len(message.words.values) if isinstance(message, Answer) and message.words is not None else 0
 
 
@@ -95,7 +95,7 @@ class History(Tables):
                     )
 
     def notices(self, run: str | None = None, limit: int = 50) -> list[NoticeRow]:
-        """The latest notices, of one run or of all, the last first."""
+        """The latest notices of one run or of all runs, newest first."""
         with self.reading():
             rows = self._db.execute(
                 "select at, kind, fields, times from notices where ?1 is null or run = ?1 "
@@ -106,7 +106,7 @@ class History(Tables):
             return [NoticeRow(at, notice, times) for at, notice, times in found if notice is not None]
 
     def disclosed(self, run: str | None = None) -> list[Disclosed]:
-        """What each site sent, by kind, in one run or in all, in site order."""
+        """The messages of each site by kind, in one run or in all runs, in site order."""
         with self.reading():
             rows = self._db.execute(
                 # With max(), SQLite takes the other columns of that row: `seconds` are those of the latest run.
@@ -121,7 +121,7 @@ class History(Tables):
 
 
 class HistoryRecorder:
-    """Takes notices and events on the loop; `flush` writes them in a thread."""
+    """Collects notices and events on the event loop; `flush` writes them in a thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -133,7 +133,7 @@ class HistoryRecorder:
         self._asked: dict[str, float] = {}
 
     def add(self, notice: Notice, at: str) -> None:
-        """Record a notice; the table of rounds shows answered questions."""
+        """Record a notice, except answered steps, which are in the table of rounds."""
         match notice:
             case StepAnswered(run=run) | MembersAre(run=run):  # the next step is sent at once
                 self._asked[run] = self._clock()
@@ -146,7 +146,7 @@ class HistoryRecorder:
                 self._notices.append((at, notice))
 
     def heard(self, federation: Federation, event: Event) -> bool:
-        """Count what a site sent, if it belongs to a run of this site; whether there is something to write."""
+        """Count a message if it belongs to a run of its site; True if there is something to write."""
         match event:
             case SiteJoined(hello=message):
                 site, run = message.site, ""
@@ -154,7 +154,7 @@ class HistoryRecorder:
                 run = getattr(message, "run", "")
                 known = federation.runs.get(run)
                 if run and (known is None or site not in known.plan.sites):
-                    return False  # the name is the site's invention
+                    return False  # a site can send any name
             case _:
                 return False
         key = (run, site, type(message).__name__)
@@ -166,7 +166,7 @@ class HistoryRecorder:
         return True
 
     def flush(self, history: History) -> None:
-        """Write what is new."""
+        """Write the collected notices and counts."""
         with self._lock:
             taken = self._notices, self._messages, self._numbers, self._seconds
             self._notices, self._messages, self._numbers, self._seconds = [], Counter(), Counter(), {}

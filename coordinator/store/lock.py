@@ -1,4 +1,4 @@
-"""One coordinator at a time writes a run store."""
+"""The lock of a run store: only one coordinator at a time writes it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

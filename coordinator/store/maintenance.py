@@ -1,4 +1,4 @@
-"""The run store as a file: copied while it is written, verified to the last checksum, pruned."""
+"""Maintenance of the run store: backup during writes, verification of all checksums, pruning."""
 
 import datetime as dt
 import hashlib
@@ -19,13 +19,13 @@ from coreg_core.errors import StorageError
 _TEXTS = (("attempts", "began"), ("queue", "plan"), ("checkpoints", "checkpoint"))
 # Every table with a column `run`; `prune` removes a run's rows from those that are history.
 _HISTORY = ("rounds", "notices", "disclosed", "cancellations")
-_RESULTS = ("deliveries", "attempts", "exclusions")  # what a site that comes late needs
-PAGES_AT_ONCE = 256  # given back in one transaction: a serving coordinator waits for no more
+_RESULTS = ("deliveries", "attempts", "exclusions")  # needed to deliver models to late sites
+PAGES_AT_ONCE = 256  # freed in one transaction, so that a serving coordinator waits only briefly
 
 
 @dataclass(frozen=True)
 class StoreCheck:
-    """Counts of what was read or freed: runs, checksums that match, bytes."""
+    """Runs, matching checksums and bytes that were read or freed."""
 
     runs: int
     values: int
@@ -33,18 +33,18 @@ class StoreCheck:
 
 
 def verify(path: Path) -> StoreCheck:
-    """Read everything.
+    """Read the whole store and compare all checksums.
 
     Raises
     ------
     StorageError
-        a value differs from what was written; the message names it and its run.
+        a value differs from the written one; the message names it and its run.
     """
     with closing(open_database(path)) as db, _damage(path):
         problems = [row[0] for row in db.execute("pragma integrity_check(3)")]
         if problems != ["ok"]:
             raise Damaged("; ".join(problems))
-        db.execute("begin")  # one instant of a store that is written meanwhile
+        db.execute("begin")  # a consistent snapshot, since a coordinator may be writing
         values = _verify_values(db)
         (runs,) = db.execute("select count(*) from runs").fetchone()
         (pages,) = db.execute("pragma page_count").fetchone()
@@ -84,23 +84,23 @@ def _checked(what: str, check: Callable[[Any], object], value: Any) -> None:
 
 
 def back_up(path: Path, destination: Path) -> StoreCheck:
-    """Copy the store as it is at one instant, and verify the copy.
+    """Copy a consistent snapshot of the store, and verify the copy.
 
     Raises
     ------
     StorageError
-        the destination exists or cannot be written, or the store is damaged (the copy is removed then).
+        the destination exists or cannot be written, or the store is damaged (then the copy is removed).
     """
     try:
         os.close(os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        raise StorageError(f"{destination}: exists already; a backup replaces nothing. Give another name.") from None
+        raise StorageError(f"{destination}: exists already. A backup overwrites no file: give another name.") from None
     except OSError as error:
         raise StorageError(f"{destination}: cannot be written ({error.strerror}).") from None
     try:
         with closing(open_database(path)) as db, _damage(path), closing(sqlite3.connect(destination)) as copy:
             db.backup(copy)
-            copy.execute("pragma journal_mode = delete")  # one file, with nothing beside it
+            copy.execute("pragma journal_mode = delete")  # one file, without a write-ahead log
         found = verify(destination)
         with closing(sqlite3.connect(destination)) as copy:
             copy.execute("pragma journal_mode = delete")
@@ -113,14 +113,14 @@ def back_up(path: Path, destination: Path) -> StoreCheck:
 
 
 def prune(path: Path, days: float, *, models: bool) -> StoreCheck:
-    """Remove the history of runs that were closed longer ago, and their models if ``models``. A coordinator may be serving.
+    """Remove the history of runs closed more than ``days`` ago, and their models if ``models``. A coordinator may be serving.
 
-    Plans, outcomes and final figures stay. The file shrinks a few pages at a time, so that no writer waits for long.
+    Plans, outcomes and final figures stay. The file shrinks by a few pages at a time, so that writers wait only briefly.
 
     Raises
     ------
     StorageError
-        it cannot be written.
+        the store cannot be written.
     """
     store = _Pruned(path)
     with closing(store), _damage(path):

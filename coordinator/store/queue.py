@@ -25,7 +25,7 @@ class Queue(Tables):
         return int(before)
 
     def waiting(self) -> list[tuple[Plan, str]]:
-        """The runs that have not begun, in order, and when each was submitted; without damaged ones."""
+        """The runs that have not begun, in order, with the time of submission; without damaged ones."""
         with self.reading():
             rows = self._db.execute("select plan, submitted from queue order by number").fetchall()
         found = list[tuple[Plan, str]]()
@@ -35,7 +35,7 @@ class Queue(Tables):
         return found
 
     def remove_damaged(self) -> list[tuple[str, str]]:
-        """Remove the runs whose plan cannot be read; their names, and the reasons."""
+        """Remove the runs whose plan cannot be read; return their names and the reasons."""
         with self.reading():
             rows = self._db.execute("select run, plan from queue order by number").fetchall()
         damaged = list[tuple[str, str]]()
@@ -58,12 +58,12 @@ class Queue(Tables):
             return QueueRead(waiting, {row["run"]: row["reason"] for row in rows})
 
     def cancel(self, prefix: str, reason: str, at: str) -> tuple[str, bool]:
-        """Ask that a run end; its whole name, and whether it had begun.
+        """Request the end of a run; return its whole name, and whether it had begun.
 
         Raises
         ------
         UsageError
-            no run, or several, begin so, or the run is over.
+            no run or several runs have this prefix, or the run is over.
         """
         with self.reading():
             matches = "where substr(run, 1, length(?1)) = ?1"

@@ -1,6 +1,6 @@
-"""Records of runs: what is written here before a message goes out survives the process.
+"""Records of runs. They are written before the message that depends on them is sent, so they survive a crash.
 
-There is no number of a site's in them: the sites keep the sums, and go on from where all of them can.
+No record has a number of a site. The sites keep the sums, and continue from the last one that all of them have.
 """
 
 import json
@@ -41,7 +41,7 @@ class RunStore(Tables):
     # --- a run's beginning and end --------------------------------------------------------------------------------
 
     def begin(self, plan: Plan, at: str) -> None:
-        """Move a run from the queue, if it is there, to the runs."""
+        """Move a run from the queue to the runs; insert it if it is not in the queue."""
         with self.transaction():
             self._begin(plan, at)
 
@@ -53,7 +53,7 @@ class RunStore(Tables):
         self._db.execute("delete from queue where run = ?", (plan.run,))
 
     def close_run(self, plan: Plan, outcome: Outcome, reason: str, at: str) -> None:
-        """Close a run that is not under way; one of the queue is listed as a run all the same."""
+        """Close a run that is not active. A run in the queue is moved to the runs."""
         with self.transaction():
             self._begin(plan, at)
             self._db.execute(
@@ -66,7 +66,7 @@ class RunStore(Tables):
 
     def write(self, run: str, record: Record, measured: Timing, at: str) -> None:
         """Write one record in one transaction."""
-        # A power cut may undo a step: the sites know how far they are. Every other record is durable.
+        # A power failure may undo a step, since the sites keep their position. Every other record is durable.
         with self.transaction(durable=not isinstance(record, StepDone)):
             match record:
                 case SiteExcluded():
@@ -95,12 +95,12 @@ class RunStore(Tables):
                     self._db.execute("update runs set closed = ? where run = ?", (at, run))
                 case _:
                     assert_never(record)
-        if isinstance(record, Ended):  # move the log into the file while little is in it
+        if isinstance(record, Ended):  # checkpoint the write-ahead log while it is small
             with self._in_turn, suppress(sqlite3.Error):
                 self._db.execute("pragma wal_checkpoint(passive)")
 
     def last_checkpoint(self, site: str) -> tuple[str, int] | None:
-        """The run at whose end this site's ledger was signed last, and its number of lines then."""
+        """The last run with a signed head of this site's ledger, and the ledger's number of lines at its end."""
         with self.reading():
             row = self._db.execute(
                 "select run, lines from checkpoints where site = ? order by rowid desc limit 1", (site,)
@@ -125,7 +125,7 @@ class RunStore(Tables):
             (*values, row_checksum(values)),
         )
         shown = report if report.verified else None
-        known = [[x for x in told if x >= 0.0] for told in (report.gap, report.bound)]  # -1 is none
+        known = [[x for x in told if x >= 0.0] for told in (report.gap, report.bound)]  # -1 means none
         worst = [max(told, default=None) if shown else None for told in (report.level, *known)]
         self._db.execute(
             "update runs set steps = max(steps, ?), rounds = max(rounds, ?), level = coalesce(?, level), "
@@ -149,9 +149,9 @@ class RunStore(Tables):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def unfinished(self, at: str) -> tuple[list[Plan], list[tuple[str, str]]]:
-        """The plans of the runs that have not ended, or whose sites are awaited, in the order in which they began.
+        """The plans of the runs that are not closed, in order of their beginning.
 
-        Runs whose plan cannot be read are closed as damaged; their names and the reasons come second.
+        Runs whose plan cannot be read are closed as damaged; the second list has their names and the reasons.
         """
         with self.reading():
             query = "select run, plan, plan_digest from runs where closed is null order by started, rowid"
@@ -161,7 +161,7 @@ class RunStore(Tables):
             try:
                 plan = _plan(row["plan"])
                 if (plan.run, plan.digest) != (row["run"], row["plan_digest"]):
-                    raise ValueError("it is not the plan that was written")
+                    raise ValueError("it differs from the written plan")
                 plans.append(plan)
             except UNREADABLE as error:
                 damaged.append((row["run"], f"Its plan cannot be read ({error})."))
@@ -174,7 +174,7 @@ class RunStore(Tables):
         return plans, damaged
 
     def undelivered(self) -> dict[str, Undelivered]:
-        """The closed runs that not all sites have fetched, by name; without those whose plan cannot be read."""
+        """The closed runs that some site has not fetched, by name; without runs whose plan cannot be read."""
         with self.reading():
             rows = self._db.execute(
                 "select plan, group_concat(site) as sites from deliveries d join runs r on r.run = d.run "
@@ -188,17 +188,17 @@ class RunStore(Tables):
         return found
 
     def has_begun(self, run: str) -> bool:
-        """Whether an attempt of the run ever began."""
+        """Whether an attempt of the run has begun."""
         with self.reading():
             return self._db.execute("select 1 from attempts where run = ?", (run,)).fetchone() is not None
 
     def records(self, run: str) -> list[Record]:
-        """The records of this run that are still needed, in an order from which `state.resume` makes its state.
+        """The records of this run that `state.resume` needs, in order.
 
         Raises
         ------
         StorageError
-            they are damaged.
+            a record is damaged.
         """
         try:
             with self._in_turn:
@@ -212,7 +212,7 @@ class RunStore(Tables):
     def _records(self, run: str) -> list[Record]:
         [summary] = self._rows("select * from runs where run = ?", run)
         if (plan := _plan(summary["plan"])).digest != summary["plan_digest"] or plan.run != run:
-            raise ValueError("the plan is not the one that was written")
+            raise ValueError("the plan differs from the written one")
         records: list[Record] = [
             SiteExcluded(row["site"], Outcome[row["outcome"]], row["reason"])
             for row in self._rows("select * from exclusions where run = ? order by site", run)

@@ -1,4 +1,4 @@
-"""The tables of the run store, and how they are opened and written."""
+"""The tables of the run store, and the connections that read and write them."""
 
 import os
 import sqlite3
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from coreg_core.errors import StorageError
 
 SCHEMA_VERSION = 8
-BUSY_SECONDS = 60.0  # a writer waits this long for another one: `prune` and `backup` hold the file for seconds
+BUSY_SECONDS = 60.0  # timeout of a writer for another one: `prune` and `backup` hold the file for seconds
 SCHEMA = """
 create table runs (
     run text primary key, plan_digest text not null, plan text not null,
@@ -62,12 +62,12 @@ create table service (name text primary key, value text not null);
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """The store at that path, which nothing done with this connection changes.
+    """Open the store read-only.
 
     Raises
     ------
     StorageError
-        it cannot be opened, is no store, or was written by another release.
+        it cannot be opened, is not a store, or was written by another release.
     """
     try:
         db = sqlite3.connect(
@@ -84,18 +84,18 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """The store at that path; made if there is none.
+    """Open the store for writing; create it if it does not exist.
 
     Raises
     ------
     StorageError
-        it cannot be opened, is no store, or was written by another release.
+        it cannot be opened, is not a store, or was written by another release.
     """
     try:
         _make(path)
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         db.row_factory = sqlite3.Row
-        db.execute("pragma page_size = 32768")  # of a new file: vectors are large
+        db.execute("pragma page_size = 32768")  # effective in a new file only
         db.execute("pragma auto_vacuum = incremental")
         db.execute("pragma journal_mode = wal")
         db.execute("pragma wal_autocheckpoint = 4096")
@@ -107,11 +107,11 @@ def open_database(path: Path) -> sqlite3.Connection:
             raise _other_release(path, version)
     except sqlite3.Error as error:
         raise StorageError(
-            f"{path}: cannot be opened as a run store ({error}). Check the path and its rights, or restore a backup."
+            f"{path}: cannot be opened as a run store ({error}). Check the path and its permissions, or restore a backup."
         ) from None
     except OSError as error:
         raise StorageError(
-            f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its rights."
+            f"{path}: cannot be opened as a run store ({error.strerror}). Check the path and its permissions."
         ) from None
     return db
 
@@ -124,9 +124,9 @@ def _other_release(path: Path, version: int) -> StorageError:
 
 
 def _make(path: Path) -> None:
-    """A new file, its log and its index are for their owner alone.
+    """Create a new file with mode 0600, which SQLite copies to its log and index.
 
-    An existing file is not opened: closing it again would lift the locks that SQLite holds on it in this process.
+    An existing file is not opened, since closing it would release the locks that SQLite holds on it in this process.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -135,7 +135,7 @@ def _make(path: Path) -> None:
 def _create(db: sqlite3.Connection) -> None:
     db.execute("begin immediate")
     try:
-        if db.execute("pragma user_version").fetchone()[0] == 0:  # another process may have been first
+        if db.execute("pragma user_version").fetchone()[0] == 0:  # another process may have created them
             for statement in SCHEMA.split(";\n"):
                 if statement.strip():
                     db.execute(statement)
@@ -151,17 +151,17 @@ class Tables:
 
     def __init__(self, path: Path, *, read_only: bool = False):
         self.path = path
-        # A transaction belongs to the connection: a second thread would join it, or fail inside it.
+        # A transaction belongs to the connection: a second thread would write into it or fail.
         self._in_turn = threading.RLock()
         self._db = open_for_reading(path) if read_only else open_database(path)
 
     def close(self) -> None:
-        """Fold the log into the file."""
+        """Close the connection. The last one merges the write-ahead log into the file."""
         self._db.close()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A damaged file raises many kinds of error; all of them become this one."""
+        """Turn the many exceptions of a damaged file into a `StorageError`."""
         try:
             with self._in_turn:
                 yield
@@ -170,12 +170,12 @@ class Tables:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:
-        """Everything in it or nothing. ``durable``: it survives a power cut once this returns.
+        """An atomic transaction. ``durable``: it survives a power failure after the commit.
 
         Raises
         ------
         StorageError
-            it cannot be written.
+            the store cannot be written.
         """
         try:
             with self._in_turn:

@@ -13,7 +13,7 @@ from coordinator.store.schema import Tables
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """Of a site: its open session or its last one, the end of its certificate, and why it was last rejected."""
+    """A site's current or last session, the expiry of its certificate, and the reason of its last rejection."""
 
     site: str
     since: str | None = None
@@ -29,9 +29,10 @@ class SiteStatus:
         return self.since is not None and self.ended is None
 
     def seen(self, updated_at: str | None) -> str | None:
-        """When it was last connected, if no coordinator is up; None for a site that never was.
+        """The time of its last connection if no coordinator runs; None for a site that was never connected.
 
-        A killed coordinator could not write that its sessions ended: then it is when it last wrote (``updated_at``).
+        A killed coordinator has not written the ends of its sessions. Then the time is that of its last status
+        (``updated_at``).
         """
         closed = self.since is None or self.ended is not None
         return self.ended if closed else max(self.since or "", updated_at or "")
@@ -39,7 +40,7 @@ class SiteStatus:
 
 @dataclass(frozen=True)
 class RunWait:
-    """What a run waits for: a sentence, the sites, and the time of the timeout (ISO 8601; None for no timeout)."""
+    """The wait of a run: a sentence, the awaited sites, and the time of the timeout (ISO 8601; None for no timeout)."""
 
     text: str
     sites: tuple[str, ...]
@@ -47,8 +48,7 @@ class RunWait:
 
 
 def waits_in(service: Mapping[str, Any]) -> dict[str, RunWait]:
-    """What each run waits for, by its name, from `Status.service` of a running coordinator. Runs that wait for nothing are left
-    out."""
+    """The waits of the runs, by name, from `Status.service` of a running coordinator. Runs that do not wait are left out."""
     found, now = dict[str, RunWait](), datetime.now(UTC)
     for run, stored in service.get("waits", {}).items():
         waits = [Wait(**{**wait, "sites": tuple(wait["sites"])}) for wait in stored["waits"]]
@@ -72,7 +72,7 @@ class Status(Tables):
         self._upsert("ended = :at", site, at)
 
     def rejected(self, site: str, reason: str, at: str) -> None:
-        """A site was not let in, or its session was closed."""
+        """A site was rejected, or its session was closed."""
         self._upsert("refusal = :reason, refused = :at", site, at, reason=reason)
 
     def all_ended(self, at: str) -> None:
@@ -95,7 +95,7 @@ class Status(Tables):
             return [SiteStatus(**dict(row)) for row in rows]
 
     def set_service(self, values: Mapping[str, Any], at: str) -> None:
-        """The coordinator's own state: where it listens, since when, what it does."""
+        """The coordinator's own state: address, start, activity."""
         with self.transaction(durable=False):
             for name, value in {**values, "updated_at": at}.items():
                 self._db.execute("insert or replace into service values (?, ?)", (name, json.dumps(value)))

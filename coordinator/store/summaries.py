@@ -1,4 +1,4 @@
-"""Runs as people look at them: one line each, their rounds, the checkpoints of the sites' ledgers."""
+"""Runs for commands and pages: a summary of each, its rounds, and the checkpoints of the sites' ledgers."""
 
 import json
 import sqlite3
@@ -12,11 +12,12 @@ from coreg_core.errors import UsageError
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A line of `runs`.
+    """A summary of a run.
 
-    ``plan`` is empty if it cannot be read. ``closed`` is when its sites were no longer awaited, ``rounds`` counts
-    complete ones (sweeps included). Of the last verified round, for the worst column: ``level``, how often the gap has to be
-    halved until the tolerance is met; with exact reports also ``gap`` and ``bound``. ``pruned`` is when its rounds were removed.
+    ``plan`` is empty if it cannot be read. ``closed`` is the time from which no site was awaited. ``rounds`` counts complete
+    rounds, sweeps included. ``level``, ``gap`` and ``bound`` are those of the last verified round, for the worst column:
+    ``level`` is the number of halvings of the gap until the tolerance; the others need exact reports. ``pruned`` is the
+    time at which its rounds were removed.
     """
 
     run: str
@@ -59,7 +60,7 @@ class Summaries(RunStore):
         Raises
         ------
         UsageError
-            no run, or several, begin so.
+            no run or several runs have this prefix.
         """
         with self.reading():
             exact = self._rows("select * from runs where run = ?", run)
@@ -74,7 +75,7 @@ class Summaries(RunStore):
         Raises
         ------
         UsageError
-            no run, or several, begin so.
+            no run or several runs have this prefix.
         """
         found = self.find(run)
         with self.reading():
@@ -88,7 +89,7 @@ class Summaries(RunStore):
         return found, shown
 
     def checkpoints(self, *, run: str | None = None, site: str | None = None) -> list[dict[str, Any]]:
-        """The heads of sites' ledgers at the ends of runs, signed by both sides, in the order in which they came."""
+        """The heads of sites' ledgers at the ends of runs, signed by both sides, in order of receipt."""
         with self.reading():
             rows = self._db.execute(
                 "select checkpoint from checkpoints where (?1 is null or run = ?1) and (?2 is null or site = ?2) "
@@ -102,7 +103,7 @@ def _summary(row: sqlite3.Row) -> RunSummary:
     try:
         plan = json.loads(row["plan"])
         federation, _, _ = plan["federation"], plan["objective"]["name"], plan["membership"]["sites"]
-    except UNREADABLE:  # one damaged plan does not hide the other runs
+    except UNREADABLE:  # a damaged plan must not hide the other runs
         plan, federation = {}, ""
     plain = {name: row[name] for name in row.keys() if name not in ("plan", "plan_digest", "heads")}  # noqa: SIM118 - a Row iterates values
     return RunSummary(federation=federation, plan=plan, **plain)

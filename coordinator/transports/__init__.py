@@ -1,7 +1,7 @@
-"""A transport carries messages between the coordinator and its sites; what they mean is the machine's business.
+"""Transports: messages between the coordinator and its sites. The state machine interprets them.
 
-One contract suite (tests/contract) runs on every transport. Each delivers a site's messages in the order in which they
-were sent, emits `SiteJoined` before anything else of a site, and never emits an event of a session that was replaced.
+One contract suite (tests/contract) runs on every transport. Each delivers a site's messages in the order of sending, emits
+`SiteJoined` before any other event of a site, and never emits an event of a replaced session.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,16 +13,16 @@ from coreg_core.protocol.messages import ToSite
 
 
 class Emit(Protocol):
-    """Takes an event; ``handled`` is called once the coordinator has handled it."""
+    """Queues an event; ``handled`` is called when the coordinator has handled it."""
 
     def __call__(self, event: Event, handled: Callable[[], None] | None = None) -> None: ...
 
 
 @dataclass
 class Traffic:
-    """Bytes since the start, as the coordinator sees them: to the sites and from them.
+    """Bytes sent to the sites and received from them since the start.
 
-    ``numbers`` are those that crossed either way, where the sites are simulated.
+    ``numbers`` counts the words in both directions, in a simulation only.
     """
 
     sent: int = 0
@@ -31,32 +31,32 @@ class Traffic:
 
 
 class Transport(Protocol):
-    """What the driver needs, and nothing else."""
+    """The interface that the driver needs."""
 
     traffic: Traffic
 
     async def start(self, emit: Emit) -> None:
-        """Let sites in; from here on every event goes to ``emit``."""
+        """Accept sites; from now on every event goes to ``emit``."""
         ...
 
     async def send(self, site: str, message: ToSite) -> None:
-        """Queue a message for a site; a site that is gone meanwhile is no error."""
+        """Queue a message for a site. A site without a session is not an error."""
         ...
 
     async def reject(self, site: str, reason: str) -> None:
-        """Say why, then close the session."""
+        """Send the reason, then close the session."""
         ...
 
     def expect(self, run: str, words: int) -> None:
-        """Answers of that run may have so many words from here on; before it, none is taken."""
+        """From now on, accept answers of the run with at most ``words`` words. Before it, none is accepted."""
         ...
 
     def forget(self, run: str) -> None:
-        """The run is over: no words of it are taken any more."""
+        """The run is over: reject its words."""
         ...
 
     def flows(self, run: str) -> Mapping[str, Flow]:
-        """The latest words of that run on each link, as far as they have come; only of sites that are here."""
+        """Progress of the latest vector of the run on the link of each connected site."""
         ...
 
     def certificate(self, site: str) -> bytes:
@@ -64,5 +64,5 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Deliver what is queued, within a moment, and let everybody go."""
+        """Deliver queued messages within a short timeout, and close all sessions."""
         ...

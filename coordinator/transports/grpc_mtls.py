@@ -18,7 +18,7 @@ class _GrpcStream:
 
     def __init__(self, frames: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]", secure: bool):
         self._frames, self._context, self._secure = frames, context, secure
-        # Of gRPC's "ipv4:10.0.0.7:51234" the address; the port tells nothing.
+        # The address in gRPC's "ipv4:10.0.0.7:51234"; the port is arbitrary.
         self.address = context.peer().partition(":")[2].rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -44,15 +44,15 @@ class GrpcServer(Sessions):
     Parameters
     ----------
     listen
-        host:port; port 0 takes a free one, and `port` tells which after `start`.
+        host:port; for port 0 a free one, which is in `port` after `start`.
     credentials
-        of `coreg_wire.identity.credentials.server_credentials`; None is --insecure, on loopback alone.
+        of `coreg_wire.identity.credentials.RenewableServer`; None is --insecure, on loopback only.
     authorise
-        raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
+        raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
     keepalive
         seconds between pings.
     min_bandwidth
-        bytes per second that every link carries at least; a silent loss is found within `silence_seconds` of both.
+        minimum bytes per second of every link; see `coreg_wire.transport.service.channel_options`.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""Sites in this very process: functions that are called. For simulations and for tests of everything above the wire.
+"""Sites as functions in this process, for simulations and for tests of everything above the wire.
 
-Sites answer at once, one after another, on the caller's thread, so a simulation of a hundred sites is as deterministic
-as one.
+Sites answer at once, one after another, on the caller's thread, so that a simulation of any number of sites is deterministic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ class SiteFunction(Protocol):
 
 
 def words_of(message: FromSite | ToSite) -> int:
-    """How many words a message carries: what a simulation counts, eight bytes each on the wire."""
+    """The number of words of a message; each has eight bytes on the wire."""
     carried = message.words if isinstance(message, Answer | Step) else None
     return 0 if carried is None else len(carried.values)
 
@@ -42,7 +41,7 @@ class InProcess:
             emit(SiteJoined(site.hello()))
 
     async def send(self, site: str, message: ToSite) -> None:
-        """The site answers before this returns; its answers are events."""
+        """Call the site, and emit its answers as events before this returns."""
         function = self._sites.get(site)
         if function is None or self._emit is None:
             return
@@ -54,24 +53,24 @@ class InProcess:
             self._emit(Received(site, answer))
             if isinstance(answer, Leaving):
                 self._sites.pop(site, None)
-        if (breach := getattr(function, "breach", None)) is not None:  # an agent would end: no answer comes any more
+        if (breach := getattr(function, "breach", None)) is not None:  # an agent would end: it sends no further answer
             self._sites.pop(site, None)
             self._emit(Breached(site, f"the site ended: the coordinator {breach}"))
 
     async def reject(self, site: str, reason: str) -> None:
-        """The site hears why, and is gone."""
+        """Send the site the reason, and remove it."""
         function = self._sites.pop(site, None)
         if function is not None:
             function.handle(Rejected(reason))
 
     def expect(self, run: str, words: int) -> None:
-        """Words are handed over whole: there is no memory to guard."""
+        """Not needed: vectors are passed whole, so no memory has to be limited."""
 
     def forget(self, run: str) -> None:
-        """Nothing was kept of it."""
+        """Not needed: the transport has no state of a run."""
 
-    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's face
-        """Nothing is ever on its way."""
+    def flows(self, run: str) -> Mapping[str, Flow]:  # noqa: ARG002 - the transport's interface
+        """Empty: no vector is ever in transfer."""
         return {}
 
     def certificate(self, site: str) -> bytes:  # noqa: ARG002

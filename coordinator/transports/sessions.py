@@ -1,8 +1,8 @@
-"""Sessions over frame streams, whatever carries the frames: one session per site, named by its certificate.
+"""Sessions over frame streams of any carrier: one session per site, named by its certificate.
 
-A session is authenticated by its certificate, then by the allow-list, which is asked at every join. The codec checks
-everything that a peer sends; a peer that breaks the protocol is told why and loses its session. At most
-`MAX_UNHANDLED` messages of a session wait for the coordinator: beyond that its stream is not read.
+A session is authenticated by its certificate, then by the allow-list, which is read at every join. The codec checks every
+message of a peer. A peer that breaks the protocol receives the reason, and its session is closed. At most `MAX_UNHANDLED`
+messages of a session wait for the coordinator; beyond that its stream is not read.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from coreg_wire.transport.chunk_size import Pace
 from coreg_wire.transport.codec import SMALLEST_PIECE, Assembler, coordinator_message_to_frames
 from coreg_wire.transport.fields import ProtocolError
 
-# The largest m that a site may announce: 1.6 GB for a vector of one column. All sites must announce the same m.
+# The largest m that a site can announce: 1.6 GB for a vector of one column. All sites must announce the same m.
 MAX_UNLABELLED = 200_000_000
 MAX_UNHANDLED = 8  # messages of one session
 MAX_UNSENT = 1000  # messages for one session; a site that does not read them is disconnected
-# A stream that is closed while its peer still writes is reset, and the peer loses what it has not read. After the last
-# message the peer ends the stream, and this is the time that it has.
+# Closing a stream while its peer still writes resets it, and the peer loses unread messages. So the peer ends the stream
+# after the last message, within this time in seconds.
 LAST_MESSAGES = Finished | Countersigned | Dismissed | Rejected
 CLOSE_GRACE = 5.0
 REPLACED = (
@@ -67,9 +67,9 @@ class FrameStream(Protocol):
 
 @dataclass
 class _Outgoing:
-    """Words to a site: bytes sent, bytes in all, and since when; of a complete one, since its last byte."""
+    """A vector to a site: bytes sent, bytes in total, and its start; if it is complete, the time of its last byte."""
 
-    message: ToSite | None  # None once it is complete
+    message: ToSite | None  # None when it is complete
     moved: int
     of: int
     since: float
@@ -85,15 +85,15 @@ class _Session:
     outbox: "asyncio.Queue[ToSite | None]" = field(default_factory=asyncio.Queue)
     unhandled: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UNHANDLED))
     closed_by_us: bool = False
-    spoke: bool = False  # since the last message to it: it has read that one
-    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest words to it, by run
-    begun: dict[str, float] = field(default_factory=dict)  # since when words from it are under way, by run
+    spoke: bool = False  # it sent something after the last message to it, so it has read that one
+    outgoing: dict[str, _Outgoing] = field(default_factory=dict)  # the latest vector to it, by run
+    begun: dict[str, float] = field(default_factory=dict)  # the start of each incomplete vector from it, by run
     pace: Pace = field(default_factory=Pace)
-    again: bool = False  # the site had a session before: messages meant for that one are not for this one
+    again: bool = False  # the site had a session before, and messages can be left over from it
     plans: set[str] = field(default_factory=set)  # runs whose plan was sent in this session
 
     def is_for_an_earlier_one(self, message: ToSite) -> bool:
-        """A step of a run whose plan was not sent in this session: the site would refuse it."""
+        """Whether it is a step of a run whose plan was not sent in this session: the site would refuse it."""
         return self.again and isinstance(message, Step) and message.run not in self.plans
 
     def flow(self, run: str) -> Flow | None:
@@ -105,7 +105,7 @@ class _Session:
         return None if out is None else Flow(True, out.moved, out.of, now - out.since)
 
     def put(self, message: ToSite) -> bool:
-        """Whether there was room for it."""
+        """Queue a message; False if the outbox is full."""
         if self.outbox.qsize() >= MAX_UNSENT:
             return False
         self.outbox.put_nowait(message)
@@ -124,11 +124,11 @@ class Sessions:
     Parameters
     ----------
     authorise
-        raises `Refused` for a name and certificate (PEM) that may not join; asked at every join.
+        raises `Refused` for a name and certificate (PEM) that may not join; called at every join.
     keepalive
         seconds between pings of the carrier.
     min_bandwidth
-        bytes per second that every link carries at least.
+        minimum bytes per second of every link.
     """
 
     def __init__(self, authorise: Callable[[str, bytes], None], *, keepalive: float, min_bandwidth: float):
@@ -156,7 +156,7 @@ class Sessions:
             if not session.put(message):
                 del self._sessions[site]
                 session.close()
-                self.emit(SiteLost(site, "it does not read what is sent to it"))
+                self.emit(SiteLost(site, "it does not read its messages"))
 
     async def reject(self, site: str, reason: str) -> None:
         """`Rejected`, then the end of the stream."""
@@ -183,7 +183,7 @@ class Sessions:
         return self._certificates.get(site, b"")
 
     def check_again(self) -> None:
-        """Ask the allow-list about every open session: the session of a revoked certificate ends."""
+        """Check every open session against the allow-list, and end those of revoked certificates."""
         for session in list(self._sessions.values()):
             if not session.certificate_pem:
                 continue
@@ -193,12 +193,12 @@ class Sessions:
                 self.emit(Revoked(session.site, str(error)))
 
     async def close(self) -> None:
-        """End every stream after what is queued for it; a site that dials again meanwhile is not let in."""
+        """End every stream after its queued messages. New sessions are not accepted from now on."""
         self._closing = True
         for session in list(self._sessions.values()):
             session.close()
         if self._streams:
-            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)  # to write the last message and see it read
+            await asyncio.wait(self._streams, timeout=2 * CLOSE_GRACE)  # until peers have read their last messages
 
     # --- one stream -----------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Sessions:
         hello: Hello | None = None
         pem = b""
         try:
-            hello = await self._hello(frames, assembler)  # first: a peer that still writes would not read the reason
+            hello = await self._hello(frames, assembler)  # first, since a peer reads no reason while it still writes
             if (peer := stream.peer()) is not None:
                 name, pem = peer
                 self._authorise(name, pem)
@@ -248,7 +248,7 @@ class Sessions:
             if isinstance(message, LAST_MESSAGES) and not session.spoke:
                 await _ends(reader)
         except ConnectionError:
-            pass  # below, the loss of the session is an event
+            pass  # the event is emitted below
         finally:
             reader.cancel()
             if self._sessions.get(session.site) is session:
@@ -261,9 +261,9 @@ class Sessions:
             first = await asyncio.wait_for(anext(frames), timeout=4 * self._keepalive)
             message = assembler.feed_site(self._counted(first))
         except (TimeoutError, StopAsyncIteration, ConnectionError):
-            raise ProtocolError("a session has to open with Hello; nothing came.") from None
+            raise ProtocolError("a session must start with Hello; nothing was received.") from None
         if not isinstance(message, Hello):
-            raise ProtocolError("a session has to open with Hello.")
+            raise ProtocolError("a session must start with Hello.")
         return message
 
     async def _read(self, frames: AsyncIterator[bytes], assembler: Assembler, session: _Session) -> None:
@@ -280,18 +280,18 @@ class Sessions:
                     raise ProtocolError(f"{message.n_unlabelled} unlabelled instances; at most {MAX_UNLABELLED} fit.")
                 await session.unhandled.acquire()
                 if self._sessions.get(session.site) is not session:
-                    continue  # it was replaced while it waited
+                    continue  # the session was replaced during the wait
                 self.emit(Received(session.site, message), session.unhandled.release)
                 if isinstance(message, Leaving):
                     session.close()
                     break
         except ProtocolError as error:
-            if self._sessions.get(session.site) is session:  # what a replaced session sends is no event
+            if self._sessions.get(session.site) is session:  # a replaced session emits no event
                 self.emit(Breached(session.site, str(error)))
             session.close(Rejected(f"{session.site}: {error}"))
             await _drain(frames)
         except (ConnectionError, asyncio.CancelledError):
-            pass  # the stream is gone; below, its writer is told
+            pass  # the stream has ended; the message below ends its writer
         session.outbox.put_nowait(None)
 
     def _counted(self, data: bytes) -> bytes:
@@ -299,13 +299,13 @@ class Sessions:
         return data
 
     def _under_way(self, session: _Session) -> str:
-        """The vector that was under way when the stream ended, if for so long that the link may be the reason."""
+        """The vector that was in transfer for longer than a keepalive when the stream ended: the link may be the reason."""
         for run in self._expected:
             flow = session.flow(run)
             if flow is not None and not flow.whole and flow.seconds > self._keepalive:
-                progress = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were through after {flow.seconds:.0f} s"
+                progress = f"{flow.moved / 1e6:.3g} of {flow.of / 1e6:.3g} MB were sent after {flow.seconds:.0f} s"
                 if session.pace.piece > SMALLEST_PIECE:
-                    return f" when {progress}: its link is far slower than before; the next session uses small pieces"
+                    return f" when {progress}: its link is much slower than before; the next session uses small pieces"
                 least = f"{self._min_bandwidth / 1e3:g} kB/s"
                 return f" when {progress}: if its link is slower than {least}, lower min_bandwidth on both sides"
         return ""
@@ -320,7 +320,7 @@ class Sessions:
         for data in self._frames(message, pace.piece):
             self.traffic.sent += len(data)
             await stream.write(data)
-            if outgoing is not None:  # headers count too: it is complete once its last frame is written
+            if outgoing is not None:  # frames have headers too, so it is complete only after its last frame
                 outgoing.moved = min(outgoing.moved + len(data), outgoing.of - 1)
         if carried is not None:
             pace.whole(carried[0])
@@ -328,7 +328,7 @@ class Sessions:
             outgoing.message, outgoing.moved, outgoing.since = None, outgoing.of, _now()
 
     def _frames(self, message: ToSite, piece: int) -> list[bytes]:
-        """The same step goes to every site: it is encoded once per piece size."""
+        """The frames of a message. A step is the same for all sites, so it is encoded once per piece size."""
         if self._encoded is None or self._encoded[0] is not message:
             self._encoded = (message, {})
         by_piece = self._encoded[1]
@@ -356,13 +356,13 @@ async def _drain(frames: AsyncIterator[bytes]) -> None:
 
 
 async def _ends(reader: asyncio.Task[None]) -> None:
-    """Wait until the peer has ended its half of the stream, which it does after the last message."""
+    """Wait until the peer has ended its half of the stream after the last message."""
     await asyncio.wait({reader}, timeout=CLOSE_GRACE)
     reader.cancel()
 
 
 def valid_until(certificate_pem: bytes) -> str:
-    """The end of a certificate in ISO 8601; empty without one."""
+    """The expiry of a certificate in ISO 8601; empty without one."""
     if not certificate_pem:
         return ""
     return load_certificates(certificate_pem, "The peer's certificate")[0].not_valid_after_utc.isoformat()

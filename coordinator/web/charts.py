@@ -1,4 +1,4 @@
-"""Charts as coordinates for SVG: one line a column of the run, a logarithmic axis, the line of the tolerance."""
+"""Charts as coordinates for SVG: one line per column of the run, a logarithmic axis, and the line of the tolerance."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ def columns_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def convergence(plan: Mapping[str, Any], rounds: list[dict[str, Any]]) -> list[Chart]:
-    """The charts of a run, as far as its sites report: coarse levels, or residual, gap and prediction bound."""
+    """The charts of a run, by the kind of its reports: coarse levels, or residual, gap and prediction bound."""
     names, iteration = columns_of(plan), plan.get("iteration", {})
     additive = plan.get("objective", {}).get("name") == "additive"
     exact = {name: _series(names, rounds, name, lambda value: value > 0) for name in ("gap", "bound", "residual")}
@@ -160,7 +160,7 @@ def _series(names: Sequence[str], rounds: list[dict[str, Any]], what: str, shows
 
 
 def _goal(rounds: list[dict[str, Any]]) -> float | None:
-    """The gap at which the tolerance is met: levels are ⌈log₂(gap/goal)⌉, so that each gives a lower bound."""
+    """The gap at which the tolerance is met. Levels are ⌈log₂(gap/goal)⌉, so each gives a lower bound."""
     pairs = [
         (gap, level)
         for r in rounds

@@ -28,7 +28,7 @@ from coreg_wire.terminal.output import human_bytes
 
 HERE = Path(__file__).parent
 COOKIE = "coreg_token"
-LOOK = 0.5  # seconds between two looks for a change
+LOOK = 0.5  # seconds between two checks for a change
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
 )
@@ -123,7 +123,7 @@ def pages(store: Path, token: str | None = None) -> Starlette:
 
 
 def _when(said: str | None) -> str:
-    """An instant of the store, to the second, in UTC."""
+    """A time of the store, to the second, in UTC."""
     return "?" if not said else said[:19].replace("T", " ")
 
 

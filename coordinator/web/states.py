@@ -9,7 +9,7 @@ from coordinator.store.summaries import RunSummary
 from coordinator.web.charts import ENDLESS
 from coreg_core.protocol.outcomes import Outcome, advice
 
-RECENT = 20  # steps of which the duration of the next ones is estimated
+RECENT = 20  # steps from which the duration of a step is estimated
 GROUPS = {"open": "not finished", "approval": "approval pending", "good": "converged", "failed": "failed or stopped"}
 _ENDS = {"CONVERGED": "good", "MAX_ROUNDS": "warn", "STAGNATED": "warn", "INTERRUPTED": "idle", "CANCELLED": "idle"}
 
@@ -47,9 +47,9 @@ def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
     Parameters
     ----------
     text
-        what it waits for; empty for nothing.
+        the sentence about its wait; empty if it does not wait.
     parked
-        whether it stalled and others run meanwhile.
+        whether it stalled and other runs use its place.
     up
         whether a coordinator serves the store.
     """
@@ -72,14 +72,14 @@ def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
 
 
 def _why(outcome: Outcome, reason: str | None) -> str:
-    """The reason of an end, and what to do next; nothing for the usual end."""
+    """The reason of an end and the next step; for a converged run only a reason, if there is one."""
     if outcome is Outcome.CONVERGED:
         return reason or ""
     return f"{reason or outcome.value} {advice(outcome)}".rstrip()
 
 
 def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable[RunSummary]) -> Progress:
-    """Steps so far, and the expected number: of the same plan's last converged run, or by the halvings that are left.
+    """Steps so far, and the expected number: from the last converged run of the same plan, or from the halvings left.
 
     Parameters
     ----------

@@ -24,12 +24,12 @@ LATEST = 40  # rounds of a run's table, and runs of a page
 FIRST = 8  # runs on the first page
 NOTICES = 25
 COMPARED = 8
-SOON = 30  # days before the end of a certificate in which the page marks it
+SOON = 30  # days before the expiry of a certificate from which the page marks it
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one site sent: its messages by kind, the words in them, and its latest answer times in seconds."""
+    """The messages of one site by kind, the words in them, and its latest answer times in seconds."""
 
     site: str
     kinds: dict[str, int]
@@ -61,11 +61,11 @@ class Row:
     summary: RunSummary | None = None
     progress: Progress | None = None
 
-    def matches(self, words: str) -> bool:
-        """Whether a search for these words finds it."""
+    def matches(self, search: str) -> bool:
+        """Whether its texts contain every word of the search."""
         sites = self.plan.get("membership", {}).get("sites", ())
         text = " ".join((self.run, self.study, *sites, self.state.label, self.state.text)).lower()
-        return all(word in text for word in words.lower().split())
+        return all(word in text for word in search.lower().split())
 
     @property
     def took(self) -> float | None:
@@ -99,7 +99,7 @@ def _rows(db: SimpleNamespace) -> list[Row]:
 
 
 def _row(db: SimpleNamespace, run: RunSummary) -> Row:
-    # A run that ended since the last status waits for nothing that the status has.
+    # The status has waits of runs that ended since it was written.
     text = db.waits[run.run].text if run.run in db.waits and (run.ended or "") <= db.at else ""
     state = state_of(run, text, parked=run.run in db.service.get("parked", ()), up=db.up)
     return Row(run.run, run.plan.get("study") or run.federation or "(damaged plan)", run.plan, run.started, state, run)
@@ -109,7 +109,7 @@ def _progressed(db: SimpleNamespace, row: Row, earlier: Iterable[RunSummary]) ->
     if (run := row.summary) is None or run.stop is not None:
         return row
     rounds = db.runs.show(row.run)[1]
-    if rounds and rounds[-1]["at"] > db.at and db.up:  # a step since the last status: it waits no longer
+    if rounds and rounds[-1]["at"] > db.at and db.up:  # a step since the last status: the wait is over
         row = replace(row, state=state_of(run, "", parked=False, up=True))
     return replace(row, progress=progress_of(run, rounds, earlier))
 
@@ -177,7 +177,7 @@ def runs(path: Path, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def studies(path: Path) -> dict[str, Any]:
-    """The studies, the one that ran last first."""
+    """The studies, the most recent first."""
     with _opened(path) as db:
         found: dict[str, list[Row]] = {}
         for row in _rows(db):
@@ -279,7 +279,7 @@ def compared(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
-    """Notices in words, without those that only a log needs."""
+    """Notices with their texts, without notices that have none."""
     worded = [(row, message_for(row.notice)) for row in rows]
     return [
         {
@@ -295,7 +295,7 @@ def shown(rows: Iterable[NoticeRow]) -> list[dict[str, Any]]:
 
 
 def sent_by(disclosed: Iterable[Disclosed]) -> list[Sent]:
-    """What each site sent, all kinds of messages together."""
+    """The messages of each site, all kinds together."""
     found: dict[str, Sent] = {}
     for d in disclosed:
         before = found.get(d.site, Sent(d.site, {}, 0))
@@ -325,7 +325,7 @@ def _spent(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def _days_left(until: str, now: dt.datetime) -> int | None:
     try:
         return (dt.datetime.fromisoformat(until) - now).days
-    except (ValueError, TypeError):  # no session so far, or none under TLS
+    except (ValueError, TypeError):  # no session so far, or no TLS
         return None
 
 

@@ -1,3 +1,3 @@
-"""What travels between a site and the coordinator: the protobuf messages, their codec, names and TLS credentials."""
+"""The code that sites and the coordinator share: protobuf messages, their codec, identities, files, terminal output."""
 
 DISTRIBUTION = "coreg-federation"

@@ -146,7 +146,7 @@ def test_a_countersignature_of_something_else_is_not_kept(home):
     home.one(ledger, identity, "two", countersign=False)
     later = ledger._signed["two"]
     receipt = home.notary.countersign("north", identity.certificate_pem, later).receipt
-    assert "not of that certificate's key" in ledger.countersigned(dataclasses.replace(receipt, at="2020"))
+    assert "does not match that certificate's key" in ledger.countersigned(dataclasses.replace(receipt, at="2020"))
     other = home.identity("south").certificate_pem
     refused = home.notary.countersign("north", other, ledger.record(Fetched("three"))).receipt
     assert (refused.signature, "not signed by the key" in refused.reason) == ("", True)

@@ -26,7 +26,7 @@ from coordinator.transports.in_process import InProcess, SiteFunction
 from coordinator.transports.sessions import Sessions
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.words import Words
-from coreg_wire.identity.credentials import client_credentials, server_credentials
+from coreg_wire.identity.credentials import RenewableServer, client_credentials
 from coreg_wire.transport.codec import Assembler, site_message_to_frames
 from coreg_wire.v1 import federation_pb2 as pb
 from site_agent.identity.identity import Identity, check_identity
@@ -274,7 +274,7 @@ class Home:
 
     def server(self, **options: float) -> GrpcServer:
         files = load_server(self.authority)
-        credentials = server_credentials(files.key_pem, files.certificate_pem, files.ca_pem)
+        credentials = RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
         return GrpcServer("127.0.0.1:0", credentials, Authorised(self.authority).check, **options)
 
     def credentials(self, name: str) -> grpc.ChannelCredentials:

@@ -281,12 +281,12 @@ def test_words_before_a_plan_end_the_session_before_memory_is_taken(tmp_path: Pa
         assert tracemalloc.get_traced_memory()[1] < 64 << 20, "655 MB were announced"
     finally:
         tracemalloc.stop()
-    assert "broke the protocol: words for run 'run-1', whose plan nobody has accepted here" in reason
+    assert "broke the protocol: words for run 'run-1', whose plan was not accepted here" in reason
     assert kinds == ["Hello"], "and nothing was answered"
 
 
 STOLEN = {
-    "of another run": (step(3, run="run-2"), "whose plan nobody has accepted here"),
+    "of another run": (step(3, run="run-2"), "whose plan was not accepted here"),
     "of more words than the plan has": (step(10_000_000), "words announced; at most"),
 }
 

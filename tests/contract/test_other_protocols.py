@@ -36,7 +36,7 @@ async def test_an_agent_of_protocol_1_is_rejected_in_words_that_name_both() -> N
     await client.write(field(1, field(1, hello)))
     reason = await client.rejection()
     assert reason == (
-        f"a: speaks protocol 1, this coordinator {m.PROTOCOL_VERSION}. "
+        f"a: uses protocol 1, this coordinator {m.PROTOCOL_VERSION}. "
         "Install the same release of coreg-federation on both sides."
     )
     assert SessionRejected("a", reason) in watching.notices

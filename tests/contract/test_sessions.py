@@ -60,16 +60,16 @@ def chunk(data: bytes) -> pb.SiteFrame:
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        (list(site_message_to_frames(LEAVING)), "open with Hello"),
-        ([head(3, bytes(24))], "whose plan nobody has accepted here"),
+        (list(site_message_to_frames(LEAVING)), "start with Hello"),
+        ([head(3, bytes(24))], "whose plan was not accepted here"),
         ([chunk(b"12345678")], "a chunk that belongs to no message"),
         ([pb.SiteFrame()], "an empty frame"),
         ([pb.SiteFrame(message=pb.FromSite())], "of a kind that this version does not know"),
-        ([b"\xff\xff\xff garbage"], "no protobuf message"),
+        ([b"\xff\xff\xff garbage"], "not a protobuf message"),
         ([b""], "an empty frame"),
         (list(site_message_to_frames(hello(site="a" * 10_001))), "10001 characters"),
-        ([], "nothing came"),
-        (None, "nothing came"),
+        ([], "nothing was received"),
+        (None, "nothing was received"),
     ],
 )
 @within(30)
@@ -141,13 +141,13 @@ async def test_a_session_whose_certificate_was_revoked_is_reported(monkeypatch: 
         (3, [head(3, bytes(32))], "a piece of 32 bytes at 0"),
         (3, [chunk(b"12345678")], "belongs to no message"),
         (3, [head(3, bytes(24)), chunk(b"12345678")], "belongs to no message"),
-        (3, [b"\x0a\xff"], "no protobuf message"),
+        (3, [b"\x0a\xff"], "not a protobuf message"),
         (3, [pb.SiteFrame()], "an empty frame"),
-        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last one's words were complete"),
+        (2 * PIECE, 2 * [head(2 * PIECE, WHOLE_PIECE)], "before its last message was complete"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE), chunk(WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 131072"),
         (2 * PIECE, [head(2 * PIECE, WHOLE_PIECE[:-8])], "a piece of 131064 bytes at 0"),
         (2 * PIECE, [head(2 * PIECE, b"")], "a piece of 0 bytes at 0"),
-        (3, [head(3, bytes(24), "run-9")], "run 'run-9', whose plan nobody has accepted here"),
+        (3, [head(3, bytes(24), "run-9")], "run 'run-9', whose plan was not accepted here"),
         (
             3,
             list(site_message_to_frames(offer_of("a", make_plan(), n_unlabelled=MAX_UNLABELLED + 1))),
@@ -215,7 +215,7 @@ async def test_words_that_were_under_way_when_the_stream_broke_are_named() -> No
         pipe.cut()
         lost = await events.next()
         assert isinstance(lost, SiteLost)
-        assert "when 0.131 of 0.262 MB were through after 0 s" in lost.reason
+        assert "when 0.131 of 0.262 MB were sent after 0 s" in lost.reason
         assert "lower min_bandwidth on both sides" in lost.reason
 
 

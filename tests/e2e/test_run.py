@@ -145,7 +145,7 @@ def test_an_agent_waits_for_a_late_coordinator_and_is_refused_with_other_data_or
         table.write_text(table.read_text().removesuffix("\n") + "5\n")
         west = fed.joins("west")
         assert west.wait() == 4
-        assert "came back with another data" in fed.said("west")
+        assert "reconnected with different data" in fed.said("west")
         well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
         assert agents["south"].wait() == 4, "no restart is needed"
         assert "was revoked" in fed.said("south")

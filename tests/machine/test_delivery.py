@@ -48,7 +48,7 @@ def test_a_plan_that_waits_ends_stalled_and_names_the_site() -> None:
         e.SetDeadline(RUN, 4, 4.0),
     ]
     assert machine.phase is Phase.STALLED
-    reason = "b did not come back within 4 s"
+    reason = "b did not reconnect within 4 s"
     assert machine.handle(e.DeadlinePassed(RUN, 4)) == [  # nothing is persisted: the same command takes it up again
         e.Notify(n.RunEnded(RUN, Outcome.STALLED, reason)),
         *(e.Send(s, m.Finished(RUN, Outcome.STALLED, reason)) for s in "abc"),

@@ -346,7 +346,7 @@ def test_every_phase_and_every_event_has_its_place_in_the_tables() -> None:
 
 
 def test_a_turn_that_the_table_does_not_have_is_an_error() -> None:
-    with pytest.raises(InvalidTransition, match="DELIVERING has no turn ASKED"):
+    with pytest.raises(InvalidTransition, match="DELIVERING has no transition ASKED"):
         next_phase(Phase.DELIVERING, Transition.ASKED)
 
 

@@ -43,7 +43,7 @@ FOUR = ("a", "b", "c", "d")
     [
         (
             hello("b", protocol=7),
-            ["speaks protocol 7", f"this coordinator {PROTOCOL_VERSION}", "Install the same release"],
+            ["uses protocol 7", f"this coordinator {PROTOCOL_VERSION}", "Install the same release"],
         ),
         (hello("z"), ["not in this federation's list of sites (a, b, c)", "federation.toml"]),
     ],
@@ -67,7 +67,7 @@ def test_a_site_that_joins_twice_counts_once_and_its_session_is_replaced() -> No
 
 
 def test_two_hellos_end_the_session_and_exclude_the_site_once_the_plan_is_out() -> None:
-    machine, reason = started(), "a said hello twice in one session."
+    machine, reason = started(), "a sent Hello twice in one session."
     machine.handle(joins("a"))
     left = e.Notify(n.Left(RUN, "a", reason, lost=True))
     assert machine.handle(e.Received("a", hello("a"))) == [e.Reject("a", reason), left]

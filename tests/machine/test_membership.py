@@ -246,7 +246,7 @@ def test_the_data_that_a_site_joined_with_are_remembered_over_kills_and_drops() 
     again = started(machine.plan, [AttemptBegan(0, ("a", "b"), 0, {"a": "data-of-a", "b": "data-of-b", "c": "older"})])
     all_of(again, [joins("c")])
     told_to_c = dismissed(again, offers(again, "c"), Outcome.REFUSED, excluded=False)
-    assert "another data (or how they are preprocessed) than it joined with" in told_to_c
+    assert "reconnected with different data or preprocessing" in told_to_c
 
 
 # --- going on without, and taking back ----------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def test_a_site_that_wavers_costs_a_bounded_number_of_attempts_and_the_run_conve
     assert pauses == sorted(pauses)
     assert all(pause >= 2**i for i, pause in enumerate(pauses)), pauses
     excluded = [r for r in pump.records if isinstance(r, SiteExcluded)]
-    assert all("after it was taken back 3 times" in r.reason for r in excluded)
+    assert all("after it rejoined 3 times" in r.reason for r in excluded)
     assert not pump.breaches
 
 

@@ -39,7 +39,7 @@ LINES: dict[n.Notice, list[str]] = {
     n.MembersAre(RUN, 1, ("a", "b")): ["2 sites: a, b"],
     n.KeysChanged(RUN, 2, ("b",)): ["b reconnected with new keys", "all sites exchange keys anew"],
     n.StepAnswered(RUN, 0, 0, 3, Report()): [],
-    n.RunEnded(RUN, Outcome.STALLED, "b did not come back within 4 s"): ["stalled: b did not come back within 4 s."],
+    n.RunEnded(RUN, Outcome.STALLED, "b did not reconnect within 4 s"): ["stalled: b did not reconnect within 4 s."],
 }
 WARNINGS: dict[n.Notice, list[str]] = {
     n.StillWaiting(RUN, ("a",), "waiting for a to connect", 30.0): ["run run-1: waiting for a to connect"],

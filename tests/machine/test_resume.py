@@ -180,7 +180,7 @@ def test_rows_that_changed_do_not_go_on_and_the_run_waits_for_those_that_it_bega
     pump.sites["b"] = site_with("b", private_data("b", seed=1), before._log)
     pump.lose("b").join("b").run()
     told = [s.message for s in pump.sent if s.site == "b" and isinstance(s.message, m.Dismissed)]
-    assert "another data (or how they are preprocessed) than it joined with" in told[0].reason
+    assert "reconnected with different data or preprocessing" in told[0].reason
     [offer] = site_with("b", private_data("b", seed=1), before._log).handle(m.Proposal(plan.run, 9, plan))
     assert offer.resume == ()
     pump.sites["b"] = restarted(before)

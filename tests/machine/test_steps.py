@@ -151,8 +151,8 @@ def test_of_reports_the_one_that_says_the_most_is_kept() -> None:
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        ({"chain": "d"}, "b: have another log of this run than the other sites"),
-        ({"state": "t"}, "b: came to another state from the same sums than the other sites"),
+        ({"chain": "d"}, "b: have a different log of this run"),
+        ({"state": "t"}, "b: computed a different state from equal sums"),
         ({"report": CONVERGED}, "do not agree whether the run has ended: a: -, b: CONVERGED, c: -"),
         ({"said": words(1, 2)}, "answers of different lengths: a: 1 words, b: 2 words, c: 1 words"),
     ],

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from coordinator.authority.authorised import Authorised, revoke
 from coordinator.authority.pki import create_authority, load_server, sign_request
 from coreg_core.errors import BadData, Refused, StorageError, Unreachable
-from coreg_wire.identity.credentials import client_credentials, is_loopback, peer_certificate, server_credentials
+from coreg_wire.identity.credentials import RenewableServer, client_credentials, is_loopback, peer_certificate
 from site_agent.identity.identity import Identity, check_identity, enrol, install
 from site_agent.session.diagnose import probe_server
 
@@ -54,7 +54,9 @@ async def serving(ca: Path, *, now: datetime | None = None) -> AsyncIterator[int
     server = grpc.aio.server()
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(echo)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", {"Echo": handler}),))
-    port = server.add_secure_port("127.0.0.1:0", server_credentials(files.key_pem, files.certificate_pem, files.ca_pem))
+    port = server.add_secure_port(
+        "127.0.0.1:0", RenewableServer(files.key_pem, files.certificate_pem, files.ca_pem).credentials
+    )
     await server.start()
     try:
         yield port
@@ -176,7 +178,7 @@ def test_an_expired_site_certificate_is_rejected_by_the_server(home: Path) -> No
 def test_an_expired_server_certificate_is_named(home: Path) -> None:
     ca = home / "old-ca"
     create_authority(ca, [], server_days=1, now=LONG_AGO)
-    with pytest.raises(Refused, match=r"coordinator\.pem ran out"):
+    with pytest.raises(Refused, match=r"coordinator\.pem expired"):
         load_server(ca)
     enrol(home / "b", "b")
     identity = install(home / "b", sign_request(ca, home / "b" / "site.csr").certificate_path)

@@ -57,7 +57,7 @@ def test_the_file_goes_before_the_variable_and_has_to_be_private(home: Path, mon
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     monkeypatch.setenv(VARIABLE, "not looked at")
     with pytest.raises(
-        UsageError, match=r"passphrase, which COREG_PASSPHRASE_FILE names, cannot be read.*: mend the variable"
+        UsageError, match=r"passphrase, which COREG_PASSPHRASE_FILE names, cannot be read.*: correct the variable"
     ):
         check_identity(home / "a")
     path.write_bytes(SECRET + b"\n")

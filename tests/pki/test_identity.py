@@ -60,7 +60,7 @@ def test_enrolling_again_keeps_the_key(tmp_path: Path) -> None:
 
 
 def test_enrolling_under_no_site_name_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no site name"):
+    with pytest.raises(UsageError, match="not a valid site name"):
         enrol(tmp_path / "id", "Nord")
     assert not (tmp_path / "id").exists()
 

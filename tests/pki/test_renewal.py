@@ -101,7 +101,7 @@ def test_what_peers_pinned_holds_over_a_renewal_and_vouches_for_a_new_key(home: 
 
 def test_only_the_listed_certificate_of_the_same_name_vouches(home: Path) -> None:
     plain = home / "a" / "site.csr"
-    with pytest.raises(Refused, match="is no renewal: nothing in it is signed by a's certificate"):
+    with pytest.raises(Refused, match="is not a renewal: it is not signed by a's certificate"):
         sign_request(home / "ca", plain, renewal=True)
     stale = renew(home / "a").request_path.read_bytes()
     sign_request(home / "ca", plain)  # a is signed again by hand: what it had before does not count any more
@@ -193,9 +193,9 @@ def test_a_new_authority_takes_over_while_sessions_go_on_and_no_telephone_rings(
             a = renewed(home, "a")
             assert fingerprint(load_certificates(a.ca_pem, "a")[0]) == made.fingerprint
             assert await name_of(port, a) == b"a", "new certificate, and the server's is still the old authority's"
-            with pytest.raises(UsageError, match="b would be shut out"):
+            with pytest.raises(UsageError, match="b could no longer join"):
                 finish_authority(home / "ca")
-            with pytest.raises(UsageError, match="a renewal is under way already"):
+            with pytest.raises(UsageError, match="a renewal is already in progress"):
                 renew_authority(home / "ca")
             b = renewed(home, "b")
             finish_authority(home / "ca")
@@ -204,7 +204,7 @@ def test_a_new_authority_takes_over_while_sessions_go_on_and_no_telephone_rings(
                 assert await name_of(port, identity) == identity.name.encode(), "both sides are the new authority's"
             assert await open_call(b"", timeout=10) == b"b", "over the connection that was open all the time"
             assert not (home / "ca" / "previous-ca.key").exists()
-            with pytest.raises(UsageError, match="no renewal of the authority is under way"):
+            with pytest.raises(UsageError, match="no renewal of the authority is in progress"):
                 finish_authority(home / "ca")
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -260,7 +260,7 @@ def test_an_authority_that_has_run_out_is_replaced_too(tmp_path: Path) -> None:
     long_ago = datetime.now(UTC) - 100 * DAY
     create_authority(tmp_path / "ca", [], days=99, now=long_ago)
     enrol(tmp_path / "a", "a")
-    with pytest.raises(Refused, match=r"ca\.pem ran out on .* put a new one in its place .*renew-authority .* --lost"):
+    with pytest.raises(Refused, match=r"ca\.pem expired on .* replace it .*renew-authority .* --lost"):
         renew_authority(tmp_path / "ca")
     renew_authority(tmp_path / "ca", lost=True)
     load_server(tmp_path / "ca")  # signed anew: the old one's certificate had run out with it

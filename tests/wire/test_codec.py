@@ -425,14 +425,14 @@ BEGUN = announced(2 * PIECE, WHOLE_PIECE)
         ([BEGUN, chunk(b"")], "a piece of 0 bytes at 131072"),
         ([BEGUN, chunk(WHOLE_PIECE + bytes(8))], "a piece of 131080 bytes"),
         ([BEGUN, chunk(WHOLE_PIECE), chunk(bytes(8))], "belongs to no message"),
-        ([BEGUN, announced(1, bytes(8))], "before its last one's words were complete"),
-        ([BEGUN, *of_site(m.Fault("r", 0, 0, ""))], "before its last one's words were complete"),
+        ([BEGUN, announced(1, bytes(8))], "before its last message was complete"),
+        ([BEGUN, *of_site(m.Fault("r", 0, 0, ""))], "before its last message was complete"),
         ([BEGUN, chunk(WHOLE_PIECE, "run-2")], "belongs to no message"),
-        ([announced(3, bytes(24), run="run-9")], "run 'run-9', whose plan nobody has accepted here"),
-        ([announced(3, bytes(24), run="")], "run '', whose plan nobody has accepted here"),
+        ([announced(3, bytes(24), run="run-9")], "run 'run-9', whose plan was not accepted here"),
+        ([announced(3, bytes(24), run="")], "run '', whose plan was not accepted here"),
         ([pb.SiteFrame().SerializeToString()], "an empty frame"),
         ([pb.SiteFrame(message=pb.FromSite()).SerializeToString()], "a kind that this version does not know"),
-        ([b"\xff\xff"], "a frame that is no protobuf message"),
+        ([b"\xff\xff"], "a frame that is not a protobuf message"),
     ],
 )
 def test_malformed_words_and_frames_are_refused(frames: list[bytes], words: str) -> None:
@@ -527,7 +527,7 @@ def test_nothing_is_taken_for_a_run_that_is_over() -> None:
 def test_no_words_are_taken_before_their_run_is_expected_and_no_memory_either(count: int) -> None:
     body = pb.Step(run="r", words=pb.Words(count=count, data=bytes(min(8 * count, SMALLEST_PIECE))))
     frame = pb.CoordinatorFrame(message=pb.ToSite(step=body)).SerializeToString()
-    with within_a_mebibyte(), pytest.raises(ProtocolError, match="run 'r', whose plan nobody has accepted here"):
+    with within_a_mebibyte(), pytest.raises(ProtocolError, match="run 'r', whose plan was not accepted here"):
         Assembler().feed_coordinator(frame)
 
 

@@ -1,7 +1,4 @@
-"""Every change that a running agent makes to its files, in one class: a simulation puts another in its place.
-
-Reading needs no such class: what was written is read by the ordinary functions.
-"""
+"""All file changes of a running agent, in one class that a simulation replaces. Reading uses the ordinary functions."""
 
 import contextlib
 import errno
@@ -19,7 +16,7 @@ class AppendFile:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Append all of it, and wait until it is on the disk. Raises `OSError`: a full disk takes a part without one."""
+        """Append all bytes and sync them to disk. Raises `OSError`, also if the disk is full and accepts only a part."""
         if self._file.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self._file.fileno())
@@ -29,10 +26,10 @@ class AppendFile:
 
 
 class Disk:
-    """The operating system's files. Every method may raise `OSError`, `write_whole` a `StorageError`."""
+    """The operating system's files. Every method can raise `OSError`; `write_whole` raises `StorageError`."""
 
     def append_to(self, path: Path) -> AppendFile:
-        """Open a file for appending; created if it does not exist, and then its name is on the disk when this returns."""
+        """Open a file for appending. A new file's name is synced to disk before this returns."""
         new = not path.exists()
         file = AppendFile(path)
         if new:
@@ -40,11 +37,11 @@ class Disk:
         return file
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """See `coreg_wire.files.files.write_whole`; for the owner alone."""
+        """See `coreg_wire.files.files.write_whole`; mode 0600."""
         write_whole(path, data, mode=0o600)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, for their owner alone; their names are on the disk when this returns."""
+        """Create a folder and its parents with mode 0700, and sync their names to disk."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in missing:
@@ -64,13 +61,13 @@ class Disk:
             shutil.rmtree(path)
 
     def point(self, link: Path, name: str) -> None:
-        """Make a symbolic link lead to that name, at one instant."""
+        """Set the target of a symbolic link, atomically."""
         beside = link.with_name(f".{link.name}.new")
         beside.unlink(missing_ok=True)
         beside.symlink_to(name)
         beside.replace(link)
 
     def sync_folder(self, path: Path) -> None:
-        """Put the names in a folder on the disk; where a folder cannot be synchronised, they are there before long."""
+        """Sync the names in a folder to disk. If the file system does not support it, the system does so later."""
         with contextlib.suppress(OSError):
             sync_folder(path)

@@ -1,4 +1,4 @@
-"""A file written whole or not at all: beside its place, onto the disk, then moved there."""
+"""Atomic writes: a temporary file in the same folder, synced to disk, then renamed."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ def read(path: Path, next_step: str) -> bytes:
     Raises
     ------
     UsageError
-        it is not there; ``next_step`` says what to do.
+        it does not exist; ``next_step`` is the advice in the message.
     StorageError
         it cannot be read.
     """
@@ -26,12 +26,12 @@ def read(path: Path, next_step: str) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int) -> None:
-    """Replace the file at one instant: a crash leaves the old one or the new one, and the new one survives a power cut.
+    """Replace the file atomically: a crash leaves the old or the new one, and the new one survives a power failure.
 
     Raises
     ------
     StorageError
-        it cannot be written there; nothing is left behind.
+        it cannot be written; no temporary file is left.
     """
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -42,17 +42,17 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
                 file.flush()
                 os.fsync(descriptor)
             Path(temporary).replace(path)
-        finally:  # nothing is left to remove once it was moved; an interrupted write leaves no rows lying about
+        finally:  # an interrupted write must not leave data in a temporary file
             Path(temporary).unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
         raise StorageError(
-            f"{path}: cannot be written ({error.strerror}). Check its folder, its rights and the disk."
+            f"{path}: cannot be written ({error.strerror}). Check its folder, its permissions and the disk."
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """The name is on the disk only once its folder is."""
+    """Sync a folder to disk, since a new name survives a power failure only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""One process per file: a lock that the system releases, however its holder ends."""
+"""One process per file: a lock that the operating system releases when its holder ends for any reason."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from filelock import FileLock, Timeout
 
 from coreg_core.errors import StorageError
 
-# `is_held` holds the lock for an instant: a process that starts waits that long before it gives up.
+# `is_held` holds the lock for a moment, so `exclusive` must not fail at once. Timeout in seconds.
 ACQUIRE_SECONDS = 1.0
 
 
 def lock_path(path: Path) -> Path:
-    """The lock of a file stands beside it."""
+    """The lock of a file is in the same folder."""
     return path.with_name(path.name + ".lock")
 
 
@@ -26,14 +26,14 @@ def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iter
     path
         the file; it need not exist.
     holder
-        who holds the lock if it is taken, and what to do, for the error message.
+        the error message if the lock is held: the holder, and what to do.
     timeout
         seconds to wait for it.
 
     Raises
     ------
     StorageError
-        another process holds it, or it cannot be made.
+        another process holds it, or it cannot be created.
     """
     lock = FileLock(lock_path(path), mode=0o600)
     try:
@@ -41,7 +41,7 @@ def exclusive(path: Path, holder: str, timeout: float = ACQUIRE_SECONDS) -> Iter
     except Timeout:
         raise StorageError(f"{path}: {holder}") from None
     except OSError as error:
-        message = f"{lock.lock_file}: cannot be written ({error.strerror}). Check the folder and its rights."
+        message = f"{lock.lock_file}: cannot be written ({error.strerror}). Check the folder and its permissions."
         raise StorageError(message) from None
     try:
         yield

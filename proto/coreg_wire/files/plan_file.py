@@ -1,6 +1,6 @@
-"""A plan as a file, JSON: `coreg-coordinator plan` writes it, and an agent judges it before anybody is dialled.
+"""A plan as a JSON file: `coreg-coordinator plan` writes it, and an agent checks it without a connection.
 
-Held to the same limits as one that arrives on the wire, since it is read back through the wire's own reader.
+It has the same limits as a plan on the wire, since the wire's reader reads it.
 """
 
 import json
@@ -13,16 +13,16 @@ from coreg_wire.v1 import federation_pb2 as pb
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan's JSON; or an object that has one under "plan", as `coreg-agent pending --json` and `show --json` tell it.
+    """Read a plan, or an object with a key "plan", as `coreg-agent pending --json` and `show --json` print it.
 
     Raises
     ------
     UsageError
-        missing, not JSON, no plan, beyond a plan's limits, or one that cannot be carried out.
+        the file is missing, is not JSON or not a plan, or its plan exceeds the limits or cannot be carried out.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        plan = plan_from_dict(told.get("plan", told))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        plan = plan_from_dict(value.get("plan", value))
         message = pb.Plan()
         fill(message, plan)
         plan = read(Plan, message)
@@ -30,7 +30,7 @@ def read_plan(path: Path) -> Plan:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadData) as error:
         raise UsageError(
-            f"{path}: no plan ({type(error).__name__}: {error}). `coreg-coordinator plan federation.toml` writes one."
+            f"{path}: not a plan ({type(error).__name__}: {error}). `coreg-coordinator plan federation.toml` writes one."
         ) from None
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(f"{path}: {fault}")

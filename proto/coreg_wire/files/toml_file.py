@@ -1,4 +1,4 @@
-"""A TOML file as a dictionary, and errors that name the fault, its key and what to write instead."""
+"""A TOML file as a dictionary, and errors that name the key, its fault and the correction."""
 
 import tomllib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from coreg_core.errors import UsageError
 
 DEEPEST = 16  # a file of coreg has four levels
-# Keys of release 0.2, and what they are now.
+# Keys of release 0.2, and their present names.
 RENAMED = {
     "alone": "local_model",
     "answers": 'aggregation ("sums" is "secure", "clear" is "plaintext")',
@@ -29,12 +29,12 @@ RENAMED = {
     "questions_a_day": "max_questions_per_day",
     "runs_a_day": "max_runs_per_day",
 }
-# Keys that have nothing to say any more.
+# Keys that were removed, and the reasons.
 REMOVED = {
-    "bound": "only the sum of all sites' bounds is known, and to the sites alone",
-    "disclose_bound": "only the sum of all sites' bounds is known, and to the sites alone",
-    "disclose_label_count": "only the sum of all sites' labels is known, and to the sites alone",
-    "disclose_target_norm": "only the sum of all sites' norms is known, and to the sites alone",
+    "bound": "only the sum of all sites' bounds is known, and only to the sites",
+    "disclose_bound": "only the sum of all sites' bounds is known, and only to the sites",
+    "disclose_label_count": "only the sum of all sites' labels is known, and only to the sites",
+    "disclose_target_norm": "only the sum of all sites' norms is known, and only to the sites",
 }
 
 
@@ -63,7 +63,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
-    """Asked level by level: dotted keys nest without the reader's recursion, and whoever prints them would recurse."""
+    """Whether values nest deeper. A loop, since dotted keys nest without limit and a recursion would fail."""
     level: list[Any] = [read]
     for _ in range(levels):
         level = [
@@ -76,7 +76,7 @@ def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to write instead of a key that no setting has."""
+    """The fault and the correction of an unknown key."""
     if key in REMOVED:
         return f"unknown key; leave it out: {REMOVED[key]}"
     if key in RENAMED:
@@ -93,14 +93,14 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
     path
         the file.
     error
-        what pydantic found.
+        the errors of pydantic.
     known
         keys of the file, for a suggestion.
     skip
         sections in which the second part of a location is pydantic's name for the member of a union.
     """
     known, faults = list(known), dict[str, list[str]]()
-    for e in error.errors():  # "paper" or a number: each that it is not is an error of its own to pydantic
+    for e in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
         location = e["loc"]
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])

@@ -1,7 +1,7 @@
-"""Wake a process of this machine: a command that wrote into its files rings, and it reads them at once.
+"""Wake a process on this machine: a command that changed its files rings, and the process reads them at once.
 
-The process listens on a UDP port of the loopback interface and writes the port into a file. A ring carries no data, so
-that a stray one does no harm. A ring that is lost is no loss either: the process looks by itself every few seconds.
+The process listens on a UDP port of the loopback interface and writes the port to a file. A ring carries no data, so a stray
+one is harmless. A lost one only delays, since the process reads the files every few seconds.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class WakeUp(asyncio.DatagramProtocol):
     Parameters
     ----------
     files
-        where the port is written, each in an existing folder; removed by `close`.
+        files for the port, each in an existing folder; `close` removes them.
     on_ring
         called on the event loop.
     """
@@ -48,7 +48,7 @@ class WakeUp(asyncio.DatagramProtocol):
 
 
 def ring(file: Path) -> None:
-    """Wake the process that wrote its port there; nothing happens if there is none."""
+    """Wake the process that wrote its port to this file; no effect if there is none."""
     with (
         contextlib.suppress(OSError, ValueError, OverflowError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell,

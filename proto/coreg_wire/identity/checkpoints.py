@@ -1,7 +1,7 @@
-"""What is signed at the end of a run: by a site, where its ledger stands; by the coordinator, that it has seen so.
+"""Signatures at the end of a run: a site signs the head of its ledger, and the coordinator countersigns it.
 
-A head pins every line before it, so the last that both signed settles what stood in the ledger up to there, whoever
-disputes it and whoever can write the file.
+A head fixes every line before it. So the last head with both signatures proves the content of the ledger up to it, even against
+a person who can write the file.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def said_by_site(site: str, run: str, head: LedgerHead) -> bytes:
 
 
 def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> bytes:
-    """The statement that the coordinator signs: the site's, its signature, and when it came."""
+    """The statement that the coordinator signs: the site's statement, its signature, and the time of receipt."""
     head = receipt.head
     about = (site, receipt.run, head.lines, head.last, head.at, signature, receipt.at)
     return statement("coreg ledger countersigned 1", *about)
@@ -30,9 +30,9 @@ def said_by_coordinator(site: str, signature: str, receipt: Countersigned) -> by
 def site_fault(
     site: str, run: str, head: LedgerHead, signature: str, certificate: str, authorities: Sequence[x509.Certificate]
 ) -> str | None:
-    """Why this is not that site's signature on that head; None where it is."""
+    """Why this is not that site's signature on that head; None if it is."""
     try:
-        shown = from_hex(certificate, "what stands beside it")
+        shown = from_hex(certificate, "the value beside it")
         owner = certificate_name(shown, "the certificate beside it")
     except CoregError as error:
         return str(error).rstrip(".")
@@ -41,16 +41,16 @@ def site_fault(
     if not is_issued(shown, authorities):
         return "the certificate beside it is not of this federation's authority"
     if not is_signed(shown.public_key(), signature, said_by_site(site, run, head)):
-        return "the signature is not of that certificate's key on that head"
+        return "the signature does not match that certificate's key and that head"
     return None
 
 
 def coordinator_fault(
     site: str, signature: str, receipt: Countersigned, authorities: Sequence[x509.Certificate]
 ) -> str | None:
-    """Why this is not the coordinator's signature on that head of that site; None where it is."""
+    """Why this is not the coordinator's signature on that head of that site; None if it is."""
     try:
-        shown = from_hex(receipt.certificate, "what stands beside it")
+        shown = from_hex(receipt.certificate, "the value beside it")
     except CoregError as error:
         return str(error).rstrip(".")
     if not is_issued(shown, authorities):
@@ -58,12 +58,12 @@ def coordinator_fault(
     if not _serves(shown):
         return "the certificate beside it is not a coordinator's"
     if not is_signed(shown.public_key(), receipt.signature, said_by_coordinator(site, signature, receipt)):
-        return "the signature is not of that certificate's key on that head"
+        return "the signature does not match that certificate's key and that head"
     return None
 
 
 def _serves(certificate: x509.Certificate) -> bool:
-    """A site's certificate is of the same authority, and is for clients alone."""
+    """Whether it is a server's certificate. A site's certificate has the same authority, but is for clients only."""
     try:
         purposes = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):

@@ -1,8 +1,7 @@
-"""TLS for gRPC, both ways: the credentials of server and client, who the peer is, and where TLS may be left out.
+"""Mutual TLS for gRPC: credentials of server and client, the name of the peer, and the addresses that can do without TLS.
 
-Takes PEM text, never a path: reading and checking the files is coordinator.authority.pki's and
-site_agent.identity.identity's. TLS proves that our authority once signed the peer; whether the name may still join is
-the coordinator's allow-list, not here.
+Takes PEM text, never a path: coordinator.authority.pki and site_agent.identity.identity read and check the files. TLS proves
+that our authority signed the peer's certificate. The coordinator's allow-list decides whether it may still join.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,20 +15,18 @@ from coreg_wire.identity.names import certificate_name, load_certificates
 
 
 class HasPeer(Protocol):
-    """The part of a grpc.aio servicer context that tells who the peer is."""
+    """The part of a grpc.aio servicer context that identifies the peer."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """Properties of the connection's security, by name."""
         ...
 
 
-def server_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ServerCredentials:
-    """The coordinator's side of mutual TLS: a peer without a certificate from `ca_pem` gets no connection."""
-    return grpc.ssl_server_credentials([(key_pem, certificate_pem)], root_certificates=ca_pem, require_client_auth=True)
-
-
 class RenewableServer:
-    """The coordinator's side of mutual TLS, with certificates that can be replaced: sessions that are open go on as they were."""
+    """The coordinator's side of mutual TLS, with certificates that `renew` replaces. Open sessions are not affected.
+
+    A peer without a certificate of an authority in ``ca_pem`` gets no connection.
+    """
 
     def __init__(self, key_pem: bytes, certificate_pem: bytes, ca_pem: bytes):
         self._following: grpc.ServerCertificateConfiguration | None = None
@@ -42,7 +39,7 @@ class RenewableServer:
         self._following = _configuration(key_pem, certificate_pem, ca_pem)
 
     def _next(self) -> Any:
-        """Asked by gRPC at each handshake, on a thread of its own; None leaves what there is."""
+        """Called by gRPC at each handshake, on another thread; None keeps the present configuration."""
         following, self._following = self._following, None
         return following
 
@@ -52,27 +49,27 @@ def _configuration(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grp
 
 
 def client_credentials(key_pem: bytes, certificate_pem: bytes, ca_pem: bytes) -> grpc.ChannelCredentials:
-    """The site's side of mutual TLS: trusts `ca_pem` alone, not the machine's list of public authorities."""
+    """The site's side of mutual TLS: trusts only `ca_pem`, not the machine's list of public authorities."""
     return grpc.ssl_channel_credentials(
         root_certificates=ca_pem, private_key=key_pem, certificate_chain=certificate_pem
     )
 
 
 def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
-    """The site at the other end of a call, by the certificate it proved to hold: (name, PEM).
+    """Name and certificate (PEM) of the peer, whose possession of the key TLS has verified.
 
-    The caller must still ask the allow-list, with both values, before it believes the name.
+    The caller must check both values against the allow-list before it trusts the name.
 
     Raises
     ------
     Refused
-        The connection carries no certificate (no mutual TLS), or one that names no site.
+        The connection has no certificate (no mutual TLS), or one that does not name a site.
     """
     pems = list(context.auth_context().get("x509_pem_cert", ()))
     if len(pems) != 1:
         raise Refused(
             f"The connection carries {len(pems)} client certificates, expected one: it is not mutual TLS. "
-            "Serve with server_credentials, or allow --insecure on a loopback address."
+            "The coordinator must serve with mutual TLS, or with --insecure on a loopback address."
         )
     certificate = load_certificates(pems[0], "The peer's certificate")[0]
     return certificate_name(certificate, "The peer's certificate"), pems[0]
@@ -81,8 +78,8 @@ def peer_certificate(context: HasPeer) -> tuple[str, bytes]:
 def is_loopback(host_port: str) -> bool:
     """Whether an address, with or without a port, cannot leave this machine: 127.0.0.0/8, ::1 or `localhost`.
 
-    Judged by the text alone: no resolver is asked, so a name that happens to resolve to 127.0.0.1 is refused, and so
-    is anything that is not plainly HOST, HOST:PORT or [HOST]:PORT (gRPC's `dns:` and `unix:` targets among them).
+    It reads the text only and resolves no name, so a name that resolves to 127.0.0.1 does not count. Nor does any other form
+    than HOST, HOST:PORT or [HOST]:PORT, for example gRPC's `dns:` and `unix:` targets.
     """
     host = _host(host_port)
     if host is None:
@@ -101,7 +98,7 @@ def is_loopback(host_port: str) -> bool:
 
 
 def _host(host_port: str) -> str | None:
-    """HOST of `HOST`, `HOST:PORT`, `[HOST]` or `[HOST]:PORT`; None when the text is none of these."""
+    """HOST of `HOST`, `HOST:PORT`, `[HOST]` or `[HOST]:PORT`; None for other texts."""
     if host_port.startswith("["):
         host, bracket, rest = host_port[1:].partition("]")
         if not bracket or ":" not in host:

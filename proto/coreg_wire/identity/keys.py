@@ -1,7 +1,7 @@
-"""Private keys in files: PEM, in the clear at mode 0600 or encrypted with a passphrase.
+"""Private keys in files: PEM, unencrypted with mode 0600 or encrypted with a passphrase.
 
 PKCS#8 with `BestAvailableEncryption` of the cryptography library. The passphrase comes from a file, the environment or
-a person, and is asked for only where a key is encrypted.
+a terminal, and is read only if a key is encrypted.
 """
 
 import getpass
@@ -26,14 +26,14 @@ Passphrase: TypeAlias = Callable[[str], bytes]
 
 
 def ask(what: str) -> bytes:
-    """The passphrase for ``what``: of the file that COREG_PASSPHRASE_FILE names, of COREG_PASSPHRASE, or of a person.
+    """The passphrase for ``what``: from the file in COREG_PASSPHRASE_FILE, from COREG_PASSPHRASE, or from the terminal.
 
     Raises
     ------
     UsageError
-        none of the three has one, or the file is not there or cannot be read.
+        none of the three has one, or the file is missing or cannot be read.
     Refused
-        the file is open to others.
+        the file is readable by other users.
     """
     if named := os.environ.get(FILE_VARIABLE):
         return _of_file(Path(named))
@@ -45,7 +45,7 @@ def ask(what: str) -> bytes:
 
 
 def ask_twice(what: str) -> bytes:
-    """A new passphrase: where a person types it, twice.
+    """A new passphrase. A person types it twice.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def _of_file(path: Path) -> bytes:
         mode = path.stat().st_mode
     except OSError as error:
         raise UsageError(
-            f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}): mend the variable, or the file."
+            f"{path}, which {FILE_VARIABLE} names, cannot be read ({error.strerror}): correct the variable, or the file."
         ) from None
     if mode & 0o007:
         raise Refused(f"{path} holds a passphrase and is open to every user of this machine: run `chmod 600 {path}`.")
@@ -77,19 +77,19 @@ def _of_file(path: Path) -> bytes:
 
 
 def is_encrypted(pem: bytes) -> bool:
-    """Whether a key in PEM is of use only with its passphrase."""
+    """Whether a key in PEM is encrypted."""
     return _ENCRYPTED in pem
 
 
 def load_key(pem: bytes, path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurvePrivateKey, bytes | None]:
-    """The key in a file's text, and the passphrase that it took; None of a key in the clear.
+    """The key in a file's text, and its passphrase; None for an unencrypted key.
 
     Raises
     ------
     Refused
         the passphrase is wrong.
     BadData
-        no private key in PEM, or not an elliptic-curve key.
+        it is not a private key in PEM, or not an elliptic-curve key.
     UsageError
         see `ask`.
     """
@@ -99,13 +99,13 @@ def load_key(pem: bytes, path: Path, passphrase: Passphrase = ask) -> tuple[ec.E
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         if secret is not None and b"-----END" in pem:
             raise Refused(f"{path} does not open with this passphrase. {SOURCES}") from None
-        raise BadData(f"{path} is no private key in PEM ({error}).") from error
+        raise BadData(f"{path} is not a private key in PEM ({error}).") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadData(f"{path} is not an elliptic-curve key.")
     return key, secret
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey, secret: bytes | None = None) -> bytes:
-    """The key in PEM (PKCS#8), encrypted where there is a passphrase."""
+    """The key in PEM (PKCS#8), encrypted if there is a passphrase."""
     how = keys.NoEncryption() if secret is None else keys.BestAvailableEncryption(secret)
     return key.private_bytes(keys.Encoding.PEM, keys.PrivateFormat.PKCS8, how)

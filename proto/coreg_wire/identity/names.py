@@ -1,8 +1,7 @@
-"""What a site is called: in text, in a certificate request and in a certificate; and the fingerprints people compare.
+"""Names of sites in text, certificate requests and certificates; and the fingerprints that operators compare.
 
-Both sides read names through this module, so that they cannot disagree about who somebody is. A site's name stands
-twice in its certificate, as the common name and as the URI `coreg:site:NAME`; it is never a DNS name, so a site's
-certificate cannot pass for a server's.
+Both sides read names through this module, so that they always agree. A site's certificate has its name twice, as the common
+name and as the URI `coreg:site:NAME`. The name is never a DNS name, so a site's certificate cannot serve as a server's.
 """
 
 import re
@@ -17,113 +16,111 @@ from cryptography.x509.oid import NameOID
 from coreg_core.errors import BadData, Refused, UsageError
 
 SITE_URI = "coreg:site:"
-# What cryptography raises on X.509 text that parses as a whole and is wrong inside.
+# Exceptions of cryptography for X.509 data that parses but has invalid parts.
 _MALFORMED = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, UnsupportedAlgorithm)
 _SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?")
-# A site's certificate is NAME.pem next to the authority's own files: these two would overwrite them.
+# A site's certificate is NAME.pem in the authority's folder: these two names would overwrite its own files.
 _RESERVED = frozenset({"ca", "coordinator"})
 
 
 def check_site_name(name: str) -> str:
-    """`name` itself when a site may be called so.
+    """Return `name` if it is a valid name of a site.
 
     Raises
     ------
     UsageError
-        The name is empty, too long, reserved, or holds a character that file systems and people confuse.
+        The name is empty, too long or reserved, or has a character that file systems or people confuse.
     """
     if name in _RESERVED:
-        raise UsageError(
-            f"A site cannot be called {name!r}: the coordinator's own files bear that name. Choose another."
-        )
+        raise UsageError(f"A site cannot have the name {name!r}: the coordinator's own files have it. Choose another.")
     if _SITE_NAME.fullmatch(name) is None:
         raise UsageError(
-            f"{name!r} is no site name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
-            "beginning and ending with a letter or a digit."
+            f"{name!r} is not a valid site name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
+            "with a letter or a digit first and last."
         )
     return name
 
 
 def check_study_name(name: str, what: str) -> str:
-    """`name` itself when a study, or a data set, may be called so: it becomes the name of a folder at every site.
+    """Return `name` if it is a valid name of a study or a data set. It becomes the name of a folder at every site.
 
     Raises
     ------
     UsageError
-        The name is empty, too long, or holds a character that file systems and people confuse.
+        The name is empty or too long, or has a character that file systems or people confuse.
     """
     if _SITE_NAME.fullmatch(name) is None:
         raise UsageError(
-            f"{name!r} is no name for a {what}: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
-            "beginning and ending with a letter or a digit."
+            f"{name!r} is not a valid name of a {what}: use 1 to 63 of a-z, 0-9, '-', '_' and '.', "
+            "with a letter or a digit first and last."
         )
     return name
 
 
 def site_uri(name: str) -> x509.UniformResourceIdentifier:
-    """The URI that stands for the site in a request and in a certificate: `coreg:site:NAME`."""
+    """The URI of the site in a request and in a certificate: `coreg:site:NAME`."""
     return x509.UniformResourceIdentifier(SITE_URI + check_site_name(name))
 
 
 def certificate_name(certificate: x509.Certificate, where: str = "The certificate") -> str:
-    """The site that `certificate` speaks for: its common name, which its one URI must repeat.
+    """The site's name in a certificate: its common name, which its only URI must repeat.
 
-    Trust is the caller's to establish (signature, validity, allow-list); `where` begins the messages.
+    The caller must establish trust (signature, validity, allow-list). `where` begins the messages.
 
     Raises
     ------
     Refused
-        The two names are missing, differ, or are accompanied by a third.
+        A name is missing, the two differ, or there is a third.
     """
     name, identities = _names(certificate, where)
     if identities != [site_uri(name)]:
         raise Refused(
-            f"{where} says {name!r} but not, as its only other name, the URI {SITE_URI}{name}: "
-            "no coreg coordinator signed it for a site. Have the site's request signed with `coreg-coordinator sign`."
+            f"{where} has the common name {name!r}, but not the URI {SITE_URI}{name} as its only other name: it is not a "
+            "site's certificate. Have the site's request signed with `coreg-coordinator sign`."
         )
     return name
 
 
 def request_name(request: x509.CertificateSigningRequest, where: str = "The request") -> str:
-    """The site that asks: its common name, and no other identity than the URI that repeats it (or none).
+    """The site's name in a request: its common name. A URI is optional and must repeat it.
 
     Raises
     ------
     Refused
-        The name is missing or no site name, or the request asks for further names.
+        The name is missing or invalid, or the request has further names.
     """
     name, identities = _names(request, where)
     if identities not in ([], [site_uri(name)]):
         raise Refused(
-            f"{where} calls itself {name!r} and asks for other names too ({', '.join(map(_text, identities))}). "
+            f"{where} has the name {name!r} and other names too ({', '.join(map(_text, identities))}). "
             "A site has one name: make the request again with `coreg-agent enroll`."
         )
     return name
 
 
 def load_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
-    """Every certificate in a PEM text, at least one, in its order.
+    """All certificates in a PEM text, at least one, in order.
 
     Raises
     ------
     BadData
-        The text holds none, or one that cannot be read.
+        The text has none, or one that cannot be read.
     """
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise BadData(f"{where} holds no readable PEM certificate ({error}). Copy it again from its source.") from error
+        raise BadData(f"{where} has no readable PEM certificate ({error}). Copy it again from its source.") from error
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the whole certificate in lower-case hexadecimal: changes with every re-issue."""
+    """SHA-256 of the whole certificate in lower-case hexadecimal. It changes with every new certificate."""
     return certificate.fingerprint(SHA256()).hex()
 
 
 def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
-    """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal: survives a re-issue with the same key.
+    """SHA-256 of the public key (SubjectPublicKeyInfo, DER) in hexadecimal. It stays while the key stays.
 
-    What two organisations read to each other over the telephone, before signing and when pinning peers.
+    Two organisations compare it over the telephone, before signing and when pinning peers.
     """
     digest = Hash(SHA256())
     digest.update(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
@@ -133,7 +130,7 @@ def key_fingerprint(key: ec.EllipticCurvePublicKey) -> str:
 def _names(
     document: x509.Certificate | x509.CertificateSigningRequest, where: str
 ) -> tuple[str, list[x509.GeneralName]]:
-    """The one common name, checked, and the alternative names (possibly none)."""
+    """The only common name, checked, and the alternative names, if any."""
     try:
         common = [attribute.value for attribute in document.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         try:
@@ -151,4 +148,4 @@ def _names(
 
 
 def _text(name: x509.GeneralName) -> str:
-    return repr(name.value)  # quoted: a stranger wrote it, and it goes to a terminal
+    return repr(name.value)  # quoted, since untrusted text goes to a terminal

@@ -1,8 +1,7 @@
-"""A request for a new certificate, shown over the old one: the request, the certificate in use, and its key's
-signature.
+"""A request for a new certificate, signed with the old one: the request, the certificate in use, and its key's signature.
 
-One text in PEM, which the site sends to the coordinator's operator (who checks it against the list of those who may
-join) and, where its key is new, to its peers (who check it against the key that they pinned).
+It is one text in PEM. The site sends it to the coordinator's operator, who checks it against the allow-list. If its key is new,
+the site also sends it to its peers, who check it against the key that they pinned.
 """
 
 import base64
@@ -25,7 +24,7 @@ _CONTEXT = b"coreg renewal of a site's certificate\0"
 
 @dataclass(frozen=True)
 class Renewal:
-    """A renewal whose signature holds: who, the certificate that vouches, and the key that is asked for."""
+    """A renewal with a valid signature: the site's name, its certificate in use, and the requested key."""
 
     name: str
     current: x509.Certificate
@@ -33,7 +32,7 @@ class Renewal:
 
     @property
     def same_key(self) -> bool:
-        """Whether the key stays, and with it what others pinned."""
+        """Whether the key stays, so that peers need not pin another one."""
         return self.current.public_key() == self.key
 
 
@@ -46,14 +45,14 @@ def renewal_text(
 
 
 def read_renewal(data: bytes, where: str) -> Renewal | None:
-    """The renewal in a text; None where it is a plain request. Whether its certificate may vouch is the caller's to say.
+    """The renewal in a text; None for a plain request. The caller must check that its certificate is trusted.
 
     Raises
     ------
     BadData
-        no request, or half a renewal.
+        it is not a request, or an incomplete renewal.
     Refused
-        a signature does not hold, or the two names differ.
+        a signature is invalid, or the two names differ.
     """
     found = _BLOCK.search(data.decode("latin-1"))
     if found is None:
@@ -62,9 +61,7 @@ def read_renewal(data: bytes, where: str) -> Renewal | None:
         request = x509.load_pem_x509_csr(data)
         signature = base64.b64decode(found[1])
     except ValueError as error:
-        raise BadData(
-            f"{where} is no renewal that can be read ({error}). Ask the site for its site.csr again."
-        ) from error
+        raise BadData(f"{where} is not a readable renewal ({error}). Ask the site for its site.csr again.") from error
     [current, *_] = load_certificates(data, where)
     old, new = current.public_key(), request.public_key()
     if not (isinstance(old, ec.EllipticCurvePublicKey) and isinstance(new, ec.EllipticCurvePublicKey)):
@@ -79,7 +76,7 @@ def read_renewal(data: bytes, where: str) -> Renewal | None:
         raise Refused(f"{where} is not signed by its own key: damaged or forged. Ask the site for its site.csr again.")
     name = request_name(request, where)
     if certificate_name(current, f"{where}: its certificate") != name:
-        raise Refused(f"{where} asks for {name!r} over the certificate of another site. A renewal keeps its name.")
+        raise Refused(f"{where} asks for {name!r} with the certificate of another site. A renewal keeps its name.")
     return Renewal(name, current, new)
 
 

@@ -1,6 +1,6 @@
-"""Signatures by the keys of certificates: each is on one statement, and no statement can be taken for another kind's.
+"""Signatures by the keys of certificates. Each is on one statement, whose context separates it from all other kinds.
 
-Both sides, and whoever judges between them later, read statements through this module.
+Both sides, and a later audit, use this module for statements.
 """
 
 import json
@@ -19,7 +19,7 @@ _ECDSA = ec.ECDSA(SHA256())
 
 
 def statement(context: str, *about: Any) -> bytes:
-    """What is signed: the context says what kind of statement it is, and keeps it apart from every other kind."""
+    """The bytes to sign. The context is the kind of statement and separates it from every other kind."""
     return json.dumps([context, *about], separators=(",", ":")).encode()
 
 
@@ -28,7 +28,7 @@ def sign(private: ec.EllipticCurvePrivateKey, said: bytes) -> str:
 
 
 def is_signed(public: object, signature: str, said: bytes) -> bool:
-    """Whether the holder of that key said so."""
+    """Whether the holder of the key signed this statement."""
     if not isinstance(public, ec.EllipticCurvePublicKey):
         return False
     try:
@@ -39,14 +39,14 @@ def is_signed(public: object, signature: str, said: bytes) -> bool:
 
 
 def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """Of a checked identity's PEM text."""
+    """The key in the PEM text of a checked identity."""
     private = load_pem_private_key(pem, None)
-    assert isinstance(private, ec.EllipticCurvePrivateKey), "whoever read the file accepts no other"
+    assert isinstance(private, ec.EllipticCurvePrivateKey), "other kinds are rejected when the file is read"
     return private
 
 
 def to_hex(certificate: x509.Certificate) -> str:
-    """The certificate's DER, as messages and ledgers carry it."""
+    """The certificate in DER and hexadecimal, as in messages and ledgers."""
     return certificate.public_bytes(Encoding.DER).hex()
 
 
@@ -56,12 +56,12 @@ def from_hex(text: str, where: str) -> x509.Certificate:
     Raises
     ------
     BadData
-        it is none.
+        it is not a certificate.
     """
     try:
         return x509.load_der_x509_certificate(bytes.fromhex(text))
     except ValueError:
-        raise BadData(f"{where} is no certificate.") from None
+        raise BadData(f"{where} is not a certificate.") from None
 
 
 def is_issued(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:

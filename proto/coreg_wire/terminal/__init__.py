@@ -1,1 +1,1 @@
-"""Command lines, logs, metrics: what both programs share."""
+"""Command lines, logs, metrics and plots of all programs."""

@@ -1,7 +1,6 @@
-"""How a command ends, at both ends alike: a user's mistake in one sentence and a documented exit code, never in a
-traceback.
+"""The end of a command: a user's mistake ends with one sentence and a documented exit code, never with a traceback.
 
-The codes are listed in docs/reference/exit-codes.md.
+docs/reference/exit-codes.md lists the codes.
 """
 
 import os
@@ -29,16 +28,16 @@ EXIT_CODES = {
 
 
 class OperatorInterrupt(CoregError):
-    """Ctrl-C, or SIGINT by another hand."""
+    """Ctrl-C, or SIGINT from another source."""
 
     exit_code = 130
 
 
 def run(app: typer.Typer, program: str) -> int:
-    """Run a command line and tell its exit code; a user's mistake never ends in a traceback."""
-    # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises something that it lets through.
+    """Run a command line and return its exit code."""
+    # Typer turns KeyboardInterrupt into exit code 1; ours is 130, so SIGINT raises an exception of our own.
     signal.signal(signal.SIGINT, _interrupt)
-    if sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3:  # beside a command's name too
+    if sys.argv[1:] and sys.argv[-1] == "--version" and len(sys.argv) <= 3:  # after a command's name too
         sys.stdout.write(f"{program} {release() or '(not installed)'}\n")
         return 0
     try:
@@ -47,7 +46,7 @@ def run(app: typer.Typer, program: str) -> int:
         return end.code if isinstance(end.code, int) else 0
     except CoregError as error:
         return _fail(program, str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of our output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         return _fail(program, f"{error.filename or ''}: {error.strerror or error}", 8)

@@ -1,7 +1,7 @@
-"""One structured line an event on standard error, with its time: for services, at both ends alike.
+"""Structured logs of services: one line per event on standard error.
 
-A line says what happened, when, in which run, to which site, and in counts. It never holds a label, a feature, an id of
-an instance or a key: whoever logs hands over fields, and none of these is one.
+A line has the event, its time, run, site and counts. Callers must never pass a label, a feature, an id of an instance or a key
+as a field.
 """
 
 import json
@@ -16,26 +16,26 @@ class Log(Protocol):
     """Takes events: a name, and fields."""
 
     def info(self, event: str, **fields: Any) -> Any:
-        """What is as it should be."""
+        """A normal event."""
         ...
 
     def warning(self, event: str, **fields: Any) -> Any:
-        """What an operator should look at."""
+        """An event that an operator should check."""
         ...
 
     def error(self, event: str, **fields: Any) -> Any:
-        """What an operator has to mend."""
+        """A fault that an operator must correct."""
         ...
 
 
 class _StandardError:
-    """Standard error as it is now: whoever draws in place puts itself before it, and lines go above the drawing."""
+    """The current `sys.stderr`, which a live display replaces so that log lines appear above it."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
 
     def flush(self) -> None:
-        """So that a line is seen at once."""
+        """Write buffered lines at once."""
         sys.stderr.flush()
 
 
@@ -48,7 +48,7 @@ def _json_line(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> 
 
 
 def make_log(*, as_json: bool) -> Log:
-    """logfmt (`key=value`), or JSON, a line an event; times are UTC, in ISO 8601."""
+    """A log with one line per event, in logfmt (`key=value`) or JSON; times are UTC, in ISO 8601."""
     logfmt = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
     log: Log = structlog.wrap_logger(
         structlog.PrintLogger(cast(TextIO, _StandardError())),

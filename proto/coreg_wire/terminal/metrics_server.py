@@ -1,4 +1,4 @@
-"""Where Prometheus reads a process's numbers: on loopback alone."""
+"""The metrics of a process for Prometheus, on loopback only."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def listen(address: str, registry: CollectorRegistry) -> Callable[[], None]:
     Raises
     ------
     UsageError
-        not a loopback address, or one that cannot be listened on.
+        it is not a loopback address, or is not available.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:

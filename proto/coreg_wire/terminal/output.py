@@ -1,4 +1,4 @@
-"""How values are printed: a JSON line for machines, a size in bytes for people."""
+"""Output of values: JSON lines for programs, sizes in bytes for people."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on one line of standard output, at once."""
+    """Print one JSON value on one line of standard output, and flush it."""
     sys.stdout.write(json.dumps(value, default=str) + "\n")
     sys.stdout.flush()
 

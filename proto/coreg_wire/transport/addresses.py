@@ -1,4 +1,4 @@
-"""Whether an address can be listened on, asked before gRPC is, which tells it in lines of C++ on standard error."""
+"""Checks whether an address is free before gRPC binds it, since gRPC prints its own errors on standard error."""
 
 import errno
 import socket
@@ -7,12 +7,12 @@ from coreg_core.errors import UsageError
 
 
 def check_free(listen: str) -> None:
-    """Return where a listener can have ``HOST:PORT``; another form than that is left to gRPC to judge.
+    """Return if a listener can bind ``HOST:PORT``. Other forms are left to gRPC.
 
     Raises
     ------
     UsageError
-        another program listens there, the host is not this machine's, or the port is not for everybody.
+        another program listens there, the host is not this machine's, or the port needs root.
     """
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) == 0:
@@ -24,9 +24,7 @@ def check_free(listen: str) -> None:
             host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, number) as tried:
-            tried.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # as gRPC does: a closed port may be had again at once
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: a closed port is free at once
             tried.bind(address)
             tried.listen()
     except OSError as error:
@@ -34,7 +32,7 @@ def check_free(listen: str) -> None:
 
 
 def why_not(error: OSError, port: str, option: str) -> str:
-    """Why an address cannot be listened on, and what to do; ``option`` gives another one."""
+    """Why an address is not available, and what to do; ``option`` is the option that sets it."""
     match error.errno:
         case errno.EADDRINUSE:
             return (
@@ -42,8 +40,8 @@ def why_not(error: OSError, port: str, option: str) -> str:
                 f"{option} (`ss -ltnp 'sport = :{port}'` names it)."
             )
         case errno.EADDRNOTAVAIL:
-            return "this machine has no such address; 0.0.0.0 means all that it has."
+            return "this machine has no such address; 0.0.0.0 stands for all of its addresses."
         case errno.EACCES:
-            return "ports below 1024 are for root; take one above."
+            return "ports below 1024 need root; choose a higher port."
         case _:
             return f"{error.strerror or error}."

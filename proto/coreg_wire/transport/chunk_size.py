@@ -1,11 +1,10 @@
-"""How large the pieces of a vector are: small on a link of which nothing is known, large on one that has shown what it carries.
+"""The size of the pieces of a vector: small on an unknown or slow link, large on a link that was measured as fast.
 
-A large piece costs its ends little more than a small one, so that a vector in large pieces takes half the work; small ones are
-seen to come on a slow link. What is known of a link is the time from when a vector began to go out until the other end said the
-next thing about its run, which it does only once it has all of it: buffers cannot make a link look faster than it is, and a site
-that computes for long only makes it look slower, where nobody waits for the link. What is said before all of the vector went out
-is about something else, and nothing is learnt from it. There are two sizes, so that a question is encoded twice at most. Knows
-bytes and seconds; the clock is the caller's.
+Large pieces halve the work of both ends. Small pieces show progress on a slow link. The measured time runs from the start of a
+vector to the next message of the other end about the same run, which it sends only after the whole vector. So buffers cannot
+make a link look faster. A long computation makes it look slower, which is harmless. A message that arrives before the vector was
+sent completely is about something else and is ignored. There are two sizes, so that a question is encoded at most twice. The
+caller passes the time.
 """
 
 from dataclasses import dataclass
@@ -23,24 +22,24 @@ class _Gone:
 
 
 class Pace:
-    """Of one direction of one stream; its vectors of several runs share it."""
+    """The piece size of one direction of one stream, for the vectors of all runs."""
 
     def __init__(self) -> None:
         self.piece = SMALLEST_PIECE
         self._gone: dict[str, _Gone] = {}
 
     def goes(self, run: str, size: int, now: float) -> None:
-        """So many bytes of that run's begin to go out."""
+        """A vector of ``size`` bytes of the run starts."""
         if size >= SMALLEST_PIECE:
             self._gone[run] = _Gone(size, now)
 
     def whole(self, run: str) -> None:
-        """The last of them goes, or went."""
+        """The vector was sent completely."""
         if run in self._gone:
             self._gone[run].whole = True
 
     def answered(self, run: str, now: float) -> None:
-        """The other end says something about that run."""
+        """The other end sent a message about the run."""
         if (gone := self._gone.pop(run, None)) is not None and gone.whole:
             self.piece = piece_at(gone.size / max(now - gone.since, 1e-6))
 
@@ -49,5 +48,5 @@ class Pace:
 
 
 def piece_at(rate: float) -> int:
-    """The largest piece where it takes half a second at most at so many bytes a second, and otherwise the smallest."""
+    """The largest piece if it takes at most 0.5 s at ``rate`` bytes per second, otherwise the smallest."""
     return LARGEST_PIECE if SECONDS_A_PIECE * rate >= LARGEST_PIECE else SMALLEST_PIECE

@@ -1,9 +1,9 @@
-"""A frame that is a piece of a vector, written and read with one copy of its bytes: protobuf's own way makes three.
+"""Chunk frames (pieces of a vector), encoded and decoded with one copy of the bytes; protobuf makes three.
 
     0x12 length ( 0x0a length data  0x12 length run )        field 2 of a frame, a Chunk: its fields 1 and 2
 
-These are the bytes that protobuf writes. It may read other ones for the same frame (fields in another order, longer
-numbers): what is not of this form is left to it.
+These are the bytes that protobuf writes. It also reads other encodings of the same frame (another order of fields, longer
+numbers), so frames of another form are left to protobuf.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _CHUNK, _DATA, _RUN = b"\x12", b"\x0a", b"\x12"
 
 
 def chunk_frames(data: memoryview, size: int, run: str) -> Iterator[bytes]:
-    """The pieces, of ``size`` bytes but for the last, as frames of either direction."""
+    """The pieces as frames, each with ``size`` bytes except the last. Both directions use the same form."""
     name = run.encode()
     tail = _RUN + _varint(len(name)) + name if name else b""
     for start in range(0, len(data), size):
@@ -22,7 +22,7 @@ def chunk_frames(data: memoryview, size: int, run: str) -> Iterator[bytes]:
 
 
 def chunk_of(frame: bytes) -> tuple[str, memoryview] | None:
-    """The run and the piece, where the frame is one of the form above; None: whatever it is, protobuf reads it."""
+    """The run and the piece of a frame of the form above; None for other frames, which protobuf reads."""
     try:
         length, at = _field(frame, 0, _CHUNK)
         size, start = _field(frame, at, _DATA)
@@ -35,11 +35,11 @@ def chunk_of(frame: bytes) -> tuple[str, memoryview] | None:
 
 
 class _OtherForm(Exception):
-    """Not the bytes that are looked for."""
+    """The frame does not have the form above."""
 
 
 def _field(frame: bytes, at: int, tag: bytes) -> tuple[int, int]:
-    """The length of the field that begins there, and where its content does."""
+    """The length of the field at this position, and the position of its content."""
     if frame[at] != tag[0]:
         raise _OtherForm
     number = shift = 0

@@ -1,9 +1,9 @@
-r"""Messages to protobuf frames and back, in pairs, with every check that can be made before a message is used.
+r"""Messages to protobuf frames and back, with all checks that are possible before a message is used.
 
-Words travel as raw little-endian integers, in pieces of 128 KiB to 1 MiB (chunk_size.py says which): the first inside
-their message, the rest in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A
-frame is bytes here (chunks.py says why). What comes from a peer is checked for size and order, and the size is checked
-*before* memory is taken: nothing is taken for a run that was not expected.
+Words are raw little-endian integers, in pieces of 128 KiB to 1 MiB (see chunk_size.py). The first piece is inside the message,
+the others are in Chunk frames, each with its run, so that the runs of one stream do not wait for each other. A frame is bytes
+here (see chunks.py). Frames from a peer are checked for size and order. The size is checked *before* memory is allocated, and
+nothing is allocated for a run that was not expected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from coreg_wire.transport.fields import ProtocolError, fill, read, snake, text
 from coreg_wire.v1 import federation_pb2 as pb
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 17, 1 << 20
-# A frame is a piece, or a message of many names (a plan, a roster): anything larger is refused by gRPC before it is parsed.
+# The size of a piece, or of a message with many names (a plan, a roster). gRPC refuses larger frames before they are parsed.
 MAX_FRAME_BYTES = 5 << 18
 
 Frame: TypeAlias = pb.SiteFrame | pb.CoordinatorFrame
@@ -32,12 +32,12 @@ _CARRIERS = ("answer", "step")  # messages that have words
 
 
 def site_message_to_frames(message: FromSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its words, in pieces of so many bytes."""
+    """One message, and the chunks of its words in pieces of ``piece`` bytes."""
     return _frames(message, pb.SiteFrame, piece)
 
 
 def coordinator_message_to_frames(message: ToSite, piece: int = SMALLEST_PIECE) -> Iterator[bytes]:
-    """One message, and the chunks of its words, in pieces of so many bytes."""
+    """One message, and the chunks of its words in pieces of ``piece`` bytes."""
     return _frames(message, pb.CoordinatorFrame, piece)
 
 
@@ -45,14 +45,14 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
     name = snake(type(message).__name__)
     frame = frame_type()
     body = getattr(frame.message, name)
-    body.SetInParent()  # a message without a field that is set is a message all the same
+    body.SetInParent()  # otherwise a message without set fields would be absent
     fill(body, message)
     data = memoryview(b"")
     words: Words | None = message.words if name in _CARRIERS else None
     if words is not None:
         data = words.values.data.cast("B") if words.values.size else data
         body.words.count = len(words.values)
-        body.words.data = bytes(data[:piece])  # in place: a message handed to a constructor is copied once more
+        body.words.data = bytes(data[:piece])  # in place, since a constructor would copy the data once more
     yield frame.SerializeToString()
     if len(data) > piece:
         yield from chunk_frames(data[piece:], piece, message.run)
@@ -62,7 +62,7 @@ def _frames(message: Any, frame_type: Any, piece: int) -> Iterator[bytes]:
 
 
 class _Assembly:
-    """A message on its way: its words' memory is taken once, after the size was checked, and filled in order."""
+    """An incomplete message. The memory of its words is allocated once, after the check of the size, and filled in order."""
 
     def __init__(self, body: Any, head: pb.Words, room: int):
         if head.count > room:
@@ -83,7 +83,7 @@ class _Assembly:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes that are here, and bytes in all."""
+        """Bytes received, and bytes in total."""
         return self._filled, len(self._bytes)
 
     @property
@@ -92,38 +92,38 @@ class _Assembly:
 
 
 class Assembler:
-    """Frames in, whole messages out: one an open stream. No words are taken for a run that nobody said to expect."""
+    """Frames in, whole messages out; one for each open stream. Words of unexpected runs are rejected."""
 
     def __init__(self) -> None:
         self._room: dict[str, int] = {}
         self._under_way: dict[str, _Assembly] = {}
-        self.run = ""  # that the frame before belongs to; empty where it belongs to none
+        self.run = ""  # the run of the previous frame; empty if it has none
 
     def expect(self, run: str, words: int) -> None:
-        """From here on, a message of that run may have so many words."""
+        """From now on, accept messages of the run with at most ``words`` words."""
         self._room[run] = words
 
     def forget(self, run: str) -> None:
-        """The run is over; no words of it are taken any more."""
+        """The run is over: reject its words."""
         self._room.pop(run, None)
         self._under_way.pop(run, None)
 
     @property
     def under_way(self) -> Iterable[str]:
-        """The runs of which words are on their way."""
+        """The runs with an incomplete message."""
         return self._under_way.keys()
 
     def progress(self, run: str) -> tuple[int, int] | None:
-        """Bytes of the words of that run that are on their way, and their length; None when none is."""
+        """Bytes received of the run's incomplete message, and bytes in total; None if there is none."""
         assembly = self._under_way.get(run)
         return None if assembly is None else assembly.progress
 
     def feed_site(self, frame: bytes) -> FromSite | None:
-        """A frame from a site; the message, when one is whole."""
+        """Take a frame from a site; return the message if it is complete."""
         return cast("FromSite | None", self._feed(frame, pb.SiteFrame, _FROM_SITE))
 
     def feed_coordinator(self, frame: bytes) -> ToSite | None:
-        """A frame from the coordinator; the message, when one is whole."""
+        """Take a frame from the coordinator; return the message if it is complete."""
         return cast("ToSite | None", self._feed(frame, pb.CoordinatorFrame, _TO_SITE))
 
     def _feed(self, data: bytes, frame_type: type[Frame], kinds: dict[str, type[Any]]) -> object:
@@ -131,8 +131,8 @@ class Assembler:
             return self._piece(*piece, kinds)
         try:
             frame = frame_type.FromString(data)
-        except Exception as error:  # noqa: BLE001 - protobuf raises several kinds, all of which mean this
-            raise ProtocolError(f"a frame that is no protobuf message ({type(error).__name__}).") from None
+        except Exception as error:  # noqa: BLE001 - protobuf raises several kinds
+            raise ProtocolError(f"a frame that is not a protobuf message ({type(error).__name__}).") from None
         match frame.WhichOneof("content"):
             case "message":
                 return self._message(frame.message, kinds)
@@ -156,11 +156,11 @@ class Assembler:
         part = getattr(body, name)
         self.run = run = text(part.run) if "run" in part.DESCRIPTOR.fields_by_name else ""
         if run in self._under_way:
-            raise ProtocolError("a new message of a run before its last one's words were complete.")
+            raise ProtocolError("a new message of a run before its last message was complete.")
         if name not in _CARRIERS or not part.HasField("words"):
             return read(kinds[name], part)
         if run not in self._room:
-            raise ProtocolError(f"words for run {run[:40]!r}, whose plan nobody has accepted here.")
+            raise ProtocolError(f"words for run {run[:40]!r}, whose plan was not accepted here.")
         self._under_way[run] = _Assembly(body, part.words, self._room[run])
         return self._whole(run, kinds)
 

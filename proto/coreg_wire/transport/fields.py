@@ -1,9 +1,8 @@
-"""Frozen dataclasses to protobuf messages of the same shape and back, field by field, every value checked on the way
-in.
+"""Frozen dataclasses to protobuf messages of the same shape and back, field by field, with checks of all received values.
 
-One walk serves every message and the plan: a dataclass's field is the protobuf field of the same name, a union of
-dataclasses is the oneof of the same name. What comes from a peer is held to the field's type, its words (`Literal`) and
-its limits (`Ge`, `Gt`, `Le`, `Len`).
+The same code serves every message and the plan: a dataclass's field is the protobuf field of the same name, and a union of
+dataclasses is the oneof of the same name. Received values must have the field's type, be among its values (`Literal`) and
+satisfy its limits (`Ge`, `Gt`, `Le`, `Len`).
 """
 
 import re
@@ -20,12 +19,12 @@ from annotated_types import BaseMetadata, Ge, Gt, Le, Len
 from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.words import Words
 
-MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut when sent, and all refused when received
+MAX_TEXT = 10_000  # characters of a reason or a name; longer reasons are cut before sending and refused on receipt
 T = TypeVar("T")
 
 
 class ProtocolError(BadData):
-    """A peer sent something that its protocol does not allow."""
+    """A peer broke the protocol."""
 
 
 def snake(name: str) -> str:
@@ -36,7 +35,7 @@ def snake(name: str) -> str:
 
 
 def fill(message: Any, value: Any) -> None:
-    """Set every field of a protobuf message from the dataclass; `Words` are left to whoever cuts them into pieces."""
+    """Set every field of a protobuf message from the dataclass, except `Words`, which codec.py sends in pieces."""
     for field in fields(value):
         _set(message, field.name, getattr(value, field.name))
 
@@ -57,7 +56,7 @@ def _set(message: Any, name: str, value: Any) -> None:
         case _ if is_dataclass(value):
             one_of = message.DESCRIPTOR.oneofs_by_name.get(name)
             part = getattr(message, name if one_of is None else snake(type(value).__name__))
-            part.SetInParent()  # a message all of whose fields are zero is there all the same
+            part.SetInParent()  # otherwise a message whose fields are all zero would be absent
             fill(part, value)
         case str() | float() | int() if message.DESCRIPTOR.fields_by_name[name].message_type is not None:
             setattr(getattr(message, name), "rule" if isinstance(value, str) else "value", value)
@@ -69,16 +68,16 @@ def _set(message: Any, name: str, value: Any) -> None:
 
 
 def read(kind: type[T], message: Any, words: Words | None = None) -> T:
-    """The dataclass of that kind from its protobuf message; ``words`` are those that arrived with it.
+    """The dataclass of that kind from its protobuf message and its ``words``.
 
     Raises
     ------
     ProtocolError
-        a value is missing, of another kind, no word of this version, or beyond its limits; names the field.
+        a value is missing, of another type, unknown to this version, or beyond its limits; the message names the field.
     """
     try:
         return kind(**{f.name: f.read(message, words) for f in _readers(cast(Hashable, kind))})
-    except UsageError as error:  # each value is one that there is, and together they are not
+    except UsageError as error:  # each value is valid, but not their combination
         raise ProtocolError(f"{kind.__name__}: {error}") from None
 
 
@@ -105,7 +104,7 @@ def _reader(kind: type, field: "Field[Any]", hint: Any) -> Callable[[Any, Words 
     if get_origin(base) is tuple:
         item, item_limits = _unwrapped(get_args(base)[0])
         return lambda message, _: _read_tuple(getattr(message, name), item, item_limits, limits, where)
-    if NoneType in members:  # a scalar that may be absent
+    if NoneType in members:  # an optional scalar
         only = next(m for m in members if m is not NoneType)
         return lambda message, _: (
             _scalar(getattr(message, name), only, limits, where) if message.HasField(name) else None
@@ -197,12 +196,12 @@ def _present(words: Words | None, where: str, *, optional: bool) -> Words | None
 
 
 def text(value: str) -> str:
-    """A peer's text, without what would move the cursor of the terminal where it ends.
+    """A peer's text without control characters, which could move the cursor of a terminal.
 
     Raises
     ------
     ProtocolError
-        longer than any text that is sent.
+        it is longer than `MAX_TEXT`.
     """
     if len(value) > MAX_TEXT:
         raise ProtocolError(f"a text of {len(value)} characters; at most {MAX_TEXT}.")

@@ -1,10 +1,10 @@
-"""Which release of coreg this is, as `Hello` tells it and as commands show it."""
+"""The release of coreg, for `Hello` and for commands."""
 
 from importlib import metadata
 
 
 def release() -> str:
-    """The distribution's version; empty where coreg runs from its source without being installed."""
+    """The distribution's version; empty if coreg runs from source and is not installed."""
     try:
         return metadata.version("coreg-federation")
     except metadata.PackageNotFoundError:

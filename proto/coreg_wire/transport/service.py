@@ -1,6 +1,6 @@
-"""The gRPC service without a generated stub: its name, its one method, and the channel options of both ends.
+"""The gRPC service without a generated stub: its name, its only method, and the channel options of both ends.
 
-Client and server keepalive are set together: a server's default kills a stream whose client pings every few seconds.
+Both ends need the same keepalive, since a server's default ends a stream whose client pings every few seconds.
 """
 
 from coreg_wire.transport.codec import MAX_FRAME_BYTES, SMALLEST_PIECE
@@ -10,35 +10,29 @@ JOIN = "Join"
 JOIN_PATH = f"/{SERVICE}/{JOIN}"
 
 
-# Bytes a second that every link carries at least, unless an operator says otherwise.
+# The default of the minimum bytes per second of every link.
 MIN_BANDWIDTH = 10_000.0
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 1 << 16, 1 << 24
 
 
 def window_bytes(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH) -> int:
-    """HTTP/2's flow-control window: what the slowest link carries in one keepalive, between 64 KiB and 16 MiB."""
+    """HTTP/2's flow-control window: the bytes of one keepalive at ``min_bandwidth``, between 64 KiB and 16 MiB."""
     return int(min(max(keepalive_seconds * min_bandwidth, _SMALLEST_WINDOW), _LARGEST_WINDOW))
 
 
-def silence_seconds(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH) -> float:
-    """Within how long a silent loss is found: a keepalive until the ping, and the time until its answer is overdue.
-
-    A ping stands behind what was sent before it: the window and the piece under way, at `min_bandwidth`. A link that carries no
-    more than that gets small pieces alone (`coreg_wire.transport.chunk_size`); one that no longer carries what it did
-    is a lost one.
-    """
-    return (_every(keepalive_seconds) + _answer(keepalive_seconds, min_bandwidth)) / 1000
-
-
 def channel_options(keepalive_seconds: float, min_bandwidth: float = MIN_BANDWIDTH) -> list[tuple[str, int]]:
-    """For both ends: frame limits, and a keepalive that finds a silent loss within `silence_seconds`.
+    """Options of both ends: frame limits, and a keepalive.
 
-    gRPC's keepalive timeout counts from the ping's write, to the socket's buffer, and any byte that comes ends it; that of a ping
-    that was written and is not acknowledged is ``grpc.http2.ping_timeout_ms``, a minute by default: a frozen peer, or a middlebox
-    that swallows, would last that long. Both have to outlast what stands before the ping in the one TCP connection, or a large
-    vector on a slow link ends its own session. TCP_USER_TIMEOUT is the keepalive timeout too ("Connection timed out").
-    gRPC's bandwidth probe is off, since it opens the window to whatever buffers take, and pings of its own are overdue by the
-    same rule.
+    A silent loss is detected after a keepalive, when the ping is sent, and the timeout of its answer. A ping waits for the data
+    before it: the window and the current piece, at ``min_bandwidth``. A link as slow as that has small pieces only
+    (`coreg_wire.transport.chunk_size`). A link that becomes much slower is treated as lost.
+
+    gRPC's keepalive timeout starts when the ping is written to the socket's buffer, and any received byte ends it. A ping without
+    acknowledgement has the timeout ``grpc.http2.ping_timeout_ms``. Its default of a minute is too long for a frozen peer or a
+    middlebox that drops packets. Both timeouts must exceed the time of the data before the ping in the TCP connection.
+    Otherwise a large vector on a slow link ends its own session. TCP_USER_TIMEOUT is the keepalive timeout too ("Connection timed
+    out"). gRPC's bandwidth probe is off, since it enlarges the window to the size of the buffers, and its pings have the same
+    timeout.
     """
     every, answer = _every(keepalive_seconds), _answer(keepalive_seconds, min_bandwidth)
     return [
