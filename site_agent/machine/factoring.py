@@ -1,4 +1,4 @@
-"""A site's data under a plan: its label column's units, its view, and the digest that tells whether either changed."""
+"""A site's data under a plan: the units of its label column, its view, and a digest that detects changes of both."""
 
 import hashlib
 
@@ -22,11 +22,11 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return 0.0, 1.0
         case "centred":
             return float(y.mean()), 1.0
-        case "standardised":  # equal targets have a standard deviation of rounding errors, not of zero
+        case "standardised":  # the computed standard deviation of equal targets is a rounding error, not zero
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-# GiB of Cholesky factors that an agent keeps for a path of couplings in the exact form, where policy.toml does not say.
+# GiB of Cholesky factors that an agent keeps for a path of couplings in the exact form: the default of policy.toml.
 FACTOR_MEMORY = 4.0
 
 
@@ -38,10 +38,10 @@ def factor(
     Raises
     ------
     CoregError
-        a parameter that these rows do not allow, a system that is singular in floating point, or a path whose factors are more
-        than ``factor_memory`` GiB.
+        these rows do not allow a parameter, the system is singular in floating point, or the factors of a path exceed
+        ``factor_memory`` GiB.
     numpy.linalg.LinAlgError
-        numbers that the kernel turned into infinities.
+        the kernel returned infinities.
     """
     X, Z = data.X, data.Z
     kind = "linear" if objective.form == "linear" else objective.kernel
@@ -65,9 +65,9 @@ def factor(
 
 
 def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
-    """Refuse a path of couplings that would have to make each factor (8 m² bytes) anew in every round.
+    """Refuse a path of couplings whose factors (8 m² bytes each) do not all fit: each round would recompute them.
 
-    A single coupling keeps one factor whatever its size.
+    A single coupling keeps its one factor at any size.
     """
     each = 8 * m * m / 2**30
     if n_weights > 1 and n_weights * each > factor_memory:
@@ -75,13 +75,13 @@ def _require_room(n_weights: int, m: int, factor_memory: float) -> None:
         fewer = f"ask for at most {fit} coupling{'s' * (fit > 1)} in a run, " if fit else ""
         raise BadData(
             f"{n_weights} couplings in the exact form need {n_weights * each:,.3g} GiB of factors with {m} unlabelled instances "
-            f"({each:,.3g} GiB each); this agent grants {factor_memory:g} GiB. Use form='semi-parametric' or form='landmarks'"
+            f"({each:,.3g} GiB each); this agent allows {factor_memory:g} GiB. Use form='semi-parametric' or form='landmarks'"
             f", {fewer}or raise factor_memory in this site's policy.toml."
         )
 
 
 def data_digest(data: PrivateData, run: str) -> str:
-    """Salted by the site's secret and the run: tells that nothing changed, and nothing else."""
+    """A digest salted with the site's secret and the run: it shows whether the rows changed, and reveals nothing about them."""
     digest = hashlib.sha256(data.salt + run.encode())
     for array in (data.X, data.y, data.Z):
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -240,7 +240,7 @@ def test_entries_of_the_wrong_type_are_refused_when_the_agent_starts(tmp_path):
         entries = list(read_ledger(tmp_path / "l"))
         [e for e in entries if e["kind"] == kind][-1][key] = value
         (tmp_path / "changed").write_bytes(chained(entries))
-        with pytest.raises(StorageError, match=r"not an entry that an agent of this release writes.*backup"):
+        with pytest.raises(StorageError, match=r"not an entry of this release.*backup"):
             opened(tmp_path / "changed")
 
 

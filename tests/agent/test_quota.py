@@ -32,7 +32,7 @@ def test_another_run_waits_until_the_oldest_is_a_day_old_and_a_run_that_was_begu
     day = quota(*(("Offer", run, at) for run, at in (("one", -20), ("two", -10), ("two", -1))))
     assert day.run_objection("three", 3, NOON) is None
     assert day.run_objection("two", 2, NOON) is None
-    assert "2 runs since 2026-04-30 16:00:00 UTC. The next may begin at 2026-05-01 16:00:00 UTC" in (
+    assert "2 runs since 2026-04-30 16:00:00 UTC. The next can begin at 2026-05-01 16:00:00 UTC" in (
         day.run_objection("three", 2, NOON) or ""
     )
     assert "2026-05-02 02:00:00" in day.run_objection("three", 1, NOON)  # both have to be past

@@ -60,7 +60,7 @@ def the_end(answer):
 def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
     write(tmp_path, TABLE.replace("0.5,", "half,", 1), "local.csv")
     for reason in (agent.workers.judge(plan("r1")).reason, refusal(agent, plan("r1"))):
-        assert reason == "its data set 'patients' cannot be used as it is; its operator was told why."
+        assert reason == "its data set 'patients' cannot be used; its operator has the reason."
     assert "'half'" in agent.workers.troubles["patients"]
     assert "data_unusable" in agent.noticed
     assert not any("half" in notice.text for notice in agent.notices)
@@ -184,4 +184,4 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(ag
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     save_model(path, dataclasses.replace(load_model(path), site="south"))
-    assert "is of another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))
+    assert "belongs to another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))

@@ -154,7 +154,7 @@ def test_models_are_not_scored_with_fewer_sites_than_trained_them(may_change: bo
 def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
     plan = plan_of()
     [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
-    assert "has no model to score together with" in said.reason
+    assert "has no model for scoring together" in said.reason
     other = additive_plan(SITES)
     [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
     assert "not to train" in said.reason
