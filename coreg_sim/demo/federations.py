@@ -74,7 +74,7 @@ def prepare_sites(work: Path, data: DemoData) -> None:
 
 
 def train(work: Path, data: DemoData, name: str, *, shown: bool = False) -> float:
-    """Train one of `MODELS` to `NAME-SITE.model` and `NAME-SITE-local.model`; the seconds that it took."""
+    """Train one of `MODELS` to `NAME-SITE.model` and `NAME-SITE-local.model`. Returns the seconds."""
     agents = {
         site: [
             "--data", table, "--target", TARGET, "--id", ID, "--policy", "policy.toml", "--output", f"{name}-{site}.model",
@@ -85,7 +85,7 @@ def train(work: Path, data: DemoData, name: str, *, shown: bool = False) -> floa
 
 
 def score(work: Path, data: DemoData) -> tuple[float, float]:
-    """Score the held-out patients with every site's part: the error of the scores, and the seconds."""
+    """Score the held-out patients with every site's part. Returns the error of the scores, and the seconds."""
     agents = {
         site: [
             "score", "--model", f"additive-{site}.model", "--data", table, "--id", ID, "--policy", "policy.toml",

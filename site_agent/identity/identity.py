@@ -234,7 +234,9 @@ def _check_chain(
             f"key back, or run `coreg-agent enroll` and have the new site.csr signed."
         )
     if not _signs(ca):
-        raise Refused(f"{where_ca} is not a certificate authority. Install the whole answer of `coreg-coordinator sign`.")
+        raise Refused(
+            f"{where_ca} is not a certificate authority. Install the whole answer of `coreg-coordinator sign`."
+        )
     try:
         certificate.verify_directly_issued_by(ca)
     except InvalidSignature as error:

@@ -8,7 +8,7 @@ if they are given.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -267,7 +267,3 @@ def _from_plain(told: dict[str, Any]) -> SignedHead:
         receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})
     run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], LedgerHead(**told["head"]))
     return SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
-
-
-def plain(audited: Audited) -> dict[str, Any]:
-    return asdict(audited)

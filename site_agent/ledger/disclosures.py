@@ -58,7 +58,10 @@ def words(asked: Round, residuals: Residuals = "smoothed") -> str:
     """The disclosure of the answer to this question, under a plan with such residuals."""
     question = asked.question
     if not isinstance(question, Question):
-        told = {"affine": "this site's own predictions for the shared instances", "linear": "their response to a change"}
+        told = {
+            "affine": "this site's own predictions for the shared instances",
+            "linear": "their response to a change",
+        }
         return _AGREEMENT.get(question.stage, told[question.part])
     standing = residuals != "smoothed"
     if standing and question.ask in (Ask.SMOOTHER, Ask.SMOOTHED):

@@ -56,7 +56,5 @@ class OperatorRecords:
             except (ValueError, KeyError, TypeError):
                 whole = False
             if not whole:
-                raise StorageError(
-                    f"{path}: not a valid record of an operator. Restore it from a backup."
-                )
+                raise StorageError(f"{path}: not a valid record of an operator. Restore it from a backup.")
             yield Operator(path.stem, np.frombuffer(data, dtype="<u8"))

@@ -185,7 +185,9 @@ class Ledger:
             fault = "it is for another head" if receipt.head != fetched.head else None
             fault = fault or signer.fault(fetched.signature, receipt)
             if fault is not None:
-                return f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
+                return (
+                    f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
+                )
             self._write(countersigned(receipt))
             return None
 

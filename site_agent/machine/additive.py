@@ -6,6 +6,7 @@ The engine keeps factors and a few numbers between questions; both follow from t
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -132,21 +133,15 @@ class AdditiveJob:
         reason: str,
     ) -> SiteResult:
         """The site's model, where the training has ended."""
-        result = SiteResult(outcome, reason, self.plan, (), None, 0.0, 1.0)
+        result = SiteResult(outcome, reason, self.plan)
         if (point := computation.point(state)) is None:
             return result
         forecast = state.sums if isinstance(state, Forecasting) else np.zeros(0)
         last = Operator(noise=self._position.noise, prior=self._position.prior)
         asked = Question(Ask.MODEL, point, (Column(operator=last),), "affine", self.terms.tuning_steps)
         self.engine.answer(asked)
-        return SiteResult(
-            outcome,
-            reason,
-            self.plan,
-            (),
-            None,
-            0.0,
-            1.0,
+        return replace(
+            result,
             additive=self.engine.model,
             findings=(*self._findings(last), *([forecast_sentence(forecast)] if len(forecast) else [])),
             point=point,

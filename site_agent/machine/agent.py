@@ -154,18 +154,16 @@ def _proposed(agent: Agent, proposal: Proposal) -> tuple[Agent, list[Action]]:
         return _with(agent, plan.run, replace(known, inbox=(proposal,))), []
     if known is not None and known.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    received: list[Action] = [Notify(notices.plan_received(plan))]
+    received = Notify(notices.plan_received(plan))
     if known is not None:  # another attempt, or a new session of the same one
         agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
-        return agent, [*received, *actions]
-    if (reason := _objection(agent, plan)) is not None:
+    elif (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
-        return agent, [*received, *actions]
-    agent = _with(agent, plan.run, ActiveRun(proposal))
-    if agent.ask_first:
-        return _with(agent, plan.run, replace(agent.runs[plan.run], stage=Stage.JUDGED)), [*received, Judge(plan)]
-    agent, actions = _queue(agent, plan.run, proposal)
-    return agent, [*received, *actions]
+    elif agent.ask_first:
+        agent, actions = _with(agent, plan.run, ActiveRun(proposal, Stage.JUDGED)), [Judge(plan)]
+    else:
+        agent, actions = _queue(_with(agent, plan.run, ActiveRun(proposal)), plan.run, proposal)
+    return agent, [received, *actions]
 
 
 def _objection(agent: Agent, plan: Plan) -> str | None:
@@ -176,7 +174,9 @@ def _objection(agent: Agent, plan: Plan) -> str | None:
     if threads - {plan.iteration.threads}:
         return f"threads={plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
     if agent.begun >= MAX_BEGUN:
-        return f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
+        return (
+            f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
+        )
     if _tells_groups(plan) and any(map(_tells_groups, others)):
         return "a run with grouped residuals is open here. A second one can start when the first has ended."
     return None

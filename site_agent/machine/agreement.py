@@ -131,17 +131,8 @@ class AgreementJob:
             )
             choice = self._own_choice(models, targets, couplings, solutions)
         alone = self.view.solve(np.zeros(self.n_unlabelled), 0.0)
-        return SiteResult(
-            outcome,
-            reason,
-            self.plan,
-            solutions,
-            alone,
-            self.shift,
-            self.divisor,
-            couplings=couplings,
-            choice=choice,
-        )
+        units = (self.shift, self.divisor)
+        return SiteResult(outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice)
 
     def _own_choice(
         self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]

@@ -8,7 +8,7 @@ from coreg_core.additive.model.grouping import Group
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
-from coreg_core.agreement.views import KernelExpansion, Solution
+from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.recommendation import Verdict
@@ -73,10 +73,10 @@ class SiteResult:
     outcome: Outcome
     reason: str
     plan: Plan | None
-    solutions: tuple[Solution, ...]
-    alone: Solution | None
-    shift: float
-    divisor: float
+    solutions: tuple[Solution, ...] = ()
+    alone: Solution | None = None
+    shift: float = 0.0
+    divisor: float = 1.0
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
     point: Arr | None = None
@@ -85,8 +85,3 @@ class SiteResult:
     choice: PathChoice | None = None
     scores: Arr | None = None
     judged: Judged | None = None
-
-    @property
-    def functions(self) -> tuple[KernelExpansion, ...]:
-        """One for each coupling of the plan; empty if no round was verified."""
-        return tuple(s.function for s in self.solutions)

@@ -315,20 +315,19 @@ class Replica:
         computation, seal = self._computation, self._seal
         assert computation is not None
         assert seal is not None
+        vectors = tuple[Arr, ...]()
         if isinstance(self.state, Stopped):
             report = Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
-            about, vectors = canonical("stopped", self.state.reason), tuple[Arr, ...]()
+            about = canonical("stopped", self.state.reason)
         else:
             report = report_of(computation, self.state, self.asked, exact=self._exact)
-            about, vectors = canonical("end", report.outcome), tuple[Arr, ...]()
-            if self.asked is None:
+            if self.asked is not None:
+                about, vectors = self.asked.words, tuple(self.asked.vectors)
+            else:
+                about = canonical("end", report.outcome)
                 vectors = tuple(map(np.ascontiguousarray, computation.final(self.state)))
-        words: Words | None = None
-        if self.asked is not None:
-            about, vectors = self.asked.words, tuple(self.asked.vectors)
         head = self._headed(self._shared("head", lambda: seal.digest(about, vectors)))
-        if self.asked is not None and self._mine(self.asked):
-            words = self._words(self.asked, head)
+        words = self._words(self.asked, head) if self.asked is not None and self._mine(self.asked) else None
         answer = self._said(report, words=words, head=head)
         if self.asked is None:
             assert self.kept is not None

@@ -139,4 +139,4 @@ class ScoringJob:
         missing = int(self.batch.missing.sum())
         told = f"this site has no record of {missing} of these instances; the mean of its part was used there"
         findings = (told,) if missing else ()
-        return SiteResult(outcome, reason, self.plan, (), None, 0.0, 1.0, scores=scores, findings=findings)
+        return SiteResult(outcome, reason, self.plan, scores=scores, findings=findings)

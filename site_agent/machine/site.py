@@ -161,11 +161,6 @@ class Site:
         return None if self._replica is None else self._replica.kept
 
     @property
-    def asked(self) -> Round | None:
-        """The open question."""
-        return None if self._replica is None else self._replica.asked
-
-    @property
     def progress(self) -> Progress | None:
         """The exact progress of the computation. The coordinator receives it only if plan and policy allow it."""
         replica = self._replica
@@ -277,12 +272,7 @@ class Site:
                 "ledger. Its operator can raise max_questions in policy.toml."
             )
         self._answered += 1
-        self.told = Told(
-            asked,
-            self._replica.sites,
-            self.plan.privacy.membership_changes,
-            self.plan.masked,
-        )
+        self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
         job, question = self._job, asked.question
         if isinstance(job, AdditiveJob) and isinstance(question, Question):
             tells = question.ask is Kind.FIXED_POINT and question.part == "affine"
@@ -310,7 +300,7 @@ class Site:
         replica, job = self._replica, self._job
         if self.result is None:
             ended = replica is not None and replica.finish(finished)
-            self.result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0)
+            self.result = SiteResult(finished.outcome, finished.reason, self.plan)
             if ended and replica is not None and job is not None and not replica.stopped:
                 position = replica.sites.index(self.name)
                 about = (position, finished.outcome, finished.reason)

@@ -155,7 +155,7 @@ class Policy(BaseModel):
         if plan.masked and self.members_may_learn == "sums":
             checks += against_one_operator(plan, data)
         if not isinstance(plan.objective, Scoring):
-            checks += self._of_functions(plan, plan.objective)
+            checks += self._of_functions(plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
         return [text for is_broken, text in checks if is_broken]
 
@@ -205,14 +205,9 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _of_functions(self, plan: Plan, terms: Agreement | Additive) -> list[tuple[bool, str]]:
-        kernel, schedule = kernel_of(terms), plan.iteration.name
-        agreement = isinstance(terms, Agreement)
+    def _of_functions(self, terms: Agreement | Additive) -> list[tuple[bool, str]]:
+        kernel = kernel_of(terms)
         return [
-            (
-                isinstance(terms, Agreement) and terms.form not in self.forms,
-                f"form={terms.form!r} is not in forms={list(self.forms)}" if isinstance(terms, Agreement) else "",
-            ),
             (
                 kernel not in self.kernels,
                 f"kernel={kernel!r} is not in kernels={list(self.kernels)}{_TELLS.get(kernel, '')}",
@@ -221,23 +216,6 @@ class Policy(BaseModel):
                 kernel == "polynomial" and terms.degree > self.degree_max,
                 f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be similar only to themselves, and "
                 "each answer would reveal one label",
-            ),
-            (
-                agreement and schedule not in self.schedules,
-                f"schedule {schedule!r} is not in schedules={list(self.schedules)}",
-            ),
-            (
-                isinstance(terms, Agreement) and terms.label_units not in self.label_units,
-                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would reveal the "
-                "level of the labels, not only their differences"
-                if isinstance(terms, Agreement)
-                else "",
-            ),
-            (
-                isinstance(terms, Additive) and terms.targets not in self.targets,
-                f"targets={terms.targets!r} is not in targets={list(self.targets)}"
-                if isinstance(terms, Additive)
-                else "",
             ),
         ]
 
@@ -273,6 +251,7 @@ class Policy(BaseModel):
         grouped = terms.residuals == "grouped"
         least = self.grouped_at_least
         return [
+            (terms.targets not in self.targets, f"targets={terms.targets!r} is not in targets={list(self.targets)}"),
             (
                 terms.rows == "common" and not self.common_rows,
                 "rows='common' would disclose labelled instances among the shared ids (common_rows=false)",
@@ -287,11 +266,18 @@ class Policy(BaseModel):
             ),
         ]
 
-    def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
-        couplings = plan.couplings
-        relative = [rho for rho in couplings if objective.relative and rho > self.relative_coupling_max]
-        coupled = [c for c in couplings if not (objective.relative or self.coupling_min <= c <= self.coupling_max)]
+    def _agreement(self, plan: Plan, terms: Agreement) -> list[tuple[bool, str]]:
+        couplings, schedule = plan.couplings, plan.iteration.name
+        relative = [rho for rho in couplings if terms.relative and rho > self.relative_coupling_max]
+        coupled = [c for c in couplings if not (terms.relative or self.coupling_min <= c <= self.coupling_max)]
         return [
+            (terms.form not in self.forms, f"form={terms.form!r} is not in forms={list(self.forms)}"),
+            (schedule not in self.schedules, f"schedule {schedule!r} is not in schedules={list(self.schedules)}"),
+            (
+                terms.label_units not in self.label_units,
+                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would reveal the "
+                "level of the labels, not only their differences",
+            ),
             (
                 bool(relative),
                 f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",

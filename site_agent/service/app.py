@@ -1,6 +1,7 @@
 """Build and run an agent from the operator's settings: `serve` keeps running, `join` and `score` take part in one run."""
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
-from site_agent.session.grpc_mtls import GrpcDialler, is_patient
+from site_agent.session.grpc_mtls import GrpcDialler
 
 Observer = Callable[[Notice], None]
 
@@ -242,7 +243,7 @@ class _Running:
             None if identity is None else identity.credentials,
             None if identity is None else lambda: identity.identity,
             min_bandwidth=settings.min_bandwidth,
-            patient=is_patient(timeout),
+            patient=math.isinf(timeout),
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._stop)

@@ -46,7 +46,9 @@ SETTLED = 1.0  # seconds without a message after which the site counts as connec
 # Seconds without a message before the first notice; the interval then doubles up to the second number.
 SILENCE, LONGEST_SILENCE = 30.0, 3600.0
 FIRST_REPORT = 10.0  # seconds of work before the first notice about it; the interval then doubles
-COUNTERSIGNING = 10.0  # timeout in seconds for the countersignature of the ledger's head, before an agent of one run ends
+COUNTERSIGNING = (
+    10.0  # timeout in seconds for the countersignature of the ledger's head, before an agent of one run ends
+)
 DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 

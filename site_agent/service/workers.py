@@ -5,7 +5,8 @@ Every method blocks: the daemon calls them in threads, one message of a run at a
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -267,23 +268,14 @@ class RunWorkers:
             batch = replace(batch, ids_digest=keyed(batch.ids_digest, self.policy.ids_secret))
         return None, batch, scored
 
-    def _reading(self, name: str) -> "_Reading":
-        return _Reading(self, name)
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
-
-    workers: RunWorkers
-    name: str
-
-    def __enter__(self) -> None:
-        self.workers.troubles.pop(self.name, None)
-
-    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        if isinstance(error, CoregError):
-            self.workers.troubles[self.name] = str(error)
-            self.workers._notify(notices.data_unusable(self.name))
-            named = f" {self.name!r}" if self.name else ""
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
+        self.troubles.pop(name, None)
+        try:
+            yield
+        except CoregError as error:
+            self.troubles[name] = str(error)
+            self._notify(notices.data_unusable(name))
+            named = f" {name!r}" if name else ""
             raise _Unusable(f"its data set{named} cannot be used; its operator has the reason.") from None

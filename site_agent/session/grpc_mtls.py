@@ -1,7 +1,6 @@
 """Connections over gRPC and mutual TLS."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -112,8 +111,3 @@ async def _connected(channel: grpc.aio.Channel) -> None:
             raise NoAnswer("no answer")
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
-
-
-def is_patient(timeout: float) -> bool:
-    """Whether an agent with this timeout retries after a rejected certificate."""
-    return math.isinf(timeout)

@@ -53,7 +53,9 @@ def test_removing_every_answer_and_making_the_chain_anew_is_found(home):
     # Without the signatures nothing of the file shows it: that they are gone does, and the coordinator's record.
     home.rewrite([e for e in home.lines if e["kind"] not in ("Fetched", "Countersigned")])
     assert home.audit().both is None
-    with pytest.raises(StorageError, match=r"signed a head over 11 lines .* this ledger has 4: its last lines were removed"):
+    with pytest.raises(
+        StorageError, match=r"signed a head over 11 lines .* this ledger has 4: its last lines were removed"
+    ):
         home.audit(home.record(kept))
     home.rewrite(
         [{k: v for k, v in e.items() if k != "signature"} for e in home.lines] + [{"at": "", "kind": "Fetched"}]
@@ -75,7 +77,9 @@ def test_a_cut_end_is_missed_by_the_coordinators_record(home):
     kept = home.serve("one", "two")
     home.rewrite(home.lines[:8])
     assert home.audit().both.run == "one", "the file alone does not show it"
-    with pytest.raises(StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines were removed"):
+    with pytest.raises(
+        StorageError, match=r"at the end of run two, .* but this ledger has 8: its last lines were removed"
+    ):
         home.audit(home.record(kept))
     assert home.audit(home.record(kept[:1])).compared == 1
 
@@ -223,7 +227,9 @@ def test_the_command_verifies_in_words_and_in_json_and_refuses_a_changed_ledger(
     for words in (command[:2], command):  # one fault with one code, however it is read
         with pytest.raises(StorageError) as broken:
             agent(*words)
-        assert str(broken.value) == f"{home.path}, line 3: the chain is broken; a line was changed, removed or inserted."
+        assert (
+            str(broken.value) == f"{home.path}, line 3: the chain is broken; a line was changed, removed or inserted."
+        )
         assert broken.value.exit_code == 8
 
 

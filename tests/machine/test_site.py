@@ -219,7 +219,10 @@ def test_a_path_of_factors_names_the_memory_that_it_needs() -> None:
 def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: int) -> None:
     for end, words in (
         (m.Finished("run-1", Outcome.CONVERGED, ""), "as converged without the head of any site"),
-        (m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)), "before this site received the last step"),
+        (
+            m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)),
+            "before this site received the last step",
+        ),
     ):
         site = Pump(make_plan(), make_sites("abc")).join().steps(max(steps, 1)).sites["a"]
         site = site if steps else make_site("a")

@@ -253,7 +253,10 @@ def test_files_that_vanish_after_the_check_are_said_so(home: Path) -> None:
     [
         (lambda connection: connection.recv(1), "closed the connection during the TLS handshake"),
         (lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "not in TLS"),
-        (lambda connection: connection.recv(100_000) and connection.recv(1), "the TLS handshake took longer than 0.5 s"),
+        (
+            lambda connection: connection.recv(100_000) and connection.recv(1),
+            "the TLS handshake took longer than 0.5 s",
+        ),
     ],
     ids=["closes", "plain", "silent"],
 )
