@@ -46,7 +46,7 @@ def test_removing_every_answer_and_making_the_chain_anew_is_found(home):
     kept = home.serve("one", "two")
     home.rewrite([e for e in home.lines if e["kind"] != "Answer"])
     with pytest.raises(
-        StorageError, match=r"line 3: the head of run one was signed .* over 5 lines .* there are 2"
+        StorageError, match=r"line 3: the head of run one, signed at .*, covers 5 lines .* but 2 lines"
     ) as told:
         home.audit()
     assert told.value.exit_code == 8
@@ -69,7 +69,7 @@ def test_a_changed_number_of_one_answer_is_found(home):
     entries = home.lines
     entries[8]["sha256"] = "0" * 64
     home.rewrite(entries)
-    with pytest.raises(StorageError, match="line 12: the head of run two was signed"):
+    with pytest.raises(StorageError, match="line 12: the head of run two, signed at"):
         home.audit()
 
 

@@ -148,7 +148,7 @@ def test_what_a_site_told_under_the_protocol_before_counts_as_before(tmp_path):
     found, sets = ledger.recall(PLAN, "ids"), ledger.summed_with("ids")
     assert (found.answered, found.groups) == (4, {("k1", "k2")})
     assert {s.sites for s in sets} == {frozenset("abc"), frozenset("abd")}
-    assert "gave 4 answers" in ledger.objection(None, 4)
+    assert "sent 4 answers" in ledger.objection(None, 4)
     assert ledger.objection("another", 1) is not None
     ledger.close()
 

@@ -130,7 +130,7 @@ def test_heads_hold_over_files_and_in_the_middle_of_a_run(home):
 def test_a_file_that_is_missing_or_was_changed_is_missed(home):
     home.serve("one", "two", max_bytes=1500)
     first, second = list(archives(home.path).values())[:2]
-    for archive, why in ((first, r"lines 1 to \d+ are not here"), (second, "a file is missing between them")):
+    for archive, why in ((first, r"lines 1 to \d+ are missing"), (second, "a file between them is missing")):
         whole = archive.read_bytes()
         archive.unlink()
         with pytest.raises(StorageError, match=why):

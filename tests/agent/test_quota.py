@@ -48,7 +48,7 @@ def test_answers_go_out_again_exactly_at_the_time_that_is_named(ages, limit):
     text, counted = objection(NOON), sum(age > -24 for age in ages)
     assert (text is not None) == (counted >= limit)
     if text is not None:
-        assert f"gave {counted} answers" in text
+        assert f"sent {counted} answers" in text
         when = dt.datetime.fromisoformat(text.split("go out at ")[1].split(" UTC")[0]).replace(tzinfo=dt.UTC)
         assert objection(when - dt.timedelta(seconds=1)) is not None
         assert objection(when) is None
@@ -117,5 +117,5 @@ def test_over_runs_and_restarts_a_site_gives_so_many_answers_per_day_and_names_t
         agent.ledger.close()
         assert len(quota_of(tmp_path / "l", dt.datetime.now(dt.UTC)).answers) == most
         refusal = next(said.reason for said in agent.said if isinstance(said, PlanRefused))
-        assert f"max_questions_per_day={most}: this site gave {most} answers since " in refusal
+        assert f"max_questions_per_day={most}: this site sent {most} answers since " in refusal
         assert pump.breaches == {}

@@ -82,7 +82,7 @@ def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word,
     total = added(seals[site].mask(STEP, random_words(i), SITES, private=False) for i, site in enumerate(SITES))
     total[word] ^= np.uint64(1 << bit)
     for seal in seals.values():
-        with pytest.raises(BadData, match="not that of the sites' answers"):
+        with pytest.raises(BadData, match="does not match the sites' answers"):
             seal.open(STEP, total, 9, SITES, private=False)
 
 
@@ -165,10 +165,10 @@ CHEATS = {
     "low_order": (lambda o: forged(o, key="00" * 32), "b offered an invalid key for the key exchange"),
     "order_eight": (
         lambda o: forged(o, key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
-        "b offered a key that no secret",
+        "b offered an invalid key",
     ),
-    "no_point": (lambda o: forged(o, key="1234"), "b offered a key that no secret"),
-    "no_session_key": (lambda o: forged(o, session_key="12"), "b offered a key that no secret"),
+    "no_point": (lambda o: forged(o, key="1234"), "b offered an invalid key"),
+    "no_session_key": (lambda o: forged(o, session_key="12"), "b offered an invalid key"),
 }
 
 

@@ -90,7 +90,7 @@ def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_as
 def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
     table = write(tmp_path, "id,a,b\nq1,1,2\nq2,2,0.5\n", "none.csv")
     agent = Agent(tmp_path, unlabelled=inputs(table, labels=False))
-    assert "additive objective takes it" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
+    assert "Use the additive objective" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
     agent.ledger.close()
 
 
