@@ -186,9 +186,7 @@ class AttemptSecrets:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(peer.session_key))
         except ValueError:  # the 32 bytes are no point of the curve, or one of low order
-            raise Refused(
-                f"{peer.site} offered an invalid key for the key exchange. Report it to its operator."
-            ) from None
+            raise Refused(f"{peer.site} offered an invalid key. Report it to its operator.") from None
         return HKDF(hashes.SHA256(), 32, self._transcript, b"coreg pair").derive(shared)
 
     def _cipher(self, peer: str, sender: str, receiver: str) -> AESGCM:

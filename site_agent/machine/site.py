@@ -161,6 +161,11 @@ class Site:
         return None if self._replica is None else self._replica.kept
 
     @property
+    def asked(self) -> Round | None:
+        """The open question."""
+        return None if self._replica is None else self._replica.asked
+
+    @property
     def progress(self) -> Progress | None:
         """The exact progress of the computation. The coordinator receives it only if plan and policy allow it."""
         replica = self._replica

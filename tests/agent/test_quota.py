@@ -49,7 +49,7 @@ def test_answers_go_out_again_exactly_at_the_time_that_is_named(ages, limit):
     assert (text is not None) == (counted >= limit)
     if text is not None:
         assert f"sent {counted} answers" in text
-        when = dt.datetime.fromisoformat(text.split("go out at ")[1].split(" UTC")[0]).replace(tzinfo=dt.UTC)
+        when = dt.datetime.fromisoformat(text.split("be sent at ")[1].split(" UTC")[0]).replace(tzinfo=dt.UTC)
         assert objection(when - dt.timedelta(seconds=1)) is not None
         assert objection(when) is None
 

@@ -162,7 +162,7 @@ CHEATS = {
     "another_certificate": (lambda o: IMPOSTOR.draw(offer_of("b", PLAN)).offer, "key of b is not the one"),
     "no_key": (lambda o: replace(o, identity="00"), "the roster's key of b cannot be read"),
     "changed_on_its_way": (lambda o: replace(o, ids_digest="other"), "offer of b for this run is not signed"),
-    "low_order": (lambda o: forged(o, key="00" * 32), "b offered an invalid key for the key exchange"),
+    "low_order": (lambda o: forged(o, key="00" * 32), "b offered an invalid key"),
     "order_eight": (
         lambda o: forged(o, key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
         "b offered an invalid key",

@@ -132,7 +132,7 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
     for wrong in (sent[1], sent[2], replace(last, step=last.step + 2), replace(last, attempt=1)):
         [said] = site.handle(wrong)
         assert isinstance(said, m.PlanRefused)
-        assert "comes next" in said.reason
+        assert "expected step" in said.reason
     [offer] = site.handle(m.Proposal(plan.run, 1, plan))
     assert offer.attempt == 1
     assert all(site.handle(step) == [] for step in sent), "an attempt that is over is not gone back to"

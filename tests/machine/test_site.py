@@ -57,7 +57,7 @@ def cannot(threads: int) -> int:
         (
             site_with("a", replace(private_data("a"), X=np.zeros((0, 2)), y=np.zeros(0))),
             make_plan(),
-            "no prediction of its own",
+            "needs labelled rows",
         ),
         (make_site("a"), sealed(make_plan(min_sites=1)), "sealed sums need 2 sites"),
     ],
@@ -208,7 +208,7 @@ def test_a_path_whose_factors_do_not_fit_is_refused_with_what_would_fit(fit: int
 def test_a_path_of_factors_names_the_memory_that_it_needs() -> None:
     data = private_data("a")
     many = replace(data, Z=np.zeros((200_000, data.Z.shape[1])))
-    with pytest.raises(BadData, match=r"3 couplings .* need 894 GiB .* \(298 GiB each\); this agent grants 4 GiB"):
+    with pytest.raises(BadData, match=r"3 couplings .* need 894 GiB .* \(298 GiB each\); this agent allows 4 GiB"):
         factor(Agreement(form="exact", coupling=(0.1, 0.2, 0.3)), many, data.y)
 
 
