@@ -1,3 +1,3 @@
-"""Many sites on one machine, wired to the same two machines as the service. The only package that sees both ends."""
+"""Many sites on one machine, through the same state machines as the service. Only this package imports both ends."""
 
 DISTRIBUTION = "coreg-federation"

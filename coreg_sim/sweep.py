@@ -1,8 +1,8 @@
-"""The errors of a federation over couplings, splits, numbers of sites and seeds, before anyone joins it.
+"""The errors of a federation over couplings, splits, numbers of sites and seeds, to plan a federation.
 
-A job is one draw; its couplings are the columns of one run. Each site's error on held-out rows stands beside that of its own
-model, and beside the mean of the sites' *uncoupled* predictions: that column shows what averaging gains without coupling.
-Intervals are Student's over the draws.
+A job is one draw; its couplings are the columns of one run. The report compares each site's error on held-out rows with that of
+its own model, and with the mean of the sites' *uncoupled* predictions: that column shows the gain of averaging without
+coupling. Intervals are Student's over the draws.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Split:
-    """How many rows are labelled at each site, and how many are shared (None: the default of `problems`)."""
+    """The number of labelled rows at each site, and of shared rows (None: the default of `problems`)."""
 
     labelled: int
     unlabelled: int | None
@@ -55,10 +55,10 @@ class Sweep:
     target: str | None = None
     drop: tuple[str, ...] = ()
     views: str | None = None
-    digest: str = ""  # of the files: another table makes other jobs
+    digest: str = ""  # of the files, so that another table gives other jobs
 
     def jobs(self) -> list[Job]:
-        """One for each draw; its arguments hold all that the result depends on."""
+        """One for each draw; its arguments determine the result."""
         fixed = {k: v for k, v in asdict(self).items() if k not in ("sites", "splits", "seeds")}
         return [
             Job(f"{sites}/{split}/{seed}", {**fixed, "sites": sites, **asdict(split), "seed": seed})
@@ -114,7 +114,7 @@ class Sweep:
             for coupling, gain in zip(self.couplings, gains, strict=True):
                 mean, half = interval(gain)
                 rows.append((sites, str(split), coupling, _signed(mean), _plus_minus(half), *_beside(draws, coupling)))
-                _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # the best of many tries is partly luck
+                _, wide = interval(gain, 1.0 - (1.0 - CONFIDENCE) / tried)  # Bonferroni: the best of many settings
                 if wide is not None and mean + wide < 0 and (best is None or mean < best[0]):
                     best = mean, f"{sites} sites, {split}, λ = {coupling:g}: {_signed(mean)} {_plus_minus(wide)}"
             means, halves = zip(*(interval(gain) for gain in gains), strict=True)
@@ -150,7 +150,7 @@ class Sweep:
 
 
 def _gains(draws: list[dict[str, Any]], column: int) -> Arr:
-    """The mean change over the sites, draw by draw. Draws are independent; the sites of a draw are not."""
+    """The mean change over the sites for each draw. Draws are independent; the sites of a draw are not."""
     return np.array(
         [np.mean(np.array(d["columns"][column]["rmse_sites"]) / np.array(d["rmse_sites_alone"])) - 1.0 for d in draws]
     )

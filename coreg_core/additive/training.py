@@ -222,7 +222,7 @@ class Training:
             case Phase.LABELS:
                 count, summed = total.scalars.tolist()
                 if count < 1:
-                    raise BadData("no site of this federation has a label; somebody has to know some targets.")
+                    raise BadData("no site of this federation has a label. At least one site needs labelled rows.")
                 units = np.array([summed / count, 1.0])
                 return replace(state, phase=int(Phase.SPREAD), count=np.array(count), units=units)
             case Phase.SPREAD:

@@ -85,13 +85,13 @@ class AgreementComputation:
 
     def round(self, state: AgreementState) -> Round:
         """The next question to the sites."""
-        everybody = tuple(range(self.n_sites))
+        all_sites = tuple(range(self.n_sites))
         if self.terms.relative and not state.labels:
-            return Round(Ask("labels"), Layout(0, 0, 1), (), everybody, phase="preliminary")
+            return Round(Ask("labels"), Layout(0, 0, 1), (), all_sites, phase="preliminary")
         columns = self._columns(state)
         if not state.sums:
             layout = Layout(0, 0, SIZES + len(columns))
-            return Round(Ask("sizes", columns), layout, (), everybody, phase="preliminary")
+            return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
         query: Query = self.schedule(state).query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
@@ -100,7 +100,7 @@ class AgreementComputation:
             Ask("respond", columns, query.targets, query.part),
             Layout(self.n_unlabelled, len(columns), 0),
             tuple(exponent_for(bound, self.n_sites) for bound in bounds),
-            everybody if query.site is None else (query.site,),
+            all_sites if query.site is None else (query.site,),
             query.is_candidate,
         )
 
@@ -117,7 +117,7 @@ class AgreementComputation:
         match question.stage:
             case "labels":
                 if not scalars[0] >= 1.0:
-                    raise BadData("no site of this federation has a label; somebody has to know some targets.")
+                    raise BadData("no site of this federation has a label. At least one site needs labelled rows.")
                 return replace(state, labels=scalars[0])
             case "sizes":
                 if not all(np.isfinite(x) and x >= 0.0 for x in scalars):

@@ -26,7 +26,7 @@ from coreg_core.numerics.arrays import Arr
 
 SLACK = 1e-6  # of ‖t‖²: far above the rounding of an honest answer, far below a false answer that matters
 
-SOME_SITE = "the sum of the answers {}: some site answers falsely, and of a sum nobody can tell which."
+SOME_SITE = "the sum of the answers {}: some site sends false answers, and a sum does not show which one."
 
 # Of the additive objective: an inner product's rounding at m = 10⁶, of ‖x‖‖y‖; and a solve's, of B‖x‖².
 PART_SLACK, PART_ROUNDING = 1e-9, 1e-13

@@ -35,11 +35,11 @@ class ScoringComputation:
 
     def round(self, state: ScoringState) -> Round:
         """The joint size of the parts; then the parts."""
-        everybody = tuple(range(self.n_sites))
+        all_sites = tuple(range(self.n_sites))
         if state.size < 0.0:
-            return Round(Ask("sizes"), Layout(0, 0, 1), (), everybody, phase="preliminary")
+            return Round(Ask("sizes"), Layout(0, 0, 1), (), all_sites, phase="preliminary")
         exponents = (exponent_for(sqrt(state.size), self.n_sites),)
-        return Round(Ask("score"), Layout(self.n_unlabelled, 1, 0), exponents, everybody, True, True, phase="scores")
+        return Round(Ask("score"), Layout(self.n_unlabelled, 1, 0), exponents, all_sites, True, True, phase="scores")
 
     def step(self, state: ScoringState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> ScoringState:  # noqa: ARG002
         """The state after the sum, which is the result.

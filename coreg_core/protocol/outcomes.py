@@ -1,7 +1,6 @@
-"""The outcome of a run, and advice for the operator. The end of one column of a schedule is
-`coreg_core.agreement.schedules.schedule.Stop`.
+"""The outcome of a run, its exit code, and advice for the operator.
 
-A column has a stop, a run has an outcome, and an outcome has advice.
+The end of one column of a schedule is a `coreg_core.agreement.schedules.schedule.Stop`.
 """
 
 from enum import Enum
@@ -12,28 +11,26 @@ class Outcome(Enum):
 
     CONVERGED = "Both certificates fell below the tolerances."
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
-    STAGNATED = "The verified residual no longer falls: arithmetic has given what it can."
+    STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
     REFUSED = "A site refused the plan."
     TOO_FEW_SITES = "Too few sites joined in time."
-    STALLED = "Sites that the plan cannot do without did not come back in time."
-    SITE_FAULT = "A site answered with something that cannot be used."
+    STALLED = "Required sites did not reconnect in time."
+    SITE_FAULT = "A site sent an answer that cannot be used."
     INTERRUPTED = "Interrupted by the operator."
     CANCELLED = "Cancelled by the operator."
     DAMAGED = "The coordinator's records of this run are damaged, or older than the sites'."
 
 
-_AGAIN = "Start every agent again and give the coordinator the same command"
+_AGAIN = "Start every agent again and repeat the coordinator's command"
 _ADVICE = {
     Outcome.CONVERGED: "",
     Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.REFUSED: "Change the plan or the site's policy.",
-    Outcome.TOO_FEW_SITES: (
-        f"{_AGAIN}: a run that had begun goes on where it was. Or lower min_sites, which is another plan."
-    ),
-    Outcome.STALLED: f"{_AGAIN}: it takes the run up where it was.",
-    Outcome.SITE_FAULT: "Mend the site's fault, named above, and run again.",
-    Outcome.INTERRUPTED: "The same command takes the run up where it was.",
+    Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
+    Outcome.STALLED: f"{_AGAIN}: the run resumes.",
+    Outcome.SITE_FAULT: "Fix the site's fault, named above, and run again.",
+    Outcome.INTERRUPTED: "The same command resumes the run.",
     Outcome.CANCELLED: "Submit the study again for another run of it.",
     Outcome.DAMAGED: "Restore the run store from a newer backup, or submit the study again for another run of it.",
 }

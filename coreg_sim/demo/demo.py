@@ -1,9 +1,9 @@
-"""`make demo`: three sites train together over mutual TLS on real patients' records, and learn what joining brought them.
+"""`make demo`: three sites train together over mutual TLS on real patients' records, and measure the gain of joining.
 
 A coordinator and three agents run as separate processes, started by the commands that an operator types. Certificates come
-from the real commands, the port is an ephemeral one on loopback, and everything is removed at the end. The exit code is 0
-only if coRLSR converged and all its predictions are within 1e-6 of the centralised closed form. Nothing is tuned: where
-joining makes a site worse in this draw, the table shows it.
+from the real commands, the port is an ephemeral one on loopback, and all files are removed at the end. The exit code is 0
+only if coRLSR converged and all its predictions are within 1e-6 of the centralised closed form. No parameter is tuned for
+this draw: if joining makes a site worse, the table shows it.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def draw(rounds: list[dict[str, Any]], path: Path) -> None:
 
 
 def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, list[str]], console: Console) -> None:
-    """What joining brought each site in this draw, the means over many draws, and each site's own report."""
+    """Print each site's errors in this draw, the means over many draws, and each site's own report."""
     draws = json.loads(DRAWS.read_text(encoding="utf-8"))
     many = draws["deals"]["15 each"]
     table = Shown(title="root mean square error on 100 held-out patients", box=None, header_style="bold")
@@ -87,14 +87,14 @@ def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
 
 
 def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:
-    """What left each site, from its ledger; reading it checks the chain."""
+    """Print the messages that left each site, from its ledger; reading it verifies the chain."""
     console.print("What left each site (from its ledger):")
     for site in sites:
         kinds: dict[str, int] = {}
         numbers = sealed = 0
         for entry in read_ledger(work / site / "ledger.jsonl"):
             if entry["kind"] == "Countersigned":
-                continue  # it came; it did not leave
+                continue  # received, not sent
             kinds[entry["kind"]] = kinds.get(entry["kind"], 0) + 1
             numbers += entry.get("numbers", 0)
             sealed += entry.get("sent") == "sealed"

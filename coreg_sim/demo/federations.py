@@ -85,7 +85,7 @@ def train(work: Path, data: DemoData, name: str) -> float:
 
 
 def score(work: Path, data: DemoData) -> tuple[float, float]:
-    """Score the held-out patients with every site's part: the error of the scores, and the seconds."""
+    """Score the held-out patients with every site's part. Returns the error of the scores, and the seconds."""
     agents = {
         site: [
             "score", "--model", f"additive-{site}.model", "--data", table, "--id", ID, "--policy", "policy.toml",

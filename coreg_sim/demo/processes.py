@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE = 100.0  # seconds for any run of the demonstration; each takes a few on two cores
+DEADLINE = 100.0  # timeout in seconds of each run of the demonstration; one takes a few seconds on two cores
 
 
 class DemoFailed(Exception):
-    """A step of the demonstration failed; the message says which."""
+    """A step of the demonstration failed; the message names it."""
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """A console script of this environment, on the path or not."""
+    """The command line of a console script, which need not be on the path."""
     return [sys.executable, "-c", f"from {module} import main; main()", *map(str, arguments)]
 
 
@@ -31,7 +31,7 @@ def run(module: str, *arguments: object, cwd: Path) -> str:
 
 @contextmanager
 def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list of processes; those that still run at the end are terminated."""
+    """A list of processes; those that still run at the end of the block are terminated."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         yield started
@@ -48,13 +48,13 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def enrol(work: Path, sites: Sequence[str]) -> None:
-    """An authority in `federation`, and every site with an identity of its own."""
+    """Create an authority in `federation`, and an identity for every site."""
     run("coordinator.cli.app", "init", "federation", cwd=work)
     for site in sites:
         run("site_agent.cli.app", "enroll", "--name", site, "--identity", site, cwd=work)
         run("coordinator.cli.app", "sign", "--identity", "federation", f"{site}/site.csr", cwd=work)
         run("site_agent.cli.app", "enroll", "--identity", site, "--install", f"federation/{site}.pem", cwd=work)
-    # Here from certificates; between organisations each operator compares words by telephone (`coreg-agent peers`).
+    # The demonstration pins from files. Between organisations, operators compare words by telephone (`coreg-agent peers`).
     certificates = [f"federation/{site}.pem" for site in sites]
     pinned = run("site_agent.cli.app", "peers", "--pin", "--identity", sites[0], *certificates, cwd=work)
     (work / "peers.toml").write_text(pinned, encoding="utf-8")
@@ -69,11 +69,11 @@ def together(
     shown: bool = False,
     started: Callable[[str, subprocess.Popen[bytes]], None] = lambda *_: None,
 ) -> float:
-    """Run a coordinator's command and every agent's to their ends, in the folder ``work``; the seconds that it took.
+    """Run a coordinator's command and every agent's to their ends, in the folder ``work``. Returns the seconds.
 
-    The arguments omit port file and address. Output goes to NAME.log and NAME-SITE.log, or the coordinator's to standard output
-    where ``shown``. ``started`` receives each process and its name: "coordinator", or the site. DemoFailed where a process did
-    not start, did not end in time, or failed.
+    The arguments omit port file and address. Output goes to NAME.log and NAME-SITE.log; with ``shown`` the coordinator's goes to
+    standard output. ``started`` receives each process and its name: "coordinator", or the site. Raises DemoFailed if a process
+    does not start, does not end in time, or fails.
     """
     began, port_file = time.monotonic(), work / f"{name}.port"
     logs = {site: work / f"{name}-{site}.log" for site in agents}

@@ -11,7 +11,7 @@ from coreg_core.protocol.plan import Additive
 from coreg_sim.federation.problems import Problem
 from coreg_sim.federation.simulate import Simulated, rmse
 
-MAX_ORACLE_LABELS = 4000  # the oracle is O(N³) in all labels: beyond these it would be most of the run
+MAX_ORACLE_LABELS = 4000  # the oracle is O(N³) in all labels: beyond this number it would dominate the run's time
 
 
 def models_of(run: Simulated) -> list[SiteModel]:
@@ -33,7 +33,7 @@ def engines_of(problem: Problem, run: Simulated) -> list[AdditiveSite]:
 
 
 def noise_of(engines: Sequence[AdditiveSite]) -> dict[str, float | None]:
-    """Of each site with labels, in units of the federation's label variance."""
+    """The noise of each site with labels, in units of the federation's label variance."""
     return {engine.name: engine.hypers[-1].noise if engine.n_labelled else None for engine in engines}
 
 

@@ -1,6 +1,6 @@
-"""Keys for simulated sites: each has a certificate's key that follows from its name, so that every process knows its peers.
+"""Keys for simulated sites, derived from their names, so that every process knows all peers.
 
-They hide nothing, and have nothing to hide from: one owner runs them all. What is simulated is the work and the bits.
+These keys protect nothing: one owner runs all sites. They only reproduce the work and the bits of masking.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _ORDER_BELOW = 1 << 255  # every number from 1 to this is a private key of P-256
 
 @cache
 def identity_of(name: str) -> ec.EllipticCurvePrivateKey:
-    """The key in the certificate that a site of this name would have."""
+    """The certificate's key of a site of this name."""
     number = int.from_bytes(hashlib.sha256(b"coreg simulated site " + name.encode()).digest(), "big") % _ORDER_BELOW
     return ec.derive_private_key(number + 1, ec.SECP256R1())
 
@@ -27,5 +27,5 @@ def fingerprint_of(name: str) -> str:
 
 
 def simulated_keys(name: str) -> RunKeys:
-    """For one site in one process."""
+    """The run keys of one site."""
     return RunKeys(identity_of(name), fingerprint_of)

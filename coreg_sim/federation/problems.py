@@ -86,7 +86,7 @@ def from_table(
 
 
 def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:
-    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time: they may be many."""
+    """Rows in order: m unlabelled, n labelled for each site, the rest held out. One view at a time, to save memory."""
     sites, held_out = {}, []
     rest = slice(m + n_sites * n, None)
     width = len(str(n_sites - 1))

@@ -1,6 +1,6 @@
-"""A simulated federation through the real machines, and the closed form of the same problem.
+"""A simulated federation through the service's state machines, and the closed form of the same problem.
 
-A `Hosting` says where the sites run: in this process, or in Ray's processes (`coreg_sim.over_ray`). Both end on the same bits.
+A `Hosting` runs the sites in this process or in Ray's processes (`coreg_sim.over_ray`). Both give the same bits.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from site_agent.machine.site import Rules, Site
 from site_agent.machine.site_data import PrivateData
 
 Made = TypeVar("Made")
-# A simulation has no timeout: a site that factors an exact view of 10⁴ instances is slow and not lost. The hosting
-# notices a process that dies.
+# Effectively no timeout: a site that factors an exact view of 10⁴ instances is slow, not lost. The hosting detects a
+# process that dies.
 PATIENT = Timeouts(join=600.0, plan=86_400.0, round=86_400.0, stall=86_400.0)
 
 
@@ -63,7 +63,7 @@ class Steps:
 class Hosted:
     """The sites of one run: a transport that is not started yet, and each site's `SiteResult` (or None) after the run.
 
-    ``failure`` is the error that interrupted the run, where the sites could not be hosted any longer.
+    ``failure`` is the error of the hosting that interrupted the run, or None.
     """
 
     transport: Transport
@@ -75,7 +75,7 @@ Hosting: TypeAlias = Callable[[Mapping[str, PrivateData]], AbstractContextManage
 
 
 class SharedFold:
-    """What all members work out alike is worked out once in this process; the latest of each kind is kept."""
+    """A cache of work that is equal for all members; it keeps the latest value of each kind."""
 
     def __init__(self) -> None:
         self._made: dict[Any, tuple[tuple[Any, ...], Any]] = {}
@@ -92,7 +92,7 @@ class SharedFold:
 
 
 def simulated_site(name: str, data: PrivateData, fold: SharedFold, kept: Kept | None = None) -> Site:
-    """The agent's own site; ``kept``: the sums of a process that it takes the place of."""
+    """The agent's own site; ``kept``: the sums of the process that it replaces."""
     rules = Rules(pin_threads=pin_threads, keys=simulated_keys(name), exact_report=True)
     return Site(name, data, rules, Memory(kept), token=fold.token, fold=fold)
 
@@ -106,9 +106,9 @@ def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
 
 
 def close_enough(problem: Problem, asked: float | None = None) -> float:
-    """A bound on the predictions' error (2-norm): the one asked for, or 1e-5 √m, that is 1e-5 an instance.
+    """A bound on the predictions' error (2-norm): the given one, or 1e-5 √m, that is 1e-5 for each instance.
 
-    A fixed number cannot serve: the certificate counts rounding, and rounding grows with the instances and the sites.
+    A fixed bound does not work: the certificate includes rounding, which grows with the instances and the sites.
     """
     return asked if asked is not None else 1e-5 * float(np.sqrt(problem.n_unlabelled))
 
@@ -150,7 +150,7 @@ class Simulated:
 
     @cached_property
     def last(self) -> Report:
-        """Of the last verified round."""
+        """The report of the last verified round."""
         return next(s.report for s in reversed(self.taken) if s.report.verified)
 
     @property
@@ -222,7 +222,7 @@ class ClosedForm:
 
 
 def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
-    """Factor every site's data as the sites do, and solve for all of them at once; Refused where a site would refuse the plan."""
+    """Factor every site's data as the sites do, and solve for all of them at once; Refused if a site would refuse the plan."""
     pin_threads(plan.iteration.threads)
     started = time.perf_counter()
     views = factored(problem.sites, plan)
@@ -232,7 +232,7 @@ def closed_form(problem: Problem, plan: Plan) -> ClosedForm:
 
 
 def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
-    """The sites' views under a plan, in site order, as the sites make them; Refused where a site would refuse the plan."""
+    """The sites' views under a plan, in site order, as the sites make them; Refused if a site would refuse the plan."""
     views: list[View] = []
     for name in sorted(data):
         site = simulated_site(name, data[name], SharedFold())
@@ -244,7 +244,7 @@ def factored(data: Mapping[str, PrivateData], plan: Plan) -> list[View]:
 
 
 def solved(solutions: Sequence[Solution], plan: Plan, started: float) -> ClosedForm:
-    """The closed form from the sites' solutions, in site order; ``started`` is when its clock began."""
+    """The closed form from the sites' solutions, in site order; ``started`` is the start time of its computation."""
     predictions = np.array([s.prediction for s in solutions])
     return ClosedForm(
         time.perf_counter() - started,

@@ -64,27 +64,27 @@ def read_views(path: Path) -> ViewsFile:
         where = ".".join(map(str, first["loc"]))
         raise UsageError(f"{path}: {where}: {first['msg']}. docs/research/scaling.md has an example.") from None
     if HELD_OUT in read.sites:
-        raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: rows that are kept for judging are.")
+        raise UsageError(f"{path}: a site cannot be called {HELD_OUT!r}: this word marks test rows.")
     return read.model_copy(update={"data": path.parent / read.data})
 
 
 def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: int) -> Problem:
     """Each site's data, and the held-out rows.
 
-    Each site has so many ``labelled`` rows, where they are drawn. ``unlabelled`` None shares two thirds of the rest, or all
-    that the file gives.
+    If rows are drawn, each site has ``labelled`` of them. ``unlabelled`` None shares two thirds of the rest, or all shared rows
+    that the file marks.
 
     Raises
     ------
     BadData
-        A column that is not there, or rows that are too few.
+        A column is missing, or there are too few rows.
     """
     table = read_table(views.data)
     table.require([views.target], "the target")
     for site, its in views.sites.items():
         table.require(its.columns, f"columns of {site}")
         if views.target in its.columns:
-            raise BadData(f"{views.data}: {site} would see the target {views.target!r} among its columns.")
+            raise BadData(f"{views.data}: the columns of {site} contain the target {views.target!r}.")
     y = table.numbers(views.target)
     rng = np.random.default_rng(seed)
     names = sorted(views.sites)
@@ -124,12 +124,12 @@ def _drawn(views: ViewsFile, y: np.ndarray, labelled: int, unlabelled: int | Non
 
 def _listed(views: ViewsFile, table: Table, y: np.ndarray, unlabelled: int | None, rng: np.random.Generator) -> _Rows:
     assert views.labelled_at is not None
-    table.require([views.labelled_at], "who has a row's label")
+    table.require([views.labelled_at], "the site with a row's label")
     at, known = np.array(table.ids(views.labelled_at)), ~np.isnan(y)
     if unknown := sorted(set(at) - {*views.sites, "", HELD_OUT}):
         raise BadData(
-            f"{views.data}: {views.labelled_at!r} names {', '.join(unknown[:5])}, which is no site of the file "
-            f"({', '.join(sorted(views.sites))}), nor {HELD_OUT!r}, nor empty."
+            f"{views.data}: {views.labelled_at!r} contains {', '.join(unknown[:5])}. It can name a site of the file "
+            f"({', '.join(sorted(views.sites))}) or {HELD_OUT!r}, or be empty."
         )
     own = {name: np.flatnonzero((at == name) & known) for name in sorted(views.sites)}
     if bare := [name for name, rows in own.items() if not len(rows)]:
@@ -142,7 +142,7 @@ def _listed(views: ViewsFile, table: Table, y: np.ndarray, unlabelled: int | Non
     shared = shared if unlabelled is None else rng.permutation(shared)[:unlabelled]
     if not len(shared) or not len(held_out):
         raise BadData(
-            f"{views.data}: {len(shared)} shared rows and {len(held_out)} to judge by; at least one of each is needed. "
-            f"Leave {views.labelled_at!r} empty for rows that are shared; such with a target may be judged by."
+            f"{views.data}: {len(shared)} shared rows and {len(held_out)} test rows; at least one of each is needed. "
+            f"Leave {views.labelled_at!r} empty for shared rows; those with a target can become test rows."
         )
     return own, np.sort(shared), np.sort(held_out)

@@ -1,4 +1,4 @@
-"""A federation over Ray: many sites a process, on this machine or a cluster."""
+"""A federation over Ray: many sites in each process, on this machine or a cluster."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ __all__ = ["OverRay", "RayActors"]
 
 @dataclass(frozen=True)
 class OverRay:
-    """Hosts sites in actors of a running Ray, as `simulate` wants it."""
+    """A `Hosting` in actors of a running Ray."""
 
     cluster: Cluster
     sites_per_actor: int | None = None

@@ -1,6 +1,6 @@
 """The centralised closed forms over Ray: factors in parallel, sums in a tree, and one node solves.
 
-    exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: rows of the reduced stacked system, each by itself
+    exact: z* = [Σ_v N_v]⁻¹ Σ_v N_v m₀_v        finite spans: rows of the reduced stacked system, one by one
 
 The sums run over the same tree as in one process (`closed_form.pairwise_sum`), so the solution has the same bits. Each actor
 holds the factored views of an aligned 2ʲ of the sites, and adds up its own node of the tree.
@@ -39,28 +39,28 @@ from site_agent.machine.site_data import PrivateData
 
 
 class Factors:
-    """One process: some sites' views, and their contributions to the solution."""
+    """The actor of some sites: their views, and their contributions to the solution."""
 
     def __init__(self, plan: Plan, data: Mapping[str, PrivateData], weight: float):
         self._plan, self._data, self._weight = plan, data, weight
         self._views: list[View] = []
 
     def ready(self) -> None:
-        """The actor has started."""
+        """Return when the actor has started."""
 
     def factor(self) -> list[Kind]:
-        """Make the views, and return their kinds; Refused where a site would refuse the plan."""
+        """Make the views, and return their kinds; Refused if a site would refuse the plan."""
         pin_threads(self._plan.iteration.threads)
         self._views = factored(self._data, self._plan)
         return [kind_of(view) for view in self._views]
 
     def information(self) -> Information:
-        """Of exact views: their node of the tree."""
+        """The node of the tree for exact views."""
         known = [view for view in self._views if isinstance(view, FunctionSpaceView | SpectralView)]
         return pairwise_sum((information(view, self._weight) for view in known), add_information)
 
     def alone(self) -> list[Arr]:
-        """Of exact views without coupling: their predictions."""
+        """The predictions of exact views without coupling."""
         return [prediction_alone(view) for view in self._views]
 
     def maps(self) -> list[Arr]:
@@ -85,7 +85,7 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
     Refused
         A site would refuse the plan.
     Unreachable
-        An actor died: there is not memory enough for its views.
+        An actor died: there is not enough memory for its views.
     """
     ray = cluster.ray
     started = time.perf_counter()
@@ -111,8 +111,8 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
         raise (error.cause if isinstance(error.cause, Exception) else error) from None
     except ray.exceptions.RayActorError as error:
         raise Unreachable(
-            f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}): is there memory for "
-            "them? Take fewer sites or shared instances, or more nodes (--address)."
+            f"an actor with the views of {max(map(len, groups))} sites died ({type(error).__name__}), probably of too little "
+            "memory. Use fewer sites or shared instances, or more nodes (--address)."
         ) from None
     finally:
         for actor in actors:
@@ -120,7 +120,7 @@ def closed_form(cluster: Cluster, problem: Problem, plan: Plan) -> ClosedForm:
 
 
 def aligned(sites: int, cpus: int) -> int:
-    """Sites of an actor: a power of two, so that its sum is a node of the tree, and every core has work."""
+    """The number of sites of an actor: a power of two, so that its sum is a node of the tree and every core has work."""
     return 1 << (max(1, sites // cpus).bit_length() - 1)
 
 
@@ -139,7 +139,7 @@ def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
     maps = [actor.maps.remote() for actor in actors]
     coordinates: list[Arr] = _flat(ray, [actor.coordinates.remote() for actor in actors])
     M = len(coordinates)
-    # Later sites have longer rows; every core gets long and short ones.
+    # Later sites have longer rows, so every core gets long and short ones.
     step = min(M, cluster.cpus)
     some = _beside(ray, _some_rows)
     shares = ray.get([some.remote(range(first, M, step), coupling, *maps) for first in range(step)])
@@ -148,7 +148,7 @@ def _finite(cluster: Cluster, actors: Sequence[Any], plan: Plan) -> Arr:
 
 
 def _beside(ray: Any, function: Any) -> Any:
-    """A task that requests no core: the actors hold them all, and are idle while it runs."""
+    """A task that requests no core: the actors reserve all cores, but are idle while it runs."""
     return ray.remote(function).options(num_cpus=0)
 
 

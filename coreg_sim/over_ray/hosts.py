@@ -1,4 +1,4 @@
-"""A process of Ray with many sites in it, and the partition of the sites over such processes.
+"""A process of Ray with many sites, and the partition of the sites over such processes.
 
 A host is a plain class that handles one batch of messages after another. Ray makes an actor of it; a test calls it directly.
 """
@@ -15,11 +15,11 @@ from coreg_sim.federation.simulate import SharedFold
 from coreg_sim.ray_cluster import Cluster
 from site_agent.machine.run_log import Kept
 
-START_SECONDS = 180.0  # for an actor to be there with its sites: a process that imports numpy and reads its data
+START_SECONDS = 180.0  # timeout for an actor's start: a process that imports numpy and reads its data
 
 
 class Maker(Protocol):
-    """Makes a site from its data and, after a restart, from the sums that another site has kept."""
+    """Makes a site from its data and, after a restart, from the sums of another site."""
 
     def __call__(self, name: str, data: Any, fold: SharedFold, kept: Kept | None) -> SiteFunction:
         """A site: a function from a message to a list of messages."""
@@ -79,5 +79,5 @@ def late(cluster: Cluster) -> str:
     """The message about actors that do not start."""
     return (
         f"an actor did not start on {cluster.where} within {START_SECONDS:g} s. "
-        "Are its cores taken by other work? Wait for it, or add nodes."
+        "Other work probably uses its cores. Wait for that work, or add nodes."
     )

@@ -1,8 +1,8 @@
 """The third transport: sites in Ray's processes, many in each.
 
 All messages of one turn of the event loop become one call for each actor. A vector for a thousand sites is put into the object
-store once, and answers are read from there without a copy. An actor that dies is started again with its sites' data, and with the
-sums that another one has; its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
+store once, and answers are read from there without a copy. An actor that dies is replaced by another with its sites' data and the
+sums of a running actor. Its sites join again, as agents do after a restart. A killed actor changes no bit of the run's result.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from coreg_sim.ray_cluster import Cluster
 from site_agent.machine.run_log import Kept
 
 CLOSE_SECONDS = 10.0  # to deliver the queued messages at the end
-LOST = "its actor died; another one is started"
+LOST = "its actor died; another one starts"
 MAX_RESTARTS = 5  # of one actor
 
 
 @dataclass(eq=False)
 class _Actor:
-    """One process and its sites; another process takes its place when it dies."""
+    """One process and its sites; another process replaces it when it dies."""
 
     sites: tuple[str, ...]
     data: Any  # a reference into the object store
@@ -49,7 +49,7 @@ class _Actor:
 
 
 class RayActors:
-    """The transport; sites join in the order given, once all actors are up. By default there is an actor for each core.
+    """The transport; sites join in the given order when all actors run. By default there is an actor for each core.
 
     ``results`` has each site's result after its run, copied out of the object store. ``computing`` are the seconds that the sites
     took to answer questions; for each question the slowest actor counts.
@@ -89,7 +89,7 @@ class RayActors:
         Raises
         ------
         Unreachable
-            An actor is not there in time, or dies at once.
+            An actor does not start in time, or dies at the start.
         """
         self._emit = emit
         for actor in self._actors:
@@ -134,7 +134,7 @@ class RayActors:
             self._turn.cancel()
             self._flush()
         self._open.clear()
-        with contextlib.suppress(TimeoutError):  # after a failure nothing takes answers any more
+        with contextlib.suppress(TimeoutError):  # after a failure no listener takes answers
             waiting = 0.0 if self.failure else CLOSE_SECONDS
             await asyncio.wait_for(asyncio.gather(*(a.calls.join() for a in self._actors)), waiting)
         for listener in self._listeners:
@@ -156,7 +156,7 @@ class RayActors:
         except TimeoutError:
             raise Unreachable(late(self._cluster)) from None
         except self._ray.exceptions.RayActorError as error:
-            raise Unreachable(f"an actor of {len(actor.sites)} sites dies as it starts: {_why(error)}") from None
+            raise Unreachable(f"an actor of {len(actor.sites)} sites died at its start: {_why(error)}") from None
 
     def _flush(self) -> None:
         """One call for each actor; each message into the object store once."""
@@ -179,7 +179,7 @@ class RayActors:
             actor.calls.put_nowait((mine, answers))
 
     async def _listen(self, actor: _Actor) -> None:
-        """Take an actor's answers in the order of its calls; when it dies, put another in its place."""
+        """Handle an actor's answers in the order of its calls; if it dies, replace it."""
         try:
             while True:
                 sent, answers = await actor.calls.get()
@@ -189,12 +189,12 @@ class RayActors:
                     await self._replace(actor, error)
                 finally:
                     actor.calls.task_done()
-        except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: the driver has to know
+        except Exception as error:  # noqa: BLE001 - a defect in a site, or Ray: it ends the run
             self.failure = error
             self._emit(Interrupted())
 
     async def _replace(self, actor: _Actor, error: Exception) -> None:
-        while not actor.calls.empty():  # its other messages are lost with it
+        while not actor.calls.empty():  # its queued messages are lost
             actor.calls.get_nowait()
             actor.calls.task_done()
         mine = [site for site in actor.sites if site in self._open]
@@ -207,8 +207,8 @@ class RayActors:
         actor.restarts += 1
         if actor.restarts > MAX_RESTARTS:
             raise Unreachable(
-                f"an actor of {len(actor.sites)} sites died {actor.restarts} times; the last time: {_why(error)} "
-                "Is there memory for them? Fewer sites at once, a smaller form, or more nodes (--address)."
+                f"an actor of {len(actor.sites)} sites died {actor.restarts} times, probably of too little memory; the last "
+                f"error: {_why(error)} Use fewer sites per actor, a smaller form, or more nodes (--address)."
             )
         self._place(actor, await self._kept_by_others(actor))
         for hello in await self._hello(actor):
@@ -217,7 +217,7 @@ class RayActors:
                 self._emit(SiteJoined(hello))
 
     async def _kept_by_others(self, lost: _Actor) -> Kept | None:
-        """The sums of an actor that lives; without one, the run begins anew."""
+        """The sums of a running actor; without one, the run starts from the beginning."""
         for actor in self._actors:
             if actor is not lost:
                 with contextlib.suppress(self._ray.exceptions.RayActorError):

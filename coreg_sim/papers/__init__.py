@@ -1,4 +1,4 @@
-"""The papers' experiments, one a module, each with an `EXPERIMENT`; `runner` runs them, `pool` reads the data sets.
+"""The papers' experiments, one in each module, as `EXPERIMENT`; `runner` runs them, and `pool` reads the data sets.
 
-Nothing here knows the service: an experiment sees estimators, tables and seeds.
+An experiment uses estimators, tables and seeds, and no part of the service.
 """

@@ -31,10 +31,10 @@ class Fitted:
 
 
 def kernel_ridge(X: Arr, y: Arr, *, seed: int, folds: int = 5) -> Fitted:
-    """Standardised inputs, centred target, 16 pairs of width and ridge, judged on the labelled rows alone.
+    """Standardised inputs, centred target, and the best of 16 pairs of width and ridge on the labelled rows.
 
-    The pair with the least squared error over the folds, as GridSearchCV would choose it; KernelRidge takes the ridges of one
-    width together, one a target, which is many times faster on tables as small as these.
+    The choice is that of GridSearchCV: the least squared error over the folds. KernelRidge fits the ridges of one width
+    together, one for each copy of the target, which is many times faster on small tables.
     """
     scaler = StandardScaler().fit(X)
     scaled, centre = scaler.transform(X), float(y.mean())

@@ -4,12 +4,12 @@ The protocol: tenfold *inverse* cross-validation, one fold labelled and the othe
 each with its own folds and its own random split of the attributes into two views; λ = 1/10, Gaussian kernel, the paper's
 rules for σ and ν in each view; RLSR on all attributes is the baseline, the views' mean the prediction; rmse / max y.
 
-What the paper leaves open, and how we read it. *Literal*: attributes as they are (nominal ones as 0/1 columns, as the paper
-has them in its other experiment; missing values as means), targets as they are. *Level numbers*: the same with a nominal
-attribute as the number of its level, in alphabetical order, as many a reader of such files hands it out. *Standardised*:
-attributes scaled to variance 1 and targets centred, both by the labelled fold alone. An attribute's columns stay in one view,
-and the two views have as many attributes, to one. max y is taken over the whole set. Where a view's labelled rows are all the
-same, the rules have no value, and σ and ν are taken over all rows of the view.
+Our readings of details that the paper omits. *Literal*: attributes unchanged (nominal ones as 0/1 columns, as in the paper's
+other experiment; missing values as means), targets unchanged. *Level numbers*: the same, with a nominal attribute as the number
+of its level in alphabetical order, as many file readers return it. *Standardised*: attributes scaled to variance 1 and targets
+centred, both by the labelled fold alone. An attribute's columns stay in one view, and the views' numbers of attributes differ by
+at most one. max y is taken over the whole set. If a view's labelled rows are all equal, the rules have no value, and σ and ν are
+computed over all rows of the view.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class CorlsrUci:
     def jobs(self, pool: Pool, *, quick: bool) -> list[Job]:
         """One for each set, reading and five of the runs; quick: the five smallest sets, one run.
 
-        The practitioner's kernel ridge knows no views, and is judged on the first five runs' folds.
+        The practitioner's kernel ridge uses no views, and is evaluated on the first five runs' folds.
         """
         there = [name for name in self.sets if pool.has(name)]
         if quick:
@@ -71,7 +71,7 @@ class CorlsrUci:
         ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """The scaled rmse of every method, a number a run (the mean of its ten folds)."""
+        """The scaled rmse of every method: one number for each run (the mean of its ten folds)."""
         data = pool.load(job.arguments["set"])
         if job.arguments["reading"] == "level numbers":
             data = level_numbers(data)
@@ -117,7 +117,7 @@ def _one_run(data: NumericDataSet, reading: str, run: int) -> dict[str, float]:
 
 
 def _predictions(data: NumericDataSet, reading: str, columns: list[Any], labelled: Any, rest: Any) -> dict[str, Arr]:
-    """What each method says of the nine folds that are not labelled."""
+    """Each method's predictions for the nine unlabelled folds."""
     X, Z, y, offset = data.X[labelled], data.X[rest], data.y[labelled], 0.0
     if reading == "practitioner":
         return {"kernel ridge": kernel_ridge(X, y, seed=0).predict(Z)}

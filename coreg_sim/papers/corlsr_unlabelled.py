@@ -1,11 +1,11 @@
 r"""`corlsr-unlabelled`: error and time against the number of unlabelled instances (Brefeld et al., 2006, section 5.2, figure 2).
 
-The paper's set, KDD Cup 98, cannot be had; these are the largest regression sets of the pool. The protocol is the paper's: 100
-labelled, 200 held out, m unlabelled, a random split of the attributes into two views and another draw in each of 25
-runs; equally many parameter values for every method, the best of them fixed on other draws than those that count: λ for the
-two forms of coRLSR, for RLSR a factor of the rule's ν.
+The paper's set, KDD Cup 98, is not available; these are the largest regression sets of the pool. The protocol is the paper's:
+100 labelled, 200 held out, m unlabelled; 25 runs, each with another draw and a random split of the attributes into two views.
+Every method has the same number of parameter values: λ for the two forms of coRLSR, a factor of the rule's ν for RLSR. The best
+value is chosen on separate tuning draws.
 
-Two readings, as in `corlsr-uci`: *literal*, attributes and targets as they are; *standardised*, attributes scaled to variance 1
+Two readings, as in `corlsr-uci`: *literal*, attributes and targets unchanged; *standardised*, attributes scaled to variance 1
 and targets centred, both by the labelled rows (KDD Cup's attributes were mostly 0 or 1 already). Predictions are inductive: the
 held-out rows are not among the unlabelled. rmse is divided by the standard deviation of the set's target, so that sets can be
 averaged. Seconds are of one fit on one thread at λ = 0.1.
@@ -37,7 +37,7 @@ SIZES = {
     "semi-parametric": (0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800),
 }
 PRINTED = {10_000: 0.1312, 50_000: 0.1078, 90_000: 0.1253}
-"""The paper's semi-parametric rmse on KDD Cup 98, in text; figure 2 has no numbers to read off."""
+"""The paper's semi-parametric rmse on KDD Cup 98, from its text; figure 2 has no readable numbers."""
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,13 @@ def _of(run: Mapping[str, JSON], method: str, m: str) -> list[float]:
 
 
 def _chosen(errors: list[list[float]], tuning: int) -> float:
-    """The parameter that was best in the tuning draws, judged in the others."""
+    """The error in the other draws of the parameter that was best in the tuning draws."""
     table = np.array(errors)
     return float(table[tuning:, int(table[:tuning].mean(axis=0).argmin())].mean())
 
 
 def _slope(median: Mapping[str, float], form: str) -> float | None:
-    """The exponent of m over the last three doublings of what was measured."""
+    """The exponent of m over the last three doublings of the measured sizes."""
     sizes = [m for m in SIZES[form] if f"{form}/{m}" in median and m > 0][-4:]
     if len(sizes) < 2:
         return None

@@ -9,11 +9,11 @@ from coreg_sim.study.report import Report
 
 
 class Experiment(Protocol):
-    """One paper's experiment: a frozen value, the same for the same pool.
+    """One paper's experiment, as a frozen value.
 
-    ``name`` is typed after `coreg-sim paper`; ``source`` is the paper and its table or figure. Of the data ``sets`` those that a
-    pool lacks are omitted, and the page lists them. ``jobs`` come in the order in which they are best done. The result of a
-    job depends on its arguments and the pool alone. ``report`` takes every job's result, by key.
+    ``name`` is the argument of `coreg-sim paper`; ``source`` is the paper and its table or figure. Data ``sets`` that a pool
+    lacks are omitted, and the page lists them. ``jobs`` are in their best order. A job's arguments and the pool determine its
+    result. ``report`` takes every job's result, by key.
     """
 
     @property

@@ -5,11 +5,11 @@ regression targets to [0, 100], both by the training rows; two views are a rando
 predicts; the error is the RMSE, or for two classes the area under the ROC curve. Pegasos, Pegasos on both views, OCA-1-1
 and OCA-1-5 choose their parameters by 10-fold cross-validation over the labelled training rows, on one grid.
 
-What the paper leaves open, and how we read it. Every method makes the same number of steps (2000), in cross-validation too:
-an OCA step sees one labelled row, as Pegasos's does. Steps are η₀/(1 + η₀λ(t−1)): the paper's tables print an η₀, its
-Algorithm 1 has 1/(λt). The cross-validation knows the unlabelled rows, whose labels nobody has. There is no bias ("literal"), as
-in the paper's model, under which a target in [0, 100] is hard to reach; "constant" adds a column of ones to every view. The
-paper has one run; here are ten, each with its own split, views and draws.
+Our readings of details that the paper omits. Every method makes the same number of steps (2000), in cross-validation too: an
+OCA step uses one labelled row, as a step of Pegasos does. Step sizes are η₀/(1 + η₀λ(t−1)): the paper's tables print an η₀, its
+Algorithm 1 has 1/(λt). The cross-validation uses the unlabelled rows without labels. "Literal" has no bias, as in the paper's
+model, which can hardly reach targets in [0, 100]; "constant" adds a column of ones to every view. The paper has one run; we have
+ten, each with its own split, views and draws.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ class Oca:
         ]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """Test performance of each method and of kernel ridge, and what was chosen."""
+        """Test performance of each method and of kernel ridge, and the chosen parameters."""
         a = job.arguments
         data = pool.load(a["set"])
         split = _OcaSplit.of(data, a["run"], constant=a["reading"] == "constant")
@@ -134,11 +134,11 @@ class _OcaSplit:
         return area
 
     def score(self, predicted: Arr, y: Arr) -> float:
-        """The same of one prediction (n,)."""
+        """`scores` of one prediction (n,)."""
         return float(self.scores(predicted[:, None], y)[0])
 
     def tables(self, method: str) -> tuple[list[Arr], list[Arr], list[Arr]]:
-        """Those that the method sees: all attributes, or the two views."""
+        """The tables of a method: all attributes, or the two views."""
         which = [0] if SPACES[method][0] == 1 else [1, 2]
         return [self.X[v] for v in which], [self.Z[v] for v in which], [self.test[v] for v in which]
 
@@ -239,7 +239,7 @@ def _findings(reading: str, tests: Tests) -> Iterator[str]:
 
 
 def _bias(tests: Mapping[str, Tests]) -> Iterator[str]:
-    """The sets whose printed error a bias would at least have halved: their models had none."""
+    """The sets for which a bias at least halves the paper's error, so its models had none."""
     for name in tests["literal"]:
         without, with_it = (mean_of(tests[reading][name], "Pegasos MV") for reading in READINGS)
         if PRINTED[name][0] > 1 and with_it < 0.5 * min(without, *PRINTED[name]):

@@ -1,7 +1,7 @@
-"""The data sets of the papers' experiments: a folder of CSV files with manifest.json, or the same sets fetched into one.
+"""The data sets of the papers' experiments: a folder of CSV files with manifest.json, which `fetch` can fill from OpenML.
 
-Every experiment gets the same numbers: numeric columns as they are, with the column's mean for a missing value; nominal
-columns as one 0/1 column for each level, where a missing value is a level of its own. Rows without a target are dropped.
+Every experiment gets the same numbers: numeric columns unchanged, with the column's mean for a missing value; nominal
+columns as one 0/1 column for each level, with a level for missing values. Rows without a target are dropped.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ TASKS = ("regression", "binary")
 
 @dataclass(frozen=True, eq=False)
 class NumericDataSet:
-    """One table as numbers: X (n, d) and y (n,), 0 and 1 where a binary target is a word.
+    """One table as numbers: X (n, d) and y (n,), with 0 and 1 for a binary target of words.
 
     ``attributes`` has, for each attribute of the original table, its columns of X. The task is "regression" or "binary".
     """
@@ -38,12 +38,12 @@ class NumericDataSet:
 
 
 class Pool:
-    """A folder with manifest.json and one CSV file a set; UsageError where there is none."""
+    """A folder with manifest.json and one CSV file for each set; UsageError without a manifest."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._loaded: dict[str, NumericDataSet] = {}
-        self._entries  # noqa: B018 - a folder without a manifest is an error at once
+        self._entries  # noqa: B018 - raises if there is no manifest
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Any]]:
@@ -72,7 +72,7 @@ class Pool:
         return entries
 
     def names(self) -> tuple[str, ...]:
-        """Every set that is there, in the manifest's order."""
+        """Every set of the pool, in the manifest's order."""
         return tuple(self._entries)
 
     def has(self, name: str) -> bool:
@@ -88,7 +88,7 @@ class Pool:
         return hashlib.sha256(content + json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16]
 
     def load(self, name: str) -> NumericDataSet:
-        """The set as numbers, read once; UsageError for an unknown set, BadData where the file does not fit the manifest."""
+        """The set as numbers, read once; UsageError for an unknown set, BadData if the file does not match the manifest."""
         if name not in self._loaded:
             if not self.has(name):
                 raise UsageError(f"{self.folder}: no data set {name!r} there. Fetch it with --fetch.")
@@ -155,9 +155,9 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
 
 
 def fetch(names: tuple[str, ...], folder: Path) -> list[str]:
-    """Fetch the sets that ``folder`` lacks from OpenML, by name, and list them in its manifest.
+    """Fetch the missing sets from OpenML into ``folder``, by name, and add them to its manifest.
 
-    Returns the names that OpenML does not have, or not in a readable form. Raises Unreachable where OpenML does not answer.
+    Returns the names that OpenML does not have, or not in a readable form. Raises Unreachable if OpenML does not answer.
     """
     from sklearn.datasets import fetch_openml
 

@@ -2,13 +2,13 @@ r"""`rademacher`: does co-regularisation help where it shrinks the class? (Rosen
 
 The protocol is that of `corlsr-uci`: tenfold inverse cross-validation, 10 random splits of the attributes into two views,
 Gaussian kernels with the 2006 paper's rules; CoRLS with the separate loss at λ = 1/10 against λ = 0. For each set the per cent
-by which the RMS error falls stands against the decrease of the Rademacher complexity's upper bound, U/ℓ.
+by which the RMS error falls is compared with the decrease of the Rademacher complexity's upper bound, U/ℓ.
 
-What the paper leaves open, and how we read it. Its objective carries 1/(2ℓ) where the 2006 paper's does not, and γ is not
+Our readings of details that the paper omits. Its objective has a factor 1/(2ℓ) that the 2006 paper's does not have, and γ is not
 given. *Literal*: γ = ν of the rule and λ = 1/10, in its own objective. *Consistent*: its objective is the 2006 paper's divided
-by 2ℓ, so that γ = ν/(2ℓ) and λ = 1/(10ℓ): the same predictors as in `corlsr-uci`. "Size of the decrease" may be the difference
-or the share: both are shown. The share has no target in it, and no common scale of γ and λ. The paper says 29 sets; of the pool
-28 fit its description.
+by 2ℓ, so that γ = ν/(2ℓ) and λ = 1/(10ℓ): the same predictors as in `corlsr-uci`. "Size of the decrease" can be the difference
+or the share: the report has both. The share does not depend on the target or on a common scale of γ and λ. The paper has 29
+sets; 28 sets of the pool match its description.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ class Rademacher:
         return [Job(name, {"set": name, "splits": 1 if quick else SPLITS}) for name in there]
 
     def run(self, job: Job, pool: Pool) -> dict[str, JSON]:
-        """By reading: for each split the RMS errors at λ = 0 and 1/10, and U/ℓ at both (means over the folds)."""
+        """For each reading and split: the RMS errors at λ = 0 and 1/10, and U/ℓ at both (means over the folds)."""
         data = pool.load(job.arguments["set"])
         out: dict[str, JSON] = {reading: [] for reading in READINGS}
         out["kernel ridge"] = []
@@ -143,7 +143,7 @@ class _Row:
         )
 
     def decrease(self, measure: str) -> float:
-        """Of U/ℓ: as a difference, or in per cent of its value at λ = 0."""
+        """The decrease of U/ℓ: as a difference, or in per cent of its value at λ = 0."""
         before, after = self.bounds
         return before - after if measure == "difference" else 100 * (1 - after / before)
 
@@ -157,7 +157,7 @@ def _correlations(rows: Mapping[str, _Row], measure: str) -> tuple[float, float,
         fewer than four sets: there is no interval.
     """
     if len(rows) < 4:
-        raise UsageError(f"rademacher: a correlation over {len(rows)} sets says nothing; it needs at least 4 of them.")
+        raise UsageError(f"rademacher: a correlation needs at least 4 data sets; the pool has {len(rows)}.")
     x, y = [row.decrease(measure) for row in rows.values()], [row.improvement for row in rows.values()]
     found = pearsonr(x, y)
     low, high = found.confidence_interval(0.95)

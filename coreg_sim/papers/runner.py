@@ -23,14 +23,14 @@ def find(name: str) -> Experiment:
         There is none.
     """
     if name not in NAMES:
-        raise UsageError(f"{name!r} is no experiment; choose one of {', '.join(NAMES)}, or all.")
+        raise UsageError(f"{name!r} is not an experiment. Choose one of {', '.join(NAMES)}, or all.")
     experiment: Experiment = import_module(f"coreg_sim.papers.{name.replace('-', '_')}").EXPERIMENT
     return experiment
 
 
 @dataclass(frozen=True)
 class _Work:
-    """An experiment with its pool. Another process finds both by their names."""
+    """An experiment with its pool. It is pickled as their names."""
 
     experiment: Experiment
     pool: Pool
@@ -59,14 +59,14 @@ def run_experiment(
     jobs: int = 1,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> FinishedStudy:
-    """Do what is not done yet, and write the report: NAME.jsonl and NAME.json, of a quick run NAME-quick.
+    """Do the missing jobs, and write the report: NAME.jsonl and NAME.json, for a quick run NAME-quick.
 
-    The quick form is small. It shows that the experiment runs, and not its result.
+    The quick form only checks that the experiment runs.
 
     Raises
     ------
     UsageError
-        None of the experiment's data sets is there, or Ray is wanted and not installed.
+        The pool has none of the experiment's data sets, or Ray is needed and not installed.
     StorageError
         ``out`` cannot be written.
     Unreachable
@@ -75,7 +75,7 @@ def run_experiment(
     work = _Work(experiment, pool, quick)
     if not work.jobs():
         raise UsageError(
-            f"{pool.folder}: none of the sets of {experiment.name} is there ({', '.join(experiment.sets)}). "
+            f"{pool.folder}: it has no data set of {experiment.name} ({', '.join(experiment.sets)}). "
             "Fetch them with --fetch."
         )
 

@@ -1,18 +1,18 @@
 r"""`snf`: supervised nonlinear factorisation against five methods (Grabocka, Bedalli, Schmidt-Thieme, 2014, section 5).
 
-The protocol: attributes and target scaled to [−1, 1]; 5 % or 10 % of the rows labelled, all others unlabelled and judged on, by
-mean squared error; three draws. Every method chooses its parameters by 3-fold cross-validation over the labelled rows alone, from
-12 to 24 candidates (SNF 36); while a fold is held out, its rows are unlabelled, so that cross-validation is transductive as well.
+The protocol: attributes and target scaled to [−1, 1]; 5 % or 10 % of the rows labelled, all others unlabelled and used for the
+evaluation, by mean squared error; three draws. Every method chooses its parameters by 3-fold cross-validation over the labelled
+rows, from 12 to 24 candidates (SNF 36). The rows of a held-out fold are unlabelled, so cross-validation is transductive too.
 
-What the paper leaves open, and how we read it. "Three fold" with 5 % labelled: three draws. Its grid for SNF has seven
-parameters of up to eight values, 10⁵ and more candidates for as few as four labelled rows: ours is a small part of it (D,
-degree, λ_W, η_Y; λ_V = 0.1 and η_X = 0.01 fixed), with the steps' rates as `SNF` uses them (a step is halved until the objective
-falls), from the principal components, at most 25 steps where the paper has up to 1000. What comes out is of this reading.
-Most rows of its two tables have lost the order of their columns in our text of the paper; the best of each row can be told,
-and at 5 % SNF's six wins and its figure for ForestFires. bears has 48 of its 54 rows and no age; "Baseball" is inferred.
+Our readings of details that the paper omits. "Three fold" with 5 % labelled: three draws. Its grid for SNF has seven parameters
+of up to eight values, 10⁵ and more candidates for as few as four labelled rows. Ours is a small part of it (D, degree, λ_W, η_Y;
+λ_V = 0.1 and η_X = 0.01 fixed). It uses the step sizes of `SNF` (a step is halved until the objective falls), starts from the
+principal components, and makes at most 25 steps; the paper has up to 1000. The results hold for this reading. In our text of the
+paper, most rows of its two tables have lost the order of their columns. Readable are the best value of each row, and at 5 %
+SNF's six wins and its value for ForestFires. bears has 48 of its 54 rows and no age; "Baseball" is inferred.
 
-Two ablations: "SNF, η_Y = 0" never shows a target to the latent rows; "PCA" is kernel ridge with the polynomial kernel on the
-principal components' scores, where SNF begins.
+Two ablations: "SNF, η_Y = 0" does not use targets for the latent rows; "PCA" is kernel ridge with the polynomial kernel on the
+principal components' scores, the start of SNF.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +40,7 @@ from coreg_sim.papers.views import mean_of, scaled
 from coreg_sim.study.jobs import JSON, Job
 from coreg_sim.study.report import Cell, Report, ReportTable
 
-BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own where it can be told
+BEST = {  # of the six methods in the paper's row, at 5 % and 10 %; SNF's own value if it is readable
     "autoPrice": (0.049, 0.049, 0.037), "baseball_hitter": (0.072, None, 0.068), "bears_48": (0.130, 0.130, 0.067),
     "bodyfat": (0.008, 0.008, 0.003), "forestfires": (0.0137, 0.0139, 0.0139), "housing": (0.069, 0.069, 0.061),
     "machine_cpu": (0.015, 0.015, 0.012), "autoMpg": (0.041, 0.041, 0.038), "pyrim": (0.097, None, 0.069),
@@ -93,7 +93,7 @@ class Snf:
         return {"errors": errors, "labelled": n}
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:  # noqa: ARG002
-        """The paper's two tables as far as they can be read, beside ours."""
+        """The readable parts of the paper's two tables beside ours."""
         errors: dict[float, dict[str, list[dict[str, float]]]] = {}
         for key, result in results.items():
             name, share, _ = key.split("/")
@@ -110,7 +110,7 @@ class Snf:
 def _chosen(candidates: list[FitPredict], y: Arr, labelled: Any, rest: Any) -> FitPredict:
     """The candidate with the least squared error over the folds of the labelled rows."""
     best: tuple[float, FitPredict] | None = None
-    folds = list(KFold(min(FOLDS, len(labelled))).split(labelled))  # they are in random order already
+    folds = list(KFold(min(FOLDS, len(labelled))).split(labelled))  # the rows are in random order already
     for candidate in candidates:
         squares = 0.0
         for inside, outside in folds:
@@ -130,7 +130,7 @@ def _methods(X: Arr, y: Arr, epochs: int) -> dict[str, list[FitPredict]]:
     out = {"LS-SVM": [_plain(model, X, y) for model in supervised]}
     for name, method in (("Laplacian", LaplacianRLS), ("Hessian", HessianRLS), ("PFR", ParallelFieldRLS)):
         models = [method(bandwidth=w * sigma, ridge=r, manifold=m, n_neighbours=neighbours) for w, r, m in manifold]
-        penalty = models[0]._penalty(X, nearest(X, neighbours))  # the same for all: made once
+        penalty = models[0]._penalty(X, nearest(X, neighbours))  # the same for all models
         out[name] = [_on_graph(model, penalty, X, y) for model in models]
     dimensions = sorted({max(1, round(share * X.shape[1])) for share in (0.5, 0.75)})
     linear = [

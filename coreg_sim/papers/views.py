@@ -13,7 +13,7 @@ from coreg_sim.papers.pool import NumericDataSet
 
 
 def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:
-    """Linearly, so that ``by`` fills [low, high]; a constant becomes the middle."""
+    """Values scaled linearly so that ``by`` fills [low, high]; a constant becomes the middle."""
     smallest, extent = by.min(axis=0), np.ptp(by, axis=0)
     ends = low + (high - low) * (values - smallest) / np.where(extent > 0, extent, 1)
     out: Arr = np.where(extent > 0, ends, 0.5 * (low + high))
@@ -21,7 +21,7 @@ def scaled(values: Arr, by: Arr, low: float = -1.0, high: float = 1.0) -> Arr:
 
 
 def standardised(X: Arr, rows: Any) -> Arr:
-    """Every column less its mean over the rows, over its deviation there; a constant is only centred."""
+    """Every column minus its mean over the rows, divided by its deviation there; a constant is only centred."""
     mean, deviation = X[rows].mean(axis=0), X[rows].std(axis=0)
     deviation[deviation <= 1e-12 * (1.0 + np.abs(mean))] = 1.0
     out: Arr = (X - mean) / deviation
@@ -52,9 +52,9 @@ def level_numbers(data: NumericDataSet) -> NumericDataSet:
 
 
 def paper_rules(X: Arr, Z: Arr) -> tuple[float, float]:
-    """σ and ν by the paper's rules on the labelled rows X; where those have no value (one row, identical rows), on all rows.
+    """σ and ν by the paper's rules on the labelled rows X, or on all rows if they have no value (one row, identical rows).
 
-    The fallback is ours: inputs of unlabelled rows are known, and a view that is constant on every row gets 1.
+    The fallback is ours: inputs of unlabelled rows are known, and a view that is constant on all rows gets 1.
     """
 
     def value(rule: Any, *more: str) -> float:

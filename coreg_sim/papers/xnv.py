@@ -1,14 +1,15 @@
 r"""`xnv`: correlated Nyström views against SSSL, kitchen sinks and kernel ridge (McWilliams et al., 2013, section 3).
 
 The protocol: half of a set's rows train, the other half tests; n of the training rows are labelled, the others unlabelled;
-gaussian kernel, M = 200 features a view, squared loss; the error is the mean squared error over the variance of the test
+gaussian kernel, M = 200 features per view, squared loss; the error is the mean squared error over the variance of the test
 targets, or the share of wrong classes. The width, the ridge and (ours) the ridge of the correlation analysis are chosen by
-5-fold cross-validation over labelled rows, either over 1000 of them, as the paper says ("tuned on 1000", which lets every n
-see labels that it does not have), or over the n in use ("tuned on n"). Test rows choose nothing.
+5-fold cross-validation over labelled rows. "Tuned on 1000" uses 1000 of them, as in the paper, so the choice depends on more
+than n labels. "Tuned on n" uses the n labelled rows. Test rows are not used for tuning.
 
-What the paper leaves open: attributes are scaled to variance 1 over the training rows; targets are centred and scaled by the
-labelled rows. Sets of its table 1 that cannot be had (census, CT, HIVa, ibn Sina, orange, sylva) are absent; of sarcos there are
-4449 rows instead of 44 484; abalone is a two-class problem there, of classes that it does not name: here it is regression.
+Our readings of details that the paper omits: attributes are scaled to variance 1 over the training rows; targets are centred and
+scaled by the labelled rows. Sets of its table 1 that are not available (census, CT, HIVa, ibn Sina, orange, sylva) are absent.
+sarcos has 4449 rows instead of 44 484. abalone is a two-class problem in the paper, with classes that it does not name; here it
+is regression.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -103,7 +104,7 @@ class Xnv:
         return {"sizes": a["sizes"], "errors": errors}
 
     def report(self, results: Mapping[str, dict[str, JSON]], *, quick: bool) -> Report:  # noqa: ARG002
-        """The paper's averages over the sets, its table 2, and how each set goes with n."""
+        """The paper's averages over the sets, its table 2, and the error of each set against n."""
         sizes = tuple(next(iter(results.values()))["sizes"])
         errors: dict[str, dict[str, dict[str, Arr]]] = {}
         for reading in READINGS:
@@ -143,7 +144,7 @@ class _XnvSplit:
         return cls(scaled[train], y[train], scaled[test], y[test], binary)
 
     def error(self, predicted: Arr) -> float:
-        """Of the test rows: mean squared error over variance, or the share of wrong classes."""
+        """The error on the test rows: mean squared error over variance, or the share of wrong classes."""
         return _error(predicted, self.y_test, binary=self.binary)
 
 
@@ -155,7 +156,7 @@ def _error(predicted: Arr, y: Arr, *, binary: bool) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Family:
-    """One method: for every choice of its parameters the features of labelled and of test rows, and how to fit them."""
+    """One method: for each choice of its parameters the features of labelled and of test rows, and the functions that fit."""
 
     method: str
     candidates: list[tuple[Arr, Arr, list[Callable[[Arr, Arr], Arr]]]]
@@ -219,7 +220,7 @@ def _canonical_ridge(correlations: Arr, gamma: float) -> Callable[[Arr, Arr], Ar
 
 
 def _inputs(data: NumericDataSet, task: str) -> tuple[Arr, Arr, bool]:
-    """Sarcos has three torques for targets: none of them is an input, and the number in the task's name tells which."""
+    """Inputs and target. Sarcos has three torques as targets: none is an input, and the task's name has its number."""
     binary = data.task == "binary"
     y = np.where(data.y > data.y.min(), 1.0, -1.0) if binary else data.y
     if not task.startswith("sarcos"):
@@ -264,7 +265,7 @@ def _findings(averages: Mapping[str, Averages], sizes: tuple[int, ...]) -> Itera
 
 
 def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
-    """Table 2's rows of bank8 and bank32, where ours lie nearer to the other one's."""
+    """A note if our errors of bank8 and bank32 are closer to the other set's row in the paper's table 2."""
     if 200 in sizes and {"bank8", "bank32"} <= set(errors):
         i = sizes.index(200)
         ours = {task: float(errors[task]["SSSL_M"][:, i].mean()) for task in ("bank8", "bank32")}
@@ -273,9 +274,9 @@ def _swapped(errors: Errors, sizes: tuple[int, ...]) -> Iterator[str]:
         crossed = abs(ours["bank8"] - printed["bank32"]) + abs(ours["bank32"] - printed["bank8"])
         if crossed < straight:
             yield (
-                f"The paper's rows of bank8 and bank32 look exchanged: SSSL_M at n = 200 has {ours['bank8']:.3f} on bank8 and "
-                f"{ours['bank32']:.3f} on bank32 here, {printed['bank8']:.3f} and {printed['bank32']:.3f} there (and calls both "
-                "classification, where such an error would be worse than chance)."
+                f"The paper's rows of bank8 and bank32 are probably exchanged: SSSL_M at n = 200 has {ours['bank8']:.3f} on "
+                f"bank8 and {ours['bank32']:.3f} on bank32 here, but {printed['bank8']:.3f} and {printed['bank32']:.3f} in the "
+                "paper. The paper calls both classification, where such an error would be worse than chance."
             )
 
 

@@ -1,7 +1,7 @@
 """Independent jobs, one after another or in Ray's processes. A killed study resumes from its record.
 
-Each finished job is a line of a file. The line is flushed before the next job is counted. A new start reads the lines and
-does what is missing.
+Each finished job is a line of a file, flushed before the next job is counted. A restarted study reads the lines and runs
+the missing jobs.
 """
 
 import json
@@ -17,13 +17,13 @@ from coreg_core.errors import StorageError, Unreachable
 from coreg_core.numerics.threads import pin_threads
 from coreg_sim.ray_cluster import connected
 
-JSON: TypeAlias = Any  # what json.dumps takes: numbers, texts, lists, dictionaries with text keys, None
-MAX_RESTARTS = 3  # of a worker that died; its job is done again
+JSON: TypeAlias = Any  # for json.dumps: numbers, texts, lists, dictionaries with text keys, None
+MAX_RESTARTS = 3  # of a worker that died; its job is repeated
 
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work, of a second to a minute. The key is unique in its study; the result depends on the arguments alone."""
+    """One unit of work, of a second to a minute. The key is unique in its study; the arguments determine the result."""
 
     key: str
     arguments: dict[str, JSON]
@@ -39,7 +39,7 @@ class Done:
 
 
 class Work(Protocol):
-    """All jobs of a study in their best order, and how to do one. It is sent to other processes, so it is a small value."""
+    """All jobs of a study in their best order, and the function that does one. It is pickled, so it is a small value."""
 
     def jobs(self) -> Sequence[Job]: ...
 
@@ -48,9 +48,9 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Where:
-    """How many jobs run at once (None: on every core of Ray), and on which Ray cluster (None: one that is started here).
+    """The number of parallel jobs (None: one for each core of Ray), and the Ray cluster (None: one that is started here).
 
-    More than one job, or an address, needs Ray (the extra ``sim``). ``instead`` is what a user without Ray can do.
+    More than one job, or an address, needs Ray (the extra ``sim``). ``instead`` is advice for a user without Ray.
     """
 
     jobs: int | None = 1
@@ -62,7 +62,7 @@ class Where:
 class FinishedStudy:
     """A finished study: each job's result by key, and the page that was written to ``path`` as JSON.
 
-    ``resumed`` jobs came from an earlier run; ``seconds`` are of all jobs, each on one core.
+    ``resumed`` counts the jobs from an earlier run; ``seconds`` is the total of all jobs, each on one core.
     """
 
     results: dict[str, dict[str, JSON]]
@@ -72,7 +72,7 @@ class FinishedStudy:
     path: Path
 
     def summary(self, count: int, what: str) -> str:
-        """The closing line of a command: how much was done, in which time, and where it is."""
+        """The closing line of a command: number of results, time and path."""
         earlier = f", {self.resumed} of {len(self.results)} jobs from an earlier run" if self.resumed else ""
         return f"{count} {what}{earlier}, {self.seconds:.0f} s of one core in all; {self.path}"
 
@@ -85,15 +85,15 @@ def run_study(
     page: Callable[[dict[str, dict[str, JSON]], float], dict[str, JSON]],
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> FinishedStudy:
-    """Do the jobs that are not done yet, and write the page.
+    """Do the missing jobs, and write the page.
 
-    ``out`` is the folder for NAME.jsonl (a line a job) and NAME.json (the page). ``page`` makes the page from every job's
-    result, in the order of the jobs, and the seconds. ``progress`` receives how many jobs are done, and of how many.
+    ``out`` is the folder for NAME.jsonl (a line for each job) and NAME.json (the page). ``page`` makes the page from every
+    job's result, in the order of the jobs, and the seconds. ``progress`` receives the numbers of finished jobs and of all jobs.
 
     Raises
     ------
     UsageError
-        Ray is wanted and not installed.
+        Ray is needed and not installed.
     Unreachable
         Ray does not start, or its workers die.
     StorageError
@@ -110,23 +110,23 @@ def run_study(
                 record.add(finished)
                 done[finished.job.key] = finished
                 progress(len(done), len(todo))
-        results = {job.key: done[job.key].result for job in todo}  # in the study's order, not in the order of arrival
+        results = {job.key: done[job.key].result for job in todo}  # in the study's order, not the order of arrival
         seconds = sum(each.seconds for each in done.values())
         found = page(results, seconds)
         path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{out}: cannot be written ({error.strerror}). Name another folder with --out.") from None
+        raise StorageError(f"{out}: cannot be written ({error.strerror}). Give another folder with --out.") from None
     return FinishedStudy(results, resumed, seconds, found, path)
 
 
 def software() -> dict[str, JSON]:
-    """The versions that a page states."""
+    """The versions for a page."""
     names = ("coreg-federation", "numpy", "scipy", "scikit-learn")
     return {"versions": {name: version(name) for name in names}, "python": platform.python_version()}
 
 
 class _Record:
-    """A line a job. A line that a kill has torn is cut off; a job with other arguments is another job."""
+    """The file of finished jobs. An incomplete last line is removed; a job with other arguments counts as another job."""
 
     def __init__(self, path: Path):
         self._done: dict[str, Done] = {}
@@ -162,10 +162,10 @@ class _Record:
 
 
 class _Worker:
-    """Does job after job in one process."""
+    """Does jobs in one process."""
 
     def __init__(self, work: Work):
-        pin_threads(1)  # the same bits for every --jobs, and no two processes compete for a core
+        pin_threads(1)  # the same bits for every --jobs, and no competition for cores
         self._work = work
 
     def do(self, job: Job) -> Done:
@@ -203,6 +203,6 @@ def _each(work: Work, todo: list[Job], where: Where) -> Iterator[Done]:
                 raise (error.cause if isinstance(error.cause, Exception) else error) from None
             except ray.exceptions.RayActorError:
                 raise Unreachable(
-                    f"the process that did {job.key} died {MAX_RESTARTS + 1} times: is there memory for it? "
-                    f"What is done is kept; {where.instead}, or do fewer at once."
+                    f"the process of job {job.key} died {MAX_RESTARTS + 1} times, probably of too little memory. Finished jobs "
+                    f"are kept: {where.instead}, or run fewer jobs in parallel."
                 ) from None

@@ -1,4 +1,4 @@
-"""A report: findings, tables and plots. Its results are JSON, so that the same report can be made again from a record."""
+"""A report: findings, tables and plots. It is made from JSON, so a record gives the same report again."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,7 +10,7 @@ Cell: TypeAlias = str | float | int | None
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Rows under a header. The note says what a reader has to know of their origin."""
+    """Rows under a header. The note explains the origin of the figures."""
 
     title: str
     header: tuple[str, ...]
@@ -20,7 +20,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Report:
-    """The results of a study: sentences, tables, plots, and the few figures that other texts can quote, by name."""
+    """The results of a study: sentences, tables, plots, and figures by name that other texts can quote."""
 
     findings: tuple[str, ...]
     tables: tuple[ReportTable, ...]

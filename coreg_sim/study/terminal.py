@@ -1,4 +1,4 @@
-"""A report on the terminal, and a progress bar while it is made."""
+"""A report on the terminal, and a progress bar for its study."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from coreg_sim.study.report import Report, text
 
 @contextmanager
 def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where it is a terminal; otherwise a line for every tenth of the jobs."""
+    """A bar on stderr if that is a terminal; otherwise a line for every tenth of the jobs."""
     if sys.stderr.isatty():
         columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:

@@ -1,4 +1,4 @@
-"""init, enroll, peers: this site's key and certificate, and the keys of the sites that it is summed with."""
+"""init, enroll, peers: this site's configuration, its key and certificate, and the keys of its peers."""
 
 import os
 from collections.abc import Callable
@@ -57,8 +57,8 @@ def enroll(
         )
         typer.echo(f"  key fingerprint {asked.key_fingerprint}")
         typer.echo(
-            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`, and "
-            f"`coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
+            f"next: send {asked.request_path.name} to the coordinator's operator, who runs `coreg-coordinator sign --renew`; "
+            f"then run `coreg-agent enroll --identity {identity} --install {asked.name}.pem` with the answer"
             + (
                 ""
                 if asked.reused_key
@@ -76,8 +76,8 @@ def enroll(
     typer.echo(f"{made.name}: {made.request_path}{' (with the key that was there)' if made.reused_key else ''}")
     typer.echo(f"  key fingerprint {made.key_fingerprint}")
     typer.echo(
-        f"next: send {made.request_path.name} to the coordinator's operator, tell the fingerprint by telephone, and "
-        f"`coreg-agent enroll --identity {identity} --install {made.name}.pem` with the answer"
+        f"next: send {made.request_path.name} to the coordinator's operator, and read out the fingerprint by telephone; "
+        f"then run `coreg-agent enroll --identity {identity} --install {made.name}.pem` with the answer"
     )
 
 
@@ -108,7 +108,7 @@ def peers(
 
     if not (identity / "site.pem").exists():
         raise UsageError(
-            f"{identity}: no certificate of this site. First `coreg-agent enroll --identity {identity} --name NAME`, and "
+            f"{identity}: no certificate of this site. First run `coreg-agent enroll --identity {identity} --name NAME`, then "
             f"`coreg-agent enroll --identity {identity} --install NAME.pem` with the coordinator's answer."
         )
     if write is not None and not pin:
@@ -137,7 +137,7 @@ def peers(
 def init(
     preset: Annotated[
         Preset,
-        typer.Option("--preset", help="What members of a run may learn: sums alone, or this site's operator too."),
+        typer.Option("--preset", help="Members of a run can learn only sums (strict), or also this site's operator."),
     ],
     policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The policy to write.")] = Path(
         "policy.toml"

@@ -1,5 +1,6 @@
 """coreg-agent ledger: show or verify the ledger of everything that left this machine."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,7 +82,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _verify(path: Path, checkpoints: Path | None, authority: list[Path], *, as_json: bool) -> None:
-    from site_agent.ledger.audit import audit, plain, read_record
+    from site_agent.ledger.audit import audit, read_record
 
     authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
     own = path.parent / "site.pem"
@@ -89,7 +90,7 @@ def _verify(path: Path, checkpoints: Path | None, authority: list[Path], *, as_j
     record = [] if checkpoints is None else read_record(checkpoints, site)
     found = audit(path, authorities, site or (record[0].site if record else None), record)
     if as_json:
-        print_json({"ledger": str(path), **plain(found)})
+        print_json({"ledger": str(path), **asdict(found)})
     else:
         for text in sentences(path, found, compared=checkpoints is not None):
             typer.echo(text)

@@ -39,7 +39,7 @@ class Dialect:
 
     @property
     def said(self) -> str | None:
-        """The notation in words, if it is not commas and decimal points."""
+        """A phrase for the notation, if it is not commas and decimal points."""
         between = {";": ";", "\t": "tabs"}.get(self.separator)
         parts = [f"{between} between columns"] if between else []
         parts += ["decimal commas"] if self.decimal == "," else []
@@ -130,7 +130,7 @@ SLIPS = 5  # at most one decimal in so many may have the other mark, to count as
 
 @dataclass
 class _Seen:
-    """The number of cells with one notation, and the first of them in words."""
+    """The number of cells with one notation, and the first of them, as a phrase."""
 
     count: int = 0
     first: str = ""

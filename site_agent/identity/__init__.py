@@ -1,4 +1,4 @@
-"""Who this site is, whom its policy pins, and the keys of a run.
+"""The site's identity, its pinned peers, and the keys of a run.
 
-Here is the cryptography; the machine (`site_agent.machine.site`) is handed it as `site_agent.machine.run_keys.Keys`.
+This package has the cryptography; the machine receives it through the interfaces of `site_agent.machine.run_keys`.
 """

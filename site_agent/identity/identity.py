@@ -1,8 +1,8 @@
-"""The site's own identity: one directory with its key, its request, its certificate and the authority it trusts.
+"""The site's own identity: one directory with its key, its request, its certificate and the authority that it trusts.
 
-site.key is made here, mode 0600, and never travels; site.csr goes to the coordinator's operator; the answer, one
-file, is split by `install` into site.pem and ca.pem. `check_identity` says before dialling which of them is
-wrong, because gRPC reports most failures of TLS as "Socket closed". Must not know gRPC, the plan or the data.
+site.key (mode 0600) never leaves the site. site.csr goes to the coordinator's operator. `install` splits the operator's
+answer, one file, into site.pem and ca.pem. `check_identity` finds a fault before the agent connects, because gRPC reports
+most failures of TLS as "Socket closed".
 """
 
 import os
@@ -31,7 +31,7 @@ from coreg_wire.identity.renewal_requests import renewal_text
 from site_agent.identity.renewal import authorities_and_links, in_force, issuer_of, trusted_after
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY = "site.key", "site.csr", "site.pem", "ca.pem"
-EARLIER = "earlier-ca.pem"  # authorities that are trusted no more: what they once signed can still be judged
+EARLIER = "earlier-ca.pem"  # authorities that are no longer trusted, to verify their old signatures
 NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
     "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
@@ -42,7 +42,7 @@ _SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinato
 
 @dataclass(frozen=True)
 class EnrolResult:
-    """What `enrol` made: send `request_path`, and read `key_fingerprint` to the operator over another channel."""
+    """The result of `enrol`: send `request_path`, and read `key_fingerprint` to the operator over another channel."""
 
     name: str
     request_path: Path
@@ -52,7 +52,7 @@ class EnrolResult:
 
 @dataclass(frozen=True)
 class Identity:
-    """A site's identity, checked; its PEM texts are what `coreg_wire.identity.credentials.client_credentials` takes."""
+    """A site's checked identity, with the PEM texts for `coreg_wire.identity.credentials.client_credentials`."""
 
     name: str
     key_pem: bytes
@@ -60,18 +60,18 @@ class Identity:
     ca_pem: bytes
     not_after: datetime
     directory: Path
-    secret: bytes | None = None  # the passphrase of site.key, where that has one
+    secret: bytes | None = None  # the passphrase of site.key, if it has one
 
     def __repr__(self) -> str:
-        """Without the key: an identity may end in a log."""
+        """Without the key: the text can get into a log."""
         return f"Identity({self.name!r}, {str(self.directory)!r}, not_after={self.not_after:%Y-%m-%d})"
 
     def days_left(self, *, now: datetime | None = None) -> float:
-        """Days until the certificate or its authority runs out."""
+        """Days until the certificate or its authority expires."""
         return (self.not_after - (now or datetime.now(UTC))) / timedelta(days=1)
 
     def expiry_warning(self, *, within_days: int = 30, now: datetime | None = None) -> str | None:
-        """A sentence when the certificate runs out soon, else None."""
+        """A sentence if the certificate expires soon, else None."""
         days = self.days_left(now=now)
         if days >= within_days:
             return None
@@ -79,14 +79,14 @@ class Identity:
 
 
 def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> EnrolResult:
-    """Make the site's key, unless it has one, and a request for a certificate in `name`; a passphrase encrypts the key.
+    """Create the site's key, unless it exists, and a request for a certificate in `name`; a passphrase encrypts the key.
 
     Raises
     ------
     UsageError
-        `name` is no site name.
+        `name` is not a valid site name.
     Refused, BadData
-        The key that is there is open to others, or is none.
+        The existing key is readable by others, or is not a key.
     StorageError
         The directory cannot be written.
     """
@@ -104,14 +104,14 @@ def enrol(directory: Path | str, name: str, *, secret: bytes | None = None) -> E
 
 
 def renew(directory: Path | str, *, new_key: bool = False) -> EnrolResult:
-    """Make a request for another certificate, shown over the one in use, which works until the answer is installed.
+    """Create a request for another certificate, signed with the key in use. The old certificate works until `install`.
 
-    With ``new_key`` for another key, which stands in next.key until then, encrypted as site.key is.
+    With ``new_key`` the request is for another key. It is kept in next.key until then, encrypted like site.key.
 
     Raises
     ------
     UsageError, Refused, BadData, StorageError
-        there is no identity to renew, or it is damaged; it may have run out.
+        there is no identity to renew, or it is damaged. An expired identity can be renewed.
     """
     directory = Path(directory)
     key, secret = _load_key(directory / KEY)
@@ -125,7 +125,7 @@ def renew(directory: Path | str, *, new_key: bool = False) -> EnrolResult:
             _create_private(path, key_pem(ec.generate_private_key(ec.SECP256R1()), secret))
         wanted, _ = _load_key(path, lambda _what: secret or b"")
     else:
-        path.unlink(missing_ok=True)  # an earlier request for another key is void
+        path.unlink(missing_ok=True)  # cancels an earlier request for another key
     _write_public(directory / REQUEST, renewal_text(_request(name, wanted), current, key))
     return EnrolResult(name, directory / REQUEST, key_fingerprint(wanted.public_key()), reused_key=not new_key)
 
@@ -142,9 +142,9 @@ def _request(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSign
 def install(
     directory: Path | str, bundle_path: Path | str, *, authority: str | None = None, now: datetime | None = None
 ) -> Identity:
-    """Take the coordinator's answer, the site's certificate followed by its authority's, once it proves right.
+    """Check and install the coordinator's answer: the site's certificate followed by its authority's.
 
-    The first answer decides which authority this site trusts; another one later is believed where the first signed it, or where
+    The first answer decides which authority this site trusts. A later authority is accepted if a trusted one signed it, or if
     ``authority`` is its fingerprint, as the coordinator's operator read it out.
 
     Raises
@@ -184,12 +184,12 @@ def install(
     _write_public(path, b"".join(c.public_bytes(keys.Encoding.PEM) for c in kept))
     _write_public(directory / CERTIFICATE, certificate.public_bytes(keys.Encoding.PEM))
     if key.public_key() != _load_key(directory / KEY, lambda _what: secret or b"")[0].public_key():
-        following.replace(directory / KEY)  # last: killed before it, the same answer is installed again
+        following.replace(directory / KEY)  # last: after a crash before this line, the answer can be installed again
     return check_identity(directory, passphrase=lambda _what: secret or b"", now=now)
 
 
 def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: datetime | None = None) -> Identity:
-    """Read the identity and make sure that it will be believed, as far as can be told without the coordinator.
+    """Read the identity and check it, as far as possible without the coordinator.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def check_identity(directory: Path | str, *, passphrase: Passphrase = ask, now: 
     BadData, StorageError
         A file is not what its name says, or cannot be read.
     Refused
-        The key is open to others; key, certificate and authority do not belong together; the certificate is not
+        The key is readable by others; key, certificate and authority do not belong together; the certificate is not
         valid today, is not a client's, or names no site.
     """
     directory, now = Path(directory), now or datetime.now(UTC)
@@ -227,29 +227,31 @@ def _check_chain(
     where_ca: str,
     now: datetime,
 ) -> str:
-    """The site's name, once key, certificate and authority belong together and are valid at `now`."""
+    """Check that key, certificate and authority belong together and are valid at `now`. Returns the site's name."""
     if certificate.public_key() != key.public_key():
         raise Refused(
             f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). Put the old "
             f"key back, or run `coreg-agent enroll` and have the new site.csr signed."
         )
     if not _signs(ca):
-        raise Refused(f"{where_ca} is no certificate authority. Install the whole answer of `coreg-coordinator sign`.")
+        raise Refused(
+            f"{where_ca} is not a certificate authority. Install the whole answer of `coreg-coordinator sign`."
+        )
     try:
         certificate.verify_directly_issued_by(ca)
     except InvalidSignature as error:
         raise Refused(
-            f"{where} bears the name of {_who(ca)} but not its signature: {where_ca} is another authority's, or the "
-            f"certificate was altered. {_SIGN_AGAIN}"
+            f"{where} names {_who(ca)} but has no valid signature of it: {where_ca} is another authority's, or the "
+            f"certificate was changed. {_SIGN_AGAIN}"
         ) from error
     except (ValueError, TypeError) as error:
         raise Refused(
             f"{where} was signed by {_who(certificate, issuer=True)}, but {where_ca} is {_who(ca)}. {_SIGN_AGAIN}"
         ) from error
-    _check_period(ca, where_ca, now, "The coordinator's operator must begin a new authority and sign again.")
+    _check_period(ca, where_ca, now, "The coordinator's operator must create a new authority and sign again.")
     _check_period(certificate, where, now, _SIGN_AGAIN)
     if ExtendedKeyUsageOID.CLIENT_AUTH not in _purposes(certificate):
-        raise Refused(f"{where} is not a client's certificate: was the coordinator's own installed? {_SIGN_AGAIN}")
+        raise Refused(f"{where} is not a client's certificate, but perhaps the coordinator's own. {_SIGN_AGAIN}")
     return certificate_name(certificate, where)
 
 
@@ -257,11 +259,11 @@ def _check_period(certificate: x509.Certificate, where: str, now: datetime, next
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < start:
         raise Refused(
-            f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+            f"{where} is not valid before {start:%Y-%m-%d %H:%M} UTC, but this machine's clock shows "
             f"{now:%Y-%m-%d %H:%M} UTC: check the clock."
         )
     if now > end:
-        raise Refused(f"{where} ran out on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}")
+        raise Refused(f"{where} expired on {end:%Y-%m-%d %H:%M} UTC (now {now:%Y-%m-%d %H:%M} UTC). {next_step}")
 
 
 def _signs(certificate: x509.Certificate) -> bool:
@@ -288,8 +290,8 @@ def _load_key(path: Path, passphrase: Passphrase = ask) -> tuple[ec.EllipticCurv
     mode = path.stat().st_mode & 0o777
     if mode & ~0o600:
         raise Refused(
-            f"{path} has mode {mode:04o}, so that others on this machine may read the site's key: run "
-            f"`chmod 600 {path}`; if someone may have read it, delete it and enrol again."
+            f"{path} has mode {mode:04o}, so other users of this machine can read the site's key: run "
+            f"`chmod 600 {path}`. If someone has read it, delete it and enrol again."
         )
     try:
         return load_key(data, path, passphrase)
@@ -305,11 +307,11 @@ def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{directory} cannot be made ({error.strerror}): name another --identity.") from error
+        raise StorageError(f"{directory} cannot be created ({error.strerror}): give another --identity.") from error
 
 
 def _create_private(path: Path, data: bytes) -> None:
-    """A file that nobody else could read at any instant, and that replaces none."""
+    """Create a file with mode 0600 from the start; an existing file is an error."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -321,7 +323,7 @@ def _create_private(path: Path, data: bytes) -> None:
             path.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StorageError(f"{path} cannot be made ({error.strerror}): check its directory.") from error
+        raise StorageError(f"{path} cannot be created ({error.strerror}): check its directory.") from error
 
 
 def _write_public(path: Path, data: bytes) -> None:

@@ -1,8 +1,7 @@
-r"""Who a site's peers are: fingerprints of their keys, in words that can be read over the telephone, and as policy.toml
-has them.
+r"""A site's peers: fingerprints of their keys, as words to read out over the telephone and as pins of policy.toml.
 
-Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): sixteen bits a word of five letters,
-consonants and vowels in turn.
+Words are proquints (Wilkerson, "A Proposal for Proquints", arXiv:0901.4016): each word of five letters has sixteen bits,
+with alternating consonants and vowels.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ _SPOKEN = 32  # hexadecimal digits: 128 bits, eight words
 
 
 def words(fingerprint: str) -> str:
-    """The first 128 bits of a fingerprint, to be read aloud: nobody finds a second key that begins alike."""
+    """The first 128 bits of a fingerprint as words: enough to prevent a second key with the same words."""
     numbers = [int(fingerprint[i : i + 4], 16) for i in range(0, _SPOKEN, 4)]
     return "-".join(_word(number) for number in numbers)
 
@@ -38,12 +37,12 @@ def _word(number: int) -> str:
 
 @dataclass(frozen=True)
 class Peer:
-    """A site's name and its key's fingerprint, from its certificate; ``pinned`` what a policy has for it, or None."""
+    """A site's name and its key's fingerprint, from its certificate; ``pinned``: the fingerprint in a policy, or None."""
 
     name: str
     fingerprint: str
     pinned: str | None = None
-    vouched: bool = False  # the key that is pinned signed a request for this one
+    vouched: bool = False  # the pinned key signed a request for this one
 
     @property
     def verdict(self) -> str:
@@ -57,12 +56,12 @@ class Peer:
 
 
 def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:
-    """Of a certificate file; its first certificate counts. Or of a request for a renewal, which the key so far has signed.
+    """The peer of a certificate file (its first certificate), or of a renewal request, which the old key has signed.
 
     Raises
     ------
     UsageError, BadData
-        no such file, or no site's certificate.
+        no such file, or not a site's certificate.
     """
     try:
         data = path.read_bytes()
@@ -88,12 +87,12 @@ def pins(peers: list[Peer]) -> str:
 
 
 def write_pins(path: Path, peers: list[Peer]) -> list[str]:
-    """Add peers to the [peers] of a policy.toml; everything else in it stays. Returns the names that are new or renewed.
+    """Add peers to the [peers] of a policy.toml, and keep the rest of it. Returns the new or renewed names.
 
     Raises
     ------
     UsageError
-        the file cannot be used, or it pins another key of a site, and that key did not sign for this one.
+        the file cannot be used, or it pins another key of a site that did not sign the new one.
     """
     if strangers := [p.name for p in peers if p.pinned not in (None, p.fingerprint) and not p.vouched]:
         raise UsageError(
@@ -121,5 +120,5 @@ def _pin(document: tomlkit.TOMLDocument, peers: list[Peer]) -> list[str]:
 
 
 def run_keys(identity: Identity, pinned: Mapping[str, str]) -> RunKeys:
-    """The keys of an enrolled site, held to the peers of its policy."""
+    """The run keys of an enrolled site, which accept only the peers of its policy."""
     return RunKeys(private_key(identity.key_pem), pinned.get)

@@ -1,7 +1,6 @@
-"""Which authority a site goes on to trust when an answer comes from another one than before.
+"""The authorities that a site trusts after an answer from another authority than before.
 
-A new authority is believed where the old one signed it (a link in the answer), or where its operator read out its fingerprint.
-Pure: certificates in, certificates out; knows no file.
+A new authority is accepted if the old one signed it (a link in the answer), or if its operator read out its fingerprint.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from coreg_wire.identity.names import fingerprint
 def authorities_and_links(
     answer: Sequence[x509.Certificate],
 ) -> tuple[list[x509.Certificate], list[x509.Certificate]]:
-    """Of an answer's certificates after the site's own: those that authorities signed for themselves, and for each other."""
+    """The self-signed authorities of an answer, and the links: certificates of one authority for another."""
     own = [c for c in answer if c.issuer == c.subject]
     return own, [c for c in answer if c.issuer != c.subject]
 
@@ -31,12 +30,12 @@ def issued(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
 
 
 def in_force(certificate: x509.Certificate, now: datetime) -> bool:
-    """Whether it is valid at that moment."""
+    """Whether the certificate is valid at that time."""
     return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
 
 
 def issuer_of(certificate: x509.Certificate, trusted: Sequence[x509.Certificate]) -> x509.Certificate:
-    """Of those that are trusted the one that signed it; the first, where none did."""
+    """The trusted authority that signed the certificate; the first one if none did."""
     return next((ca for ca in trusted if issued(certificate, ca)), trusted[0])
 
 
@@ -47,21 +46,21 @@ def trusted_after(
     where: str,
     now: datetime,
 ) -> list[x509.Certificate]:
-    """Whom the site trusts once it has taken an answer: its authority, and earlier ones that the answer still lists.
+    """The trusted authorities after an answer: its authority, and earlier ones that the answer still lists.
 
     Parameters
     ----------
     answer
         the answer's certificates after the site's own; its authority first.
     trusted
-        the authorities so far; none before the first answer, which is believed.
+        the authorities so far; empty before the first answer, which is accepted without a check.
     confirmed
         a new authority's fingerprint, as its operator read it out.
 
     Raises
     ------
     Refused
-        a new authority that neither a trusted one signed nor the operators confirmed.
+        no trusted authority signed the new one, and the operators did not confirm it.
     """
     authorities, links = authorities_and_links(answer)
     ca = authorities[0]
@@ -69,7 +68,7 @@ def trusted_after(
     if trusted and ca not in trusted:
         if confirmed is not None and confirmed.replace(":", "").lower() != mark:
             raise Refused(
-                f"{where} comes from the authority {mark}, and {confirmed} was given. Nothing was installed: compare again."
+                f"{where} comes from the authority {mark}, but {confirmed} was given. Nothing was installed. Compare again."
             )
         if confirmed is None and not _linked(ca, links, trusted, now):
             old = trusted[0]
@@ -84,7 +83,7 @@ def trusted_after(
 def _linked(
     ca: x509.Certificate, links: Sequence[x509.Certificate], trusted: Sequence[x509.Certificate], now: datetime
 ) -> bool:
-    """Whether an authority that is trusted, and in force, signed this one's name and key."""
+    """Whether a trusted and valid authority signed the name and key of this one."""
     return any(
         link.subject == ca.subject
         and link.public_key() == ca.public_key()

@@ -1,14 +1,14 @@
 r"""The keys of one attempt of a run: ephemeral, made from a contribution of every member, and unknown to the coordinator.
 
-    secret_uv = X25519(e_u, E_v)                    c_u → v:  AES-256-GCM under HKDF(secret_uv; T, "u → v")
-    K = HKDF(c_1, …, c_M; T)                        words_v = n_v + Σ_u ± mask_uv + [v is the first] keystream_K  (mod 2⁶⁴)
+    secret_uv = X25519(e_u, E_v)                c_u → v:  AES-256-GCM under HKDF(secret_uv; T, "u → v")
+    K = HKDF(c_1, …, c_M; T)                    words_v = n_v + Σ_u ± mask_uv + [v is the first] keystream_K  (mod 2⁶⁴)
 
-T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF makes for one
-step's context: of an answer nobody learns anything, and the sum is read by members alone. Beside the words goes a tag that
-adds up as they do (`coreg_core.masking.tag`), so that a sum which somebody changed is found.
+T is the digest of the plan and of all offers. Masks and keystream are AES-256-CTR, each under a key that HKDF derives for
+one step's context. A single answer reveals nothing, and only members can read the sum. An additive tag accompanies the
+words (`coreg_core.masking.tag`), so that a changed sum is detected.
 
-The coordinator relays offers and is the certificate authority, so a signature is believed only of a key whose fingerprint
-the site's own policy has, from its peer's operator. Nothing here is ever written to a disk.
+The coordinator forwards offers and is the certificate authority. Therefore a signature counts only if the site's own
+policy pins the fingerprint of its key, confirmed by the peer's operator. These secrets are never written to a disk.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from coreg_wire.identity.signatures import is_signed, sign, statement
 from site_agent.machine.run_keys import transcript_of
 
 _ZEROS = memoryview(bytes(1 << 20))
-_NONCE = bytes(12)  # every key seals one text
+_NONCE = bytes(12)  # every key encrypts one text only
 _SIZE = 32  # bytes of a contribution
 
 
@@ -53,12 +53,12 @@ def _hidden(contribution: bytes) -> bytes:
 
 
 def _statement(offer: Offer) -> bytes:
-    """What an offer's signature is on: all of it."""
+    """The signed bytes of an offer: all of its fields."""
     return statement("coreg offer 1", asdict(replace(offer, signature="")))
 
 
 def _receivers(plan: Plan) -> tuple[str, ...]:
-    """Who may read the sums: every member, but of a scoring that names its receivers."""
+    """The sites that can read the sums: the receivers of a scoring if it names them, else every site."""
     named = plan.objective.receivers if isinstance(plan.objective, Scoring) else ()
     return tuple(sorted(named)) or plan.sites
 
@@ -71,7 +71,7 @@ class RunKeys:
     private
         the key of this site's certificate.
     pinned
-        the fingerprint that its policy has of a peer, or None.
+        returns the fingerprint that the policy pins for a peer, or None.
     """
 
     def __init__(self, private: ec.EllipticCurvePrivateKey, pinned: Callable[[str], str | None]):
@@ -81,7 +81,7 @@ class RunKeys:
         return "RunKeys()"
 
     def draw(self, offer: Offer) -> "AttemptSecrets":
-        """New secrets, and the offer that shows them."""
+        """New secrets with their signed offer."""
         identity = self._private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -107,7 +107,7 @@ class RunKeys:
 
 
 class AttemptSecrets:
-    """`site_agent.machine.run_keys.Secrets`. ``sealing`` is the contribution that only receivers of a sum are told."""
+    """`site_agent.machine.run_keys.Secrets`. ``sealing`` is a contribution that only receivers of a sum get."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class AttemptSecrets:
                 value = getattr(offer, name)
                 if value in seen:
                     raise Refused(
-                        f"{offer.site} has the very key of {seen[value]}: one site under two names is not summed."
+                        f"{offer.site} has the same key as {seen[value]}: one site cannot take part under two names."
                     )
                 seen[value] = offer.site
 
@@ -163,19 +163,19 @@ class AttemptSecrets:
         pinned = self._pinned(peer.site)
         if pinned is None:
             raise Refused(
-                f"{peer.site} is not among the [peers] of this site's policy, so nobody has said that it is another "
-                "organisation and not the coordinator. Ask its operator for what `coreg-agent peers` prints there, and pin it."
+                f"{peer.site} is not among the [peers] of this site's policy, so it could be the coordinator under another "
+                "name. Ask its operator for the output of `coreg-agent peers`, and pin it."
             )
         try:
             identity = serialization.load_der_public_key(bytes.fromhex(peer.identity))
         except ValueError:
-            raise Refused(f"the roster has no key of {peer.site} that can be read.") from None
+            raise Refused(f"the roster's key of {peer.site} cannot be read.") from None
         fingerprint = key_fingerprint(identity) if isinstance(identity, ec.EllipticCurvePublicKey) else ""
         if fingerprint != pinned or not isinstance(identity, ec.EllipticCurvePublicKey):
             raise Refused(
                 f"the roster's key of {peer.site} is not the one that this site's policy pins ({pinned[:16]}…, not "
                 f"{fingerprint[:16]}…). If {peer.site} has a new key, its operator can confirm it by telephone "
-                "(`coreg-agent peers`). Otherwise the coordinator, or somebody who holds its authority, poses as that site."
+                "(`coreg-agent peers`). Otherwise the coordinator, or a holder of its authority's key, poses as that site."
             )
         if not is_signed(identity, peer.signature, _statement(peer)):
             raise Refused(f"the offer of {peer.site} for this run is not signed by that site.")
@@ -185,10 +185,8 @@ class AttemptSecrets:
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(peer.key)))
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(peer.session_key))
-        except ValueError:  # of 32 bytes that are no point, or one of low order
-            raise Refused(
-                f"{peer.site} offered a key that no secret can be agreed on with. Its operator should know."
-            ) from None
+        except ValueError:  # the 32 bytes are no point of the curve, or one of low order
+            raise Refused(f"{peer.site} offered an invalid key. Report it to its operator.") from None
         return HKDF(hashes.SHA256(), 32, self._transcript, b"coreg pair").derive(shared)
 
     def _cipher(self, peer: str, sender: str, receiver: str) -> AESGCM:
@@ -210,7 +208,7 @@ class AttemptSecrets:
             hidden = _hidden(shown) if readable else shown
             if not hmac.compare_digest(hashlib.sha256(_hidden(contribution) + hidden).hexdigest(), peer.commitment):
                 raise Refused(
-                    f"{peer.site} sent another contribution to the key of this run than the one it committed to."
+                    f"{peer.site} sent a contribution to the key of this run that does not match its commitment."
                 )
             contributions.append(contribution)
             if readable:
@@ -252,12 +250,12 @@ class AttemptSeal:
         """See `Seal.check`."""
         for site in self.secrets:
             if not hmac.compare_digest(self._proof_of(site), proofs.get(site, "")):
-                raise Refused(f"{site} does not have the key of this run that the other sites have.")
+                raise Refused(f"{site} has another key of this run than this site.")
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
         """See `Seal.mask`."""
         if context in self.used:
-            raise AssertionError("a mask is used once: an answer that was given is sent again, and never made again.")
+            raise AssertionError("a mask is used once: a repeated step gets the stored answer.")
         self.used.add(context)
         tag = Poly1305.generate_tag(self._tag_key(context), message(words).view(np.uint8).data)
         out = np.concatenate([words, tag_words(tag)])
@@ -283,8 +281,8 @@ class AttemptSeal:
             if is_sum(tag, tags, key[:16], n_words, len(answering)):
                 return total
         raise BadData(
-            "the sum of this step is not that of the sites' answers: a site means another step, state or question, or the sum "
-            "was changed on its way. Nothing is computed with it."
+            "the sum of this step does not match the sites' answers: a site answered another step, state or question, or the "
+            "sum was changed in transit. It is not used."
         )
 
     def _sealer(self, answering: tuple[str, ...], *, private: bool) -> str:
@@ -316,7 +314,7 @@ class AttemptSeal:
 
 
 def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
-    """Add a keystream, or take it away; in place, a piece at a time."""
+    """Add or subtract a keystream, in place and in pieces."""
     encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
     buffer, change = np.empty(min(len(words), 1 << 17), dtype=WORD), np.subtract if negative else np.add
     for start in range(0, len(words), 1 << 17):

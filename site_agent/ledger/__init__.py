@@ -1,10 +1,10 @@
 """The disclosure ledger: an append-only, hash-chained JSONL file of everything that this agent sent.
 
-Each line carries the hash of the line before it, so a line that is changed, removed or put in later breaks the chain from there
-on. At each run's end the site signs the hash of the last line, its head, and the coordinator countersigns it: whoever
-writes the file anew, chain and all, cannot make these two signatures for it (`audit`). An entry is on disk, and not in the
-system's memory alone, before its message is on the wire. Beyond a size the file is put aside, and the next one goes on
-(`files`). It is also what the site remembers of its answers over restarts (`memory`).
+Each line carries the hash of the line before it, so a line that is changed, removed or inserted later breaks the chain.
+At each run's end the site signs the hash of the last line, its head, and the coordinator countersigns it. A rewritten
+file with a new chain cannot have these two signatures (`audit`). An entry is synced to disk before its message is sent.
+Beyond a size the file becomes an archive, and another file continues the chain (`files`). The ledger is also the site's
+memory of its answers over restarts (`replay`).
 """
 
 from site_agent.ledger.entries import Disclosed

@@ -1,14 +1,14 @@
-"""A ledger held to its signatures: what both sides signed cannot have been written anew by whoever has the file.
+"""Verify a ledger against its signatures: one party alone cannot rewrite lines that both sides signed.
 
-Reads the chain of all files; holds every head to the line that it is of, to the site's certificate beside it and to the
-federation's authority, and every countersignature likewise; and the heads that the coordinator kept, where they are
-given, to these lines.
+The audit reads the chain of all files. It checks every head against its line, the site's certificate beside it and the
+federation's authority, and every countersignature in the same way. It also checks the heads that the coordinator kept,
+if they are given.
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -26,7 +26,7 @@ from site_agent.ledger.replay import Memory
 
 @dataclass(frozen=True)
 class SignedHead:
-    """A head with the site's signature, and what the coordinator made of it, where that is known."""
+    """A head with the site's signature, and the coordinator's countersignature if it is known."""
 
     site: str
     run: str
@@ -38,10 +38,10 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Audited:
-    """What was found: nothing is wrong as far as the lines are signed.
+    """The result of an audit without faults, as far as the lines are signed.
 
-    ``own`` is the last head that the site signed and ``both`` the last that the coordinator countersigned; ``after`` counts the
-    lines beyond that one, by kind. ``compared`` heads of the coordinator's own record fit.
+    ``own`` is the last head that the site signed, and ``both`` the last that the coordinator countersigned. ``after`` counts
+    the lines after that one, by kind. ``compared`` counts the heads of the coordinator's own record; all of them match.
     """
 
     files: int
@@ -57,34 +57,32 @@ class Audited:
 def audit(
     path: Path, authorities: Sequence[x509.Certificate], site: str | None = None, record: Sequence[SignedHead] = ()
 ) -> Audited:
-    """Read the ledger through, and hold it to every signature.
+    """Read the whole ledger, and verify every signature.
 
     Parameters
     ----------
     path
-        the ledger that is written; older files are found beside it.
+        the current file of the ledger; its archives are found beside it.
     authorities
-        whose certificates are believed: the federation's, and earlier ones of it.
+        the trusted authorities: the federation's, and its earlier ones.
     site
-        whose ledger it is; None believes the first head.
+        the owner of the ledger; None takes the name from the first head.
     record
-        heads of this site that the coordinator kept, or somebody else.
+        heads of this site that the coordinator or another party kept.
 
     Raises
     ------
     BadData
         ``record`` has a head that the site, or the coordinator, never signed.
     StorageError
-        the ledger is not what was signed, the chain is broken, lines are missing, or it cannot be read.
+        the ledger does not match a signature, the chain is broken, lines are missing, or it cannot be read.
     """
     for kept in record:
         _check_record(kept, authorities)
     reading = _Reading(path, authorities, site, {kept.head.lines for kept in record})
     for line in read_lines(path):
         reading.read(line)
-    for kept in sorted(
-        record, key=lambda kept: -kept.head.lines
-    ):  # how much is missing, if something is, is told first
+    for kept in sorted(record, key=lambda kept: -kept.head.lines):  # longest first, to report all missing lines
         reading.hold_to(kept)
     return reading.found(len(record))
 
@@ -92,21 +90,21 @@ def audit(
 def _check_record(kept: SignedHead, authorities: Sequence[x509.Certificate]) -> None:
     fault = site_fault(kept.site, kept.run, kept.head, kept.signature, kept.certificate, authorities)
     if fault is not None:
-        raise BadData(f"the record's head of run {kept.run} is none that {kept.site} signed: {fault}.")
+        raise BadData(f"{kept.site} did not sign the record's head of run {kept.run}: {fault}.")
     if kept.receipt is not None:
         fault = _receipt_fault(kept, kept.receipt, authorities)
         if fault is not None:
-            raise BadData(f"the record's head of run {kept.run} is none that the coordinator signed: {fault}.")
+            raise BadData(f"the coordinator did not sign the record's head of run {kept.run}: {fault}.")
 
 
 def _receipt_fault(signed: SignedHead, receipt: Countersigned, authorities: Sequence[x509.Certificate]) -> str | None:
     if (receipt.run, receipt.head) != (signed.run, signed.head):
-        return "it is of another head"
+        return "it is for another head"
     return coordinator_fault(signed.site, signed.signature, receipt, authorities)
 
 
 class _Reading:
-    """What is known of a ledger as far as it was read."""
+    """The state of an audit while it reads the lines."""
 
     def __init__(self, path: Path, authorities: Sequence[x509.Certificate], site: str | None, wanted: set[int]):
         self._path, self._authorities, self._site, self._wanted = path, authorities, site, wanted
@@ -115,15 +113,15 @@ class _Reading:
         self._lines, self._last, self._unsigned = 0, "", 0
         self._heads: list[SignedHead] = []
         self._receipts: dict[tuple[str, int], Countersigned] = {}
-        self._hashes: dict[int, str] = {}  # of the lines that the record speaks of
+        self._hashes: dict[int, str] = {}  # of the lines that the record names
         self._kinds: list[str] = []
         self._memory = Memory()
 
     def read(self, line: Line) -> None:
         if not self._lines and line.since != 1:
             raise self._damaged(
-                f"lines 1 to {line.since - 1} are not here, but in files that were put aside before {line.path.name}. "
-                "Put them back beside it"
+                f"lines 1 to {line.since - 1} are missing: they are in archives older than {line.path.name}. Put these files "
+                "back beside it"
             )
         kind = intern(str(line.entry["kind"]))
         if line.torn:
@@ -147,7 +145,7 @@ class _Reading:
         carried = line.entry.get("carried")
         known = json.loads(json.dumps(self._memory.to_json()))
         if isinstance(carried, dict) and carried.get("version") == known["version"] and carried != known:
-            raise self._damaged("what it carries of the files before it is not what these say", line)
+            raise self._damaged("its summary of the earlier files does not match those files", line)
 
     def _signed(self, line: Line) -> None:
         if "signature" not in line.entry:
@@ -156,9 +154,9 @@ class _Reading:
         signed = self._head_of(line)
         if (signed.head.lines, signed.head.last) != (self._lines, self._last):
             raise self._damaged(
-                f"the head of run {signed.run} was signed {signed.head.at} over {signed.head.lines} lines up to "
-                f"{signed.head.last[:16]}…, and before it there are {self._lines} up to {self._last[:16]}…: lines were changed, "
-                "removed or put in, and the chain was made anew",
+                f"the head of run {signed.run}, signed at {signed.head.at}, covers {signed.head.lines} lines up to "
+                f"{signed.head.last[:16]}…, but {self._lines} lines up to {self._last[:16]}… precede it: lines were changed, "
+                "removed or inserted, and the chain was recomputed",
                 line,
             )
         fault = site_fault(
@@ -174,9 +172,9 @@ class _Reading:
             head = LedgerHead(int(entry["head"]["lines"]), str(entry["head"]["last"]), str(entry["head"]["at"]))
             run, signature = str(entry["run"]), str(entry["signature"])
             certificate = str(entry["certificate"])
-            self._site = self._site or certificate_name(from_hex(certificate, "what stands beside the head"))
+            self._site = self._site or certificate_name(from_hex(certificate, "the certificate beside the head"))
         except (KeyError, TypeError, ValueError, OverflowError, BadData) as error:
-            raise self._damaged(f"a head that cannot be read ({error})", line) from None
+            raise self._damaged(f"the head cannot be read ({error})", line) from None
         return SignedHead(self._site, run, head, signature, certificate)
 
     def _countersigned(self, line: Line) -> None:
@@ -186,7 +184,7 @@ class _Reading:
             run, at, signature, certificate = words
             receipt = Countersigned(run, LedgerHead(**entry["head"]), at, signature, certificate)
         except (KeyError, TypeError) as error:
-            raise self._damaged(f"a countersignature that cannot be read ({error})", line) from None
+            raise self._damaged(f"the countersignature cannot be read ({error})", line) from None
         signed = next((s for s in self._heads if (s.run, s.head) == (receipt.run, receipt.head)), None)
         fault = "no such head was signed" if signed is None else _receipt_fault(signed, receipt, self._authorities)
         if fault is not None:
@@ -194,13 +192,13 @@ class _Reading:
         self._receipts[receipt.run, receipt.head.lines] = receipt
 
     def hold_to(self, kept: SignedHead) -> None:
-        """A head of the coordinator's record, whose signatures are good."""
+        """Compare a head of the coordinator's record, whose signatures are valid."""
         told = f"{kept.site} signed a head over {kept.head.lines} lines at the end of run {kept.run}, {kept.head.at}"
         if kept.head.lines > self._lines:
-            raise self._damaged(f"{told}, and here are {self._lines}: the end was cut off")
+            raise self._damaged(f"{told}, but this ledger has {self._lines}: its last lines were removed")
         if self._hashes.get(kept.head.lines) != kept.head.last:
             raise self._damaged(
-                f"{told}, the last of which is not line {kept.head.lines} here: the ledger was replaced"
+                f"{told}, and line {kept.head.lines} of this ledger is a different one: the ledger was replaced"
             )
         if kept.receipt is not None:
             self._receipts[kept.run, kept.head.lines] = kept.receipt
@@ -210,9 +208,8 @@ class _Reading:
     def found(self, compared: int) -> Audited:
         if self._unsigned and not self._heads:
             raise self._damaged(
-                f"{self._unsigned} runs were fetched by it and not one line is signed, so that the chain alone shows "
-                "nothing to anybody who doubts the one who keeps it (an agent with --insecure has no key to sign with; otherwise "
-                "signatures were taken out)"
+                f"it records {self._unsigned} results and no signature. Without signatures the chain does not protect against "
+                "the owner of the file (an agent with --insecure cannot sign; otherwise signatures were removed)"
             )
         heads = [
             SignedHead(s.site, s.run, s.head, s.signature, s.certificate, self._receipts.get((s.run, s.head.lines)))
@@ -226,17 +223,16 @@ class _Reading:
 
     def _damaged(self, what: str, line: Line | None = None) -> StorageError:
         where = self._path if line is None else f"{line.path}, line {line.number}"
-        return StorageError(f"{where}: {what}. It is not the ledger that was written, or not all of it.")
+        return StorageError(f"{where}: {what}. The ledger was changed, or parts of it are missing.")
 
 
 def read_record(path: Path, site: str | None = None) -> list[SignedHead]:
-    """Checkpoints from a file: `coreg-coordinator ledger-checkpoints --json`, `show --json`, or what `ledger --verify
-    --json` said once.
+    """Checkpoints from a file with the output of `ledger-checkpoints`, `show` or `ledger --verify`, each with --json.
 
     Raises
     ------
     BadData
-        it holds none of that site, or something else.
+        it has no checkpoint of that site, or other content.
     StorageError
         it cannot be read.
     """
@@ -271,7 +267,3 @@ def _from_plain(told: dict[str, Any]) -> SignedHead:
         receipt = Countersigned(**{**told["receipt"], "head": LedgerHead(**told["receipt"]["head"])})
     run, head = (receipt.run, receipt.head) if receipt is not None else (told["run"], LedgerHead(**told["head"]))
     return SignedHead(told["site"], run, head, told["signature"], told["certificate"], receipt)
-
-
-def plain(audited: Audited) -> dict[str, Any]:
-    return asdict(audited)

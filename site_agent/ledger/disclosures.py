@@ -1,6 +1,6 @@
-"""What an answer of the additive objective tells, in words that an operator understands, and whether labels are in it.
+"""The disclosure of an answer as a phrase for operators, and whether the answer depends on labels.
 
-The ledger writes them beside every answer; docs/concepts/threat-model.md says the same at length.
+The ledger writes them beside every answer; docs/concepts/threat-model.md explains them in detail.
 """
 
 from typing import Literal, TypeAlias
@@ -10,40 +10,42 @@ from coreg_core.additive.question_types import Ask, Question
 from coreg_core.computation.rounds import Round
 
 _WORDS = {
-    Ask.LABELS: "how many labels this site has, and their sum",
+    Ask.LABELS: "the number of this site's labels, and their sum",
     Ask.SPREAD: "the sum of squared distances of this site's labels from the federation's mean",
-    Ask.SCORE: "what this site's own model predicts for each shared instance, weighted by how well it predicts",
-    Ask.SMOOTHER: "this site's reading of the shared instances along random signs: no label",
-    Ask.TRACES: "two numbers: how large this site's part is against its start, and how many directions its labels determine",
-    Ask.SMOOTHED: "this site's reading of one vector, for the certificate: no label",
+    Ask.SCORE: "the prediction of this site's own model for each shared instance, weighted by its quality",
+    Ask.SMOOTHER: "this site's smoothing of random signs on the shared instances: no label",
+    Ask.TRACES: "two numbers: the size of this site's part relative to its start, and the number of directions that its "
+    "labels determine",
+    Ask.SMOOTHED: "this site's smoothing of one vector, for the certificate: no label",
     Ask.GRADIENT: "two numbers for the certificate: the size of a gradient, and of this site's features",
-    Ask.JOINT: "how well scoring together predicts this site's left-out labels: a number a trial and fold",
-    Ask.FORECAST: "squared errors on left-out labels, joined and alone, how many labels, and which model serves this site best",
-    Ask.TOGETHER: "what this site's model says of each instance that is scored together: its part of the score",
-    Ask.MODEL: "nothing: the site was told the point that its model is taken at",
+    Ask.JOINT: "the error of scoring together on this site's left-out labels: a number for each trial and fold",
+    Ask.FORECAST: "squared errors on left-out labels, joined and alone, the number of labels, and the best model for this site",
+    Ask.TOGETHER: "the prediction of this site's model for each instance that is scored together: its part of the score",
+    Ask.MODEL: "nothing: the site received the solution for its model",
 }
-_AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum, with the labels in them"
-_LINEAR = "the same without the labels: how this site would answer a change"
-# Grouped and open residuals are read where they stand: what is smoothed above is then told of the labelled instances themselves.
+_AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum; they depend on the labels"
+_LINEAR = "the same without the labels: this site's response to a change"
+# Grouped and open residuals are not smoothed: they refer to the labelled instances themselves.
 _STANDING: dict[Residuals, str] = {
-    "grouped": "how its labels' group means are explained, group by group, with them which shared instances are labelled and how "
-    "they are grouped",
-    "open": "its residual at every labelled instance, from which every label can be computed, and which instances these are",
+    "grouped": "its explained residuals as means over groups of labels; they reveal which shared instances are labelled and "
+    "how they are grouped",
+    "open": "its residual at every labelled instance, from which every label can be computed; they reveal which instances "
+    "are labelled",
 }
 _IN_SCALARS = (Ask.LABELS, Ask.SPREAD, Ask.TRACES, Ask.JOINT, Ask.FORECAST)
-# Where labels are in an answer. What noise and prior were tuned to with them is in every later answer, and is not counted.
+# Where an answer depends on labels. Every later answer also depends on them through the tuned noise and prior; not counted.
 Labels: TypeAlias = Literal["none", "in the scalars", "in the vectors"]
 
 
 _AGREEMENT = {
-    "labels": "how many labels this site has",
+    "labels": "the number of this site's labels",
     "sizes": "a bound on this site's features, the size of its label column, rounding: a few numbers",
     "score": _WORDS[Ask.TOGETHER],
 }
 
 
 def kind_of(asked: Round) -> str:
-    """The question's kind, as docs/reference/protocol.md has it."""
+    """The question's kind, as in docs/reference/protocol.md."""
     question = asked.question
     return (
         f"{question.ask.name} {question.part}"
@@ -53,10 +55,13 @@ def kind_of(asked: Round) -> str:
 
 
 def words(asked: Round, residuals: Residuals = "smoothed") -> str:
-    """What the answer to this question tells, under a plan that has such residuals go out."""
+    """The disclosure of the answer to this question, under a plan with such residuals."""
     question = asked.question
     if not isinstance(question, Question):
-        told = {"affine": "this site's own predictions for the shared instances", "linear": "how they answer a change"}
+        told = {
+            "affine": "this site's own predictions for the shared instances",
+            "linear": "their response to a change",
+        }
         return _AGREEMENT.get(question.stage, told[question.part])
     standing = residuals != "smoothed"
     if standing and question.ask in (Ask.SMOOTHER, Ask.SMOOTHED):
@@ -70,7 +75,7 @@ def words(asked: Round, residuals: Residuals = "smoothed") -> str:
 
 
 def labels_in(asked: Round) -> Labels:
-    """Where this site's labels are in the answer."""
+    """The parts of the answer that depend on this site's labels."""
     question = asked.question
     if not isinstance(question, Question):
         in_vectors = question.stage == "score" or (question.stage == "respond" and question.part == "affine")

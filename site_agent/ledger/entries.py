@@ -1,4 +1,4 @@
-"""What a line of the ledger says of a message that leaves, and of what it tells."""
+"""The ledger's lines for messages that leave, with their disclosure."""
 
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -22,14 +22,14 @@ from site_agent.machine.memory import Told
 
 @dataclass(frozen=True)
 class Disclosed:
-    """What left, by kind: messages, and numbers that depend on labels or features."""
+    """Counts of one kind: messages that left, and numbers in them that depend on labels or features."""
 
     messages: int
     numbers: int
 
 
 def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
-    """The line of a message that is about to leave; see `Ledger.record`."""
+    """The line for a message before it leaves; see `Ledger.record`."""
     entry = _describe(message)
     if isinstance(message, Answer) and told is not None and message.words is not None:
         asked = told.asked
@@ -50,7 +50,7 @@ def entry_for(message: FromSite, told: Told | None) -> dict[str, Any]:
 
 
 def countersigned(receipt: Countersigned) -> dict[str, Any]:
-    """The line of what came back for a signed head: nothing left with it."""
+    """The line for a received countersignature: nothing leaves with it."""
     signed = {"countersigned": receipt.at, "signature": receipt.signature, "certificate": receipt.certificate}
     return {"kind": "Countersigned", "run": receipt.run, "head": head_told(receipt.head), **signed}
 

@@ -1,8 +1,7 @@
-"""The ledger's files: the one that is written, `ledger.jsonl`, and those that were put aside before it,
-`ledger-0001.jsonl` on.
+"""The ledger's files: the current one, `ledger.jsonl`, and its archives, `ledger-0001.jsonl` and so on.
 
-They are one chain. The first line of each later file says how many lines there are before it, and carries their last
-one's hash; a file that was moved away is missed by that. Reading goes on beside an agent that writes.
+They are one chain. The first line of each later file has the number of lines before it and the hash of the last one, so
+a missing file is detected. Files can be read while an agent writes.
 """
 
 import hashlib
@@ -17,49 +16,49 @@ from typing import IO, Any
 from coreg_core.errors import StorageError
 
 GENESIS = "0" * 64
-CONTINUED = "Continued"  # the first line of a file that goes on from another
+CONTINUED = "Continued"  # the first line of a file that continues another
 TORN = "torn"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line: where it stands, its number since the ledger was begun, its hash, and what it says."""
+    """A line: its position, its hash and its entry."""
 
     path: Path
     number: int  # in its file
-    since: int  # since the ledger was begun
+    since: int  # since the ledger's first line
     sha256: str
     entry: dict[str, Any]
     torn: bool = False
-    whole: bool = True  # its end is there
+    whole: bool = True  # it ends with a newline
 
 
 @contextmanager
 def readable(path: Path, number: int | None = None) -> Iterator[None]:
-    """Use an entry of that file: one that no agent of this release wrote raises many kinds of error.
+    """A context for using an entry of that file: an entry with another form can raise many kinds of error.
 
     Raises
     ------
     StorageError
-        instead of each of them.
+        replaces each of them.
     """
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         where = path if number is None else f"{path}, line {number}"
         raise StorageError(
-            f"{where}: not an entry that an agent of this release writes ({error!r}). Restore the ledger from a backup. "
-            "Without it this site would not remember what it has sent."
+            f"{where}: not an entry of this release ({error!r}). Restore the ledger from a backup: without it, this site has "
+            "no record of its earlier answers."
         ) from None
 
 
 def archive_of(path: Path, number: int) -> Path:
-    """The name under which a file is put aside."""
+    """The path of an archive."""
     return path.with_name(f"{path.stem}-{number:04d}{path.suffix}")
 
 
 def archives(path: Path) -> dict[int, Path]:
-    """What was put aside of this ledger, by number, in order."""
+    """The archives of this ledger by number, in order."""
     found = {}
     for other in path.parent.glob(f"{path.stem}-*{path.suffix}"):
         digits = other.name.removeprefix(f"{path.stem}-").removesuffix(path.suffix)
@@ -69,10 +68,10 @@ def archives(path: Path) -> dict[int, Path]:
 
 
 def opened(path: Path, ends: ExitStack) -> list[tuple[Path, IO[bytes]]]:
-    """Every file of the ledger, the oldest first, as it is at one instant.
+    """A consistent snapshot of the ledger's files, the oldest first.
 
-    The one that is written is opened before the others are looked for: should the agent put it aside meanwhile, it is among them
-    under its new name too, and what comes from there on is later than that instant.
+    It opens the current file before it lists the archives. If the agent archives that file meanwhile, the list contains it
+    under its new name; that file and later ones are then left out of the list.
 
     Raises
     ------
@@ -91,7 +90,7 @@ def opened(path: Path, ends: ExitStack) -> list[tuple[Path, IO[bytes]]]:
 
 
 def entry_of(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where it says nothing: it was torn by a crash or a full disk."""
+    """The entry of a line; None for a line that a crash or a full disk left incomplete."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -100,21 +99,21 @@ def entry_of(line: bytes) -> dict[str, Any] | None:
 
 
 def read_lines(path: Path, *, only_last: bool = False) -> Iterator[Line]:
-    """Every line of every file, in order, the chain verified on the way.
+    """Every line of every file, in order; verifies the chain.
 
-    The entry of a torn line has the kind "torn". If older files are not here, the first line says at which number it begins.
+    The entry of a torn line has the kind "torn". If archives are missing, the first line's number shows that.
 
     Parameters
     ----------
     path
-        of the file that is written; older ones are found beside it.
+        of the current file; archives are found beside it.
     only_last
-        read that file alone; it has to continue the file before it, if that one is here.
+        read only the current file. It must continue the latest archive, if that exists.
 
     Raises
     ------
     StorageError
-        a line is not JSON, or the chain is broken (says which line); a file is missing or cannot be read.
+        a line is not JSON, or the chain is broken (names the line); a file is missing or cannot be read.
     """
     try:
         with ExitStack() as ends:
@@ -131,17 +130,16 @@ def read_lines(path: Path, *, only_last: bool = False) -> Iterator[Line]:
                     previous, since = str(beginning["previous"]), int(beginning["lines"])
                 elif beginning is not None and beginning.get("lines") != since:
                     raise StorageError(
-                        f"{name}: goes on after line {beginning.get('lines')}, and what is here before it ends at line {since}: "
-                        "a file is missing between them, or lines were cut off. Put it back beside this one."
+                        f"{name}: continues line {beginning.get('lines')}, but the file before it ends at line {since}: "
+                        "a file between them is missing, or lines were removed. Put the file back beside this one."
                     )
                 for line in _chained(name, file, previous, since):
                     previous, since = line.sha256, line.since
                     yield line
-            if (
-                line is not None and line.torn and line.whole
-            ):  # an agent that ends a torn line writes the next one at once
+            # An agent that closes a torn line with a newline writes the next entry immediately.
+            if line is not None and line.torn and line.whole:
                 raise StorageError(
-                    f"{line.path}, line {line.number}: not a ledger entry, and nothing is chained to it; it was changed."
+                    f"{line.path}, line {line.number}: not a ledger entry, and no line follows it; it was changed."
                 )
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror}).") from None
@@ -162,14 +160,14 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
-            # Torn by a crash or a full disk: nothing was sent with it. The next line is chained to it as it stands, so
-            # that it was nothing else shows there.
+            # Torn by a crash or a full disk: its message was not sent. The next line contains its hash, so the torn line
+            # cannot be changed later.
             entry = {"at": "", "kind": TORN, "line": number, "previous": "", "text": "not an entry; nothing was sent"}
             yield Line(path, number, since + number, sha256, entry, torn=True, whole=whole)
         else:
             if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                 raise StorageError(
-                    f"{path}, line {number}: the chain is broken; a line was changed, removed or put in."
+                    f"{path}, line {number}: the chain is broken; a line was changed, removed or inserted."
                 )
             yield Line(path, number, since + number, sha256, entry, whole=whole)
         previous = sha256
@@ -185,7 +183,7 @@ def _last_hash(path: Path) -> str:
     """The hash of the last line of a file."""
     with path.open("rb") as file:
         size, reach = file.seek(0, os.SEEK_END), 65536
-        while True:  # a refusal's text is as long as it is
+        while True:  # a line can have any length
             file.seek(max(0, size - reach))
             _, newline, last = file.read().rstrip(b"\n").rpartition(b"\n")
             if newline or reach >= size:
@@ -194,6 +192,6 @@ def _last_hash(path: Path) -> str:
 
 
 def carried_bytes(path: Path) -> int:
-    """How long the first line is, where it carries what earlier files said."""
+    """The length of the first line in bytes if it carries the memory of earlier files, else 0."""
     with path.open("rb") as file:
         return 0 if _continued(file) is None else len(file.readline())

@@ -1,4 +1,4 @@
-"""The operators that this site has answered for, beside its ledger: a file each, written and synced before the first answer."""
+"""Records of the operators of this site's answers, beside its ledger: a file each, synced before the first answer."""
 
 import json
 import threading
@@ -19,12 +19,12 @@ class OperatorRecords:
         self.folder, self._disk, self._lock = folder, disk or Disk(), threading.Lock()
 
     def admit(self, operator: Operator, run: str) -> str | None:
-        """Why nothing is answered for this operator; where there is no reason, it is on record when this returns.
+        """The reason against answers of this operator. Without one, the operator is on record when this returns.
 
         Raises
         ------
         StorageError
-            a record cannot be read or written: nothing may be answered.
+            a record cannot be read or written: no answer must be sent.
         """
         with self._lock:
             try:
@@ -35,11 +35,11 @@ class OperatorRecords:
                 head = json.dumps({"run": run, "instances": len(operator.instances)}).encode() + b"\n"
                 self._disk.write_whole(path, head + operator.instances.astype("<u8").tobytes())
             except OSError as error:
-                raise StorageError(f"{self.folder}: cannot be used ({error.strerror}); nothing was answered.") from None
+                raise StorageError(f"{self.folder}: cannot be used ({error.strerror}); no answer was sent.") from None
         return None
 
     def objection(self, operator: Operator) -> str | None:
-        """The reason why `admit` would refuse this operator; None if it would not. Writes nothing.
+        """The reason why `admit` would refuse this operator, or None. Writes nothing.
 
         Raises
         ------
@@ -56,7 +56,5 @@ class OperatorRecords:
             except (ValueError, KeyError, TypeError):
                 whole = False
             if not whole:
-                raise StorageError(
-                    f"{path}: not a record of an operator as this agent writes it; restore it from a backup."
-                )
+                raise StorageError(f"{path}: not a valid record of an operator. Restore it from a backup.")
             yield Operator(path.stem, np.frombuffer(data, dtype="<u8"))

@@ -1,7 +1,7 @@
-"""The last 24 hours of a ledger: the runs that this site took part in, and its answers to any plan.
+"""Quotas over the last 24 hours of a ledger: the runs that this site took part in, and its answers to any plan.
 
-A plan that differs in one number has other answers, and a count of its own (`recall`). What bounds a coordinator that
-sends one plan after another is the number per day. The ledger's own times count, so that no restart forgets them.
+A plan that differs in one number has its own count of answers (`recall`). The daily quotas limit a coordinator that sends
+many plans. They use the ledger's times, so they survive a restart.
 """
 
 import datetime as dt
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DAY = dt.timedelta(hours=24)
-BEGINNINGS = ("Offer", "PlanAccepted")  # the second is of protocol 2, as are three kinds of answers
+BEGINNINGS = ("Offer", "PlanAccepted")  # the second belongs to protocol 2, as do three kinds of answers
 
 
 def is_answer(entry: dict[str, Any]) -> bool:
-    """Whether numbers went out with that line."""
+    """Whether the line's message contained numbers."""
     kind = entry.get("kind")
     return kind in ("Prediction", "Share", "Masked") or (kind == "Answer" and bool(entry.get("numbers")))
 
 
 @dataclass
 class RollingQuota:
-    """See the module's docstring. Entries come in the order of the ledger; one whose time lies ahead counts until it is past."""
+    """See the module's docstring. Entries come in the order of the ledger. One with a future time counts until it is past."""
 
     runs: dict[str, dt.datetime] = field(default_factory=dict)  # when each was first accepted
     answers: deque[dt.datetime] = field(default_factory=deque)
@@ -35,39 +35,39 @@ class RollingQuota:
             self.answers.append(_time_of(entry))
 
     def forget_before(self, now: dt.datetime) -> None:
-        """Drop what is older than a day."""
+        """Drop entries older than a day."""
         self.runs = {name: at for name, at in self.runs.items() if at > now - DAY}
         while self.answers and self.answers[0] <= now - DAY:
             self.answers.popleft()
 
     def run_objection(self, run: str, limit: int, now: dt.datetime) -> str | None:
-        """Why no other run may begin; one that was begun goes on."""
+        """The reason against another run, or None; a run that has begun continues."""
         self.forget_before(now)
         if run in self.runs or len(self.runs) < limit:
             return None
         times = sorted(self.runs.values())
         return (
-            f"max_runs_per_day={limit}: this site took part in {len(times)} runs since {_clock(times[0])}. The next may begin "
+            f"max_runs_per_day={limit}: this site took part in {len(times)} runs since {_clock(times[0])}. The next can begin "
             f"at {_clock(times[len(times) - limit] + DAY)}, or when its operator raises max_runs_per_day in policy.toml."
         )
 
     def answer_objection(self, limit: int, now: dt.datetime) -> str | None:
-        """Why no question is answered for now."""
+        """The reason against another answer for now, or None."""
         self.forget_before(now)
         count = len(self.answers)
         if count < limit:
             return None
         return (
-            f"max_questions_per_day={limit}: this site gave {count} answers since {_clock(self.answers[0])}. The next may go "
-            f"out at {_clock(self.answers[count - limit] + DAY)}, or when its operator raises max_questions_per_day in "
+            f"max_questions_per_day={limit}: this site sent {count} answers since {_clock(self.answers[0])}. The next can be "
+            f"sent at {_clock(self.answers[count - limit] + DAY)}, or when its operator raises max_questions_per_day in "
             "policy.toml."
         )
 
 
 def _time_of(entry: dict[str, Any]) -> dt.datetime:
     at = dt.datetime.fromisoformat(entry["at"])
-    if at.tzinfo is None or not 1970 <= at.year < 9999:  # times are compared with now, and a day is added to them
-        raise ValueError(f"{at} is no time in UTC")
+    if at.tzinfo is None or not 1970 <= at.year < 9999:  # comparisons and additions of a day need such a time
+        raise ValueError(f"{at} is not a time in UTC")
     return at
 
 

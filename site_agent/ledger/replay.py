@@ -1,8 +1,7 @@
-"""What the ledger's lines say of a site's answers, so that a restart forgets none of it: a fold of the entries, one by
-one.
+"""The site's memory of its answers, rebuilt from the ledger's entries after a restart.
 
-How many answers a plan got on a set of instances, over all its runs; whom answers were summed with; which groups of
-labels went out. A file that goes on from another carries all of it on its first line (`to_json`).
+It holds the number of answers to each plan on a set of instances, over all runs; the sites that answers were summed with;
+the disclosed groups of labels. A file that continues another carries the memory on its first line (`to_json`).
 """
 
 from collections.abc import Iterable
@@ -17,11 +16,11 @@ from site_agent.ledger.quota import BEGINNINGS, is_answer
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.memory import Remembered
 
-_VERSION = 3  # of what a first line carries
-KNOWN = 4096  # runs whose plans are known
+_VERSION = 3  # of the memory on a first line
+KNOWN = 4096  # the most runs with a stored plan
 
 
-KnownAs = tuple[str, ...]  # digests under which a site's instances went out, and its own name of them
+KnownAs = tuple[str, ...]  # the site's own name of its instances, and their digests that left the site
 Terms = tuple[str, str]  # digest of a plan, and the name of its instances
 
 
@@ -29,8 +28,8 @@ class Memory:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._named: dict[str, str] = {}  # this site's own name of the instances of a digest that went out
-        self._terms: dict[str, Terms] = {}  # of each run, as it was accepted last; the latest at the end
+        self._named: dict[str, str] = {}  # the site's own name of the instances, by a digest that left the site
+        self._terms: dict[str, Terms] = {}  # of each run, as accepted last; the latest at the end
         self._answered: dict[Terms, int] = {}
         self._groups: set[Group] = set()
         self._summed: dict[str, set[SummedWith]] = {}
@@ -56,7 +55,7 @@ class Memory:
         return self._named.get(digest, digest)
 
     def _unite(self, digest: str, name: str) -> None:
-        """From now on these instances have that name, and what was known of them under another one is known under this."""
+        """Give these instances that name, and move the records under their earlier name."""
         before = self._name(digest)
         if before == name:
             return
@@ -76,20 +75,20 @@ class Memory:
         return tuple(dict.fromkeys(self._name(digest) for digest in known_as))
 
     def recall(self, plan: Plan, known_as: KnownAs) -> Remembered:
-        """What is known of this plan on these instances, under any of these names."""
+        """The records of this plan on these instances, under any of these names."""
         answered = sum(self._answered.get((plan.digest, name), 0) for name in self._names(known_as))
         return Remembered(answered, frozenset(self._groups))
 
     def untold(self, groups: Iterable[Group]) -> tuple[Group, ...]:
-        """Those that did not go out before."""
+        """The groups that were not disclosed before."""
         return tuple(group for group in groups if group not in self._groups)
 
     def summed_with(self, known_as: KnownAs) -> frozenset[SummedWith]:
-        """Every set of sites whose sum an answer on these instances went into, in any run of any plan."""
+        """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
         return frozenset[SummedWith]().union(*(self._summed.get(name, ()) for name in self._names(known_as)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the same for the same lines."""
+        """Plain values; equal ledgers give equal values."""
         summed = [[ids, sorted(s.sites), s.may_change] for ids, sets in self._summed.items() for s in sets]
         return {
             "version": _VERSION,
@@ -102,7 +101,7 @@ class Memory:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "Memory | None":
-        """The inverse of `to_json`; None of another release's, which the files tell again."""
+        """The inverse of `to_json`; None for another release's version, since the files can be read again."""
         if plain.get("version") != _VERSION:
             return None
         memory = cls()
@@ -119,12 +118,12 @@ class Memory:
 
 
 def carried_memory(path: Path) -> Memory | None:
-    """The memory that the first line of the ledger's last file carries; None if it carries none of this release's.
+    """The memory on the first line of the ledger's current file; None if there is none of this release.
 
     Raises
     ------
     StorageError
-        it carries something else.
+        the memory has another form.
     """
     with path.open("rb") as file:
         entry = entry_of(file.readline())
@@ -133,11 +132,11 @@ def carried_memory(path: Path) -> Memory | None:
     try:
         return Memory.from_json(entry["carried"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"{path}, line 1: what it carries of earlier files cannot be read ({error!r}).") from None
+        raise StorageError(f"{path}, line 1: the memory of earlier files cannot be read ({error!r}).") from None
 
 
 def remember(path: Path) -> Memory:
-    """The memory of the ledger at that path; of one that does not exist, nothing.
+    """The memory of the ledger at that path; empty if there is no ledger.
 
     Raises
     ------

@@ -1,7 +1,6 @@
-"""This site's signature under the heads of its ledger, and the coordinator's that comes back, checked.
+"""Sign the heads of the ledger with the key of the site's certificate, and check the coordinator's countersignatures.
 
-With the key of the site's certificate. The certificate stands beside each signature, since it is renewed over the years. Knows
-keys and messages; no file.
+Each signature is stored with its certificate, because certificates are renewed over the years.
 """
 
 from coreg_core.protocol.messages import Countersigned, LedgerHead
@@ -12,7 +11,7 @@ from site_agent.identity.identity import Identity
 
 
 class HeadSigner:
-    """Of an enrolled site."""
+    """The signer of an enrolled site."""
 
     def __init__(self, identity: Identity):
         self.site = identity.name
@@ -24,9 +23,9 @@ class HeadSigner:
         return f"HeadSigner({self.site!r})"
 
     def sign(self, run: str, head: LedgerHead) -> str:
-        """The site's signature on it, in hexadecimal."""
+        """The site's signature on the head, in hexadecimal."""
         return sign(self._private, said_by_site(self.site, run, head))
 
     def fault(self, signature: str, receipt: Countersigned) -> str | None:
-        """Why that is not the coordinator's signature on what this site signed so; None where it is."""
+        """Why the receipt is not a valid countersignature of this signature, or None."""
         return coordinator_fault(self.site, signature, receipt, self._authorities)

@@ -1,7 +1,7 @@
-"""The ledger as the agent writes it: one process, one line at a time, on the disk before its message leaves.
+"""The ledger's writer: one process, one line at a time, synced to disk before its message leaves.
 
-The chain of the file is verified when the ledger is opened: the agent's memory is read from these lines, so a ledger
-that was changed is refused. `entries.py` says what a line says, `replay.py` what the lines come to.
+Opening the ledger verifies its chain: the agent's memory is read from these lines, so a changed ledger is refused.
+`entries.py` defines the lines, and `replay.py` the memory.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.memory import Remembered, Told
 
 MAX_BYTES = 1 << 26  # of one file
-MAX_AWAITED = 256  # heads whose countersignature may still come
-IN_USE = "another agent of this site is running and writes it. Let it go on, or end it first."
+MAX_AWAITED = 256  # heads that can wait for a countersignature
+IN_USE = "another agent of this site is running and writes it. Keep that agent, or end it first."
 
 
 def utc_now() -> dt.datetime:
@@ -48,23 +48,23 @@ def utc_now() -> dt.datetime:
 
 
 class Ledger:
-    """What left, line by line; see the package's docstring.
+    """The ledger of one site; see the package's docstring.
 
     Parameters
     ----------
     path
-        of the file that is written.
+        of the current file.
     signer
         signs the head at each run's end; None without TLS.
     max_bytes
-        beyond which the file is put aside, less what it carries of those before, and another one goes on.
+        size at which the file becomes an archive, without the memory on its first line.
     disk, now
         the files and the clock of this process.
 
     Raises
     ------
     StorageError
-        it was changed, cannot be written, or another agent of this site writes it.
+        the ledger was changed, cannot be written, or another agent of this site writes it.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Ledger:
     ):
         self.path, self.signer, self.new = path, signer, not path.exists()
         self._disk, self._now, self._max_bytes = disk or Disk(), now, max_bytes
-        self._lock = threading.Lock()  # several runs answer at once, and the chain is one
+        self._lock = threading.Lock()  # several runs write to one chain
         self.sent: dict[str, Disclosed] = {}
         self.label_bearing = Disclosed(0, 0)  # vectors that depend on labels
         self.operators = operators_of(path, disk)
-        self.promises = Promises()  # sets that this process's runs are about to be summed with
+        self.promises = Promises()  # sets of sites reserved by open runs of this process
         self._known_as: dict[str, KnownAs] = {}
-        self._signed: dict[str, Fetched] = {}  # heads that left, until they are countersigned, by run
+        self._signed: dict[str, Fetched] = {}  # sent heads without a countersignature, by run
         self._memory, self._quota = Memory(), RollingQuota()
         self._previous, self._lines, self._bytes = GENESIS, 0, 0
         self._held = contextlib.ExitStack()
@@ -99,7 +99,7 @@ class Ledger:
             raise
 
     def _opened(self) -> AppendFile:
-        """The file that is written, its chain verified; remnants of an interrupted rotation are removed."""
+        """Open the current file and verify its chain; remove remnants of an interrupted rotation."""
         self._disk.remove(_next(self.path))
         whole = True
         if not self.new:
@@ -109,12 +109,12 @@ class Ledger:
             whole = self._read()
             self._bytes = self.path.stat().st_size - carried_bytes(self.path)
         file = self._disk.append_to(self.path)
-        if not whole:  # a line torn by a crash is kept, closed, and chained like any other: nothing is ever removed
+        if not whole:  # a line torn by a crash gets a newline and stays in the chain: no line is ever removed
             file.write(b"\n")
         return file
 
     def _read(self) -> bool:
-        """Verify the chain, and fold the lines into memory and quota; whether the last line is complete."""
+        """Verify the chain, and load memory and quota from the lines. Returns whether the last line is complete."""
         begun, whole, now = False, True, self._now()
         carried = carried_memory(self.path)
         if carried is not None:
@@ -135,23 +135,23 @@ class Ledger:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def record(self, message: FromSite, told: Told | None = None) -> FromSite:
-        """Write a message that is about to leave, and return it as it leaves: with the ledger's head, if it has one.
+        """Write the line for a message before it leaves. Returns the message to send, with a signed head if it has one.
 
         Parameters
         ----------
         message
-            what leaves.
+            the message.
         told
-            of an answer with numbers: what it tells.
+            the disclosure of an answer with numbers.
 
         Raises
         ------
         StorageError
-            it cannot be written: the message must not leave.
+            the line cannot be written: the message must not leave.
         """
         with self._lock:
             self._rotate_beyond_size()
-            beside, signer = {}, self.signer  # which may be another one from the next session on
+            beside, signer = {}, self.signer  # a new session can replace the signer
             if isinstance(message, Fetched) and signer is not None and not message.signature:
                 head = LedgerHead(self._lines, self._previous, _time(self._now()))  # everything before this line
                 message = replace(message, head=head, signature=signer.sign(message.run, head))
@@ -169,23 +169,25 @@ class Ledger:
             return message
 
     def countersigned(self, receipt: Countersigned) -> str | None:
-        """Write the countersignature of a head; the reason, if it is not written because it does not fit.
+        """Write the countersignature of a head. Returns the reason if it is not valid and was not written.
 
         Raises
         ------
         StorageError
-            it cannot be written.
+            the line cannot be written.
         """
         with self._lock:
             fetched, signer = self._signed.pop(receipt.run, None), self.signer
             if fetched is None or signer is None:
-                return f"a countersignature came for run {receipt.run}, for which none was awaited"
+                return f"received a countersignature for run {receipt.run} without a signed head"
             if not receipt.signature:
                 return f"the coordinator did not countersign the head of this ledger: {receipt.reason}"
-            fault = "it is of another head" if receipt.head != fetched.head else None
+            fault = "it is for another head" if receipt.head != fetched.head else None
             fault = fault or signer.fault(fetched.signature, receipt)
             if fault is not None:
-                return f"the coordinator's countersignature for run {receipt.run} was not kept: {fault}"
+                return (
+                    f"the coordinator's countersignature for run {receipt.run} is not valid and was not kept: {fault}"
+                )
             self._write(countersigned(receipt))
             return None
 
@@ -214,11 +216,10 @@ class Ledger:
             self.label_bearing = Disclosed(before.messages + 1, before.numbers + numbers)
 
     def _rotate_beyond_size(self) -> None:
-        """Put the file aside, and go on in another whose first line carries its hash and the memory.
+        """Archive the file, and continue in another whose first line carries its hash and the memory.
 
-        At every instant the ledger's name leads to a complete file: the next one is written under another name, the old one
-        gets its second name, and then the first name changes hands. A file system without hard links has one ledger that
-        grows.
+        The ledger's name refers to a complete file at all times: the next file is written under a temporary name, the old
+        one gets the archive's name as a second link, and then the next one replaces it. Without hard links the file grows.
         """
         if self._bytes < self._max_bytes:
             return
@@ -236,31 +237,31 @@ class Ledger:
                 undo.callback(self._disk.remove, archive)
                 self._disk.replace(_next(self.path), self.path)
             except OSError:
-                self._max_bytes = inf  # nothing is lost: this process goes on in the file that there is
+                self._max_bytes = inf  # no data is lost: this process continues in the current file
                 return
             undo.pop_all()
         self._file.close()
         self._file = following
         self._wrote(line)
-        self._bytes = 0  # the memory that it carries does not count: it would be put aside again, and again
+        self._bytes = 0  # without the carried memory: otherwise a large memory would cause endless rotations
         self._disk.sync_folder(self.path.parent)
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def recall(self, plan: Plan, ids_digest: str) -> Remembered:
-        """What it knows of this plan on the instances of that digest."""
+        """The records of this plan on the instances of that digest."""
         with self._lock:
             return self._memory.recall(plan, self._names(ids_digest))
 
     def summed_with(self, ids_digest: str) -> frozenset[SummedWith]:
-        """Every set of sites whose sum an answer on these instances went into, in any run of any plan."""
+        """Every set of sites that an answer on these instances was summed with, in any run of any plan."""
         with self._lock:
             return self._memory.summed_with(self._names(ids_digest))
 
     def know_as(self, ids_digest: str, names: KnownAs) -> None:
-        """The instances whose digest goes out have these names here, the first for good: another digest of theirs is no news.
+        """Register the site's names of the instances of a digest; the first name is permanent.
 
-        Which digest goes out depends on the sites' `ids_secret`; what was told of the instances does not.
+        The digest that leaves the site changes with `ids_secret`, but earlier disclosures of the instances stay known.
         """
         with self._lock:
             self._known_as[ids_digest] = names
@@ -269,26 +270,26 @@ class Ledger:
         return (*self._known_as.get(ids_digest, ()), ids_digest)
 
     def objection(self, run: str | None, limit: int) -> str | None:
-        """Why not another run, or (None) not another answer, where so many a day are allowed; counted over restarts."""
+        """The reason against another run (for None: another answer) under that daily limit, or None. Restarts do not reset it."""
         with self._lock:
             if run is None:
                 return self._quota.answer_objection(limit, self._now())
             return self._quota.run_objection(run, limit, self._now())
 
     def close(self) -> None:
-        """No more entries."""
+        """Close the file and release the lock."""
         if hasattr(self, "_file"):
             self._file.close()
         self._held.close()
 
 
 def count_files(quota: RollingQuota, files: Iterable[Path], now: dt.datetime) -> None:
-    """Count the last 24 hours of these files; the newest comes first, and older ones are read as far as it takes.
+    """Count the last 24 hours of these files, the newest first; stops at the first file with older entries.
 
     Raises
     ------
     StorageError
-        an entry is not one that an agent wrote.
+        an entry has another form.
     """
     since, found = _time(now - DAY), list[list[dict[str, Any]]]()
     for path in files:
@@ -304,12 +305,12 @@ def count_files(quota: RollingQuota, files: Iterable[Path], now: dt.datetime) ->
 
 
 def operators_of(path: Path, disk: Disk | None = None) -> OperatorRecords:
-    """The records of operators that belong to the ledger at this path."""
+    """The records of operators of the ledger at this path."""
     return OperatorRecords(path.with_suffix(".operators"), disk)
 
 
 def quota_of(path: Path, now: dt.datetime) -> RollingQuota:
-    """The last 24 hours of a ledger that another process may write; of one that does not exist, nothing.
+    """The last 24 hours of a ledger, also while another process writes it; empty if there is no ledger.
 
     Raises
     ------
@@ -335,5 +336,5 @@ def _line(entry: dict[str, Any], previous: str) -> bytes:
 
 
 def _next(path: Path) -> Path:
-    """The following file, until it has its name."""
+    """The temporary path of the next file."""
     return path.with_name(path.name + ".next")

@@ -1,1 +1,1 @@
-"""What a site does in a run, as a value: its view of the data, what it answered, and what it is held to. No socket, no clock."""
+"""A site's part in a run as state machines over values: data, answers and limits. No socket, no clock."""

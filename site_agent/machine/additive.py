@@ -1,4 +1,4 @@
-r"""A site's part in a training of the additive objective: an engine that answers, and what it found out at the end.
+r"""A site's part in a training of the additive objective: an engine that answers, and its findings at the end.
 
 The engine keeps factors and a few numbers between questions; both follow from the site's rows and the questions before.
 """
@@ -6,6 +6,7 @@ The engine keeps factors and a few numbers between questions; both follow from t
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,12 +30,12 @@ from site_agent.machine.site_data import PrivateData
 
 
 class AdditiveJob:
-    """`site_agent.machine.replica.Job`. ``groups``: those of labels whose means this run tells; ``told`` before it.
+    """`site_agent.machine.replica.Job`. This run discloses means over ``groups`` of labels; earlier runs disclosed ``told``.
 
     Raises
     ------
     CoregError
-        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+        these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class AdditiveJob:
             raise BadData(f"these rows cannot be prepared under kernel={terms.kernel!r} ({error}).") from None
 
     def begin(self, sites: tuple[str, ...]) -> None:  # noqa: ARG002
-        """An engine that was asked nothing yet."""
+        """Make a new engine, before its first question."""
         data = self.data
         with np.errstate(all="ignore"):
             self.engine = AdditiveSite(
@@ -98,18 +99,18 @@ class AdditiveJob:
         return found.vectors, tuple(found.scalars.tolist())
 
     def _told(self, question: Question) -> Answer:
-        """The engine's; to FORECAST, which model serves this site, or nothing at all where its policy keeps that.
+        """The engine's answer. To FORECAST it adds the model that serves this site, or zeros if the policy withholds that.
 
         Raises
         ------
         BadData
-            this site's operator is not within the plan's bound: before anything is answered through it.
+            this site's operator exceeds the plan's bound. Checked before any answer uses it.
         """
         if question.ask is Ask.FIXED_POINT and self.engine.stretch(question) > self.terms.operator_norm_bound:
             raise BadData(
-                f"this site's part answers more strongly than "
-                f"operator_norm_bound={self.terms.operator_norm_bound:g} of the plan allows: the "
-                "federation's operator may raise it, at the cost of digits of the sums."
+                "the operator norm of this site's part exceeds the plan's "
+                f"operator_norm_bound={self.terms.operator_norm_bound:g}. The federation's operator can raise the bound; "
+                "the sums then lose digits."
             )
         answer = self.engine.answer(question)
         if question.ask is not Ask.FORECAST:
@@ -133,21 +134,15 @@ class AdditiveJob:
         reason: str,
     ) -> SiteResult:
         """The site's model, where the training has ended."""
-        result = SiteResult(outcome, reason, self.plan, (), None, 0.0, 1.0)
+        result = SiteResult(outcome, reason, self.plan)
         if (point := computation.point(state)) is None:
             return result
         forecast = state.sums if isinstance(state, Forecasting) else np.zeros(0)
         last = Operator(noise=self._position.noise, prior=self._position.prior)
         asked = Question(Ask.MODEL, point, (Column(operator=last),), "affine", self.terms.tuning_steps)
         self.engine.answer(asked)
-        return SiteResult(
-            outcome,
-            reason,
-            self.plan,
-            (),
-            None,
-            0.0,
-            1.0,
+        return replace(
+            result,
             additive=self.engine.model,
             findings=(*self._findings(last), *([forecast_sentence(forecast)] if len(forecast) else [])),
             point=point,
@@ -156,7 +151,7 @@ class AdditiveJob:
         )
 
     def _judged(self, forecast: Arr, last: Operator) -> Judged:
-        """What folds found at this site, and over the federation; an agent that was started again since has the latter alone."""
+        """The folds' findings at this site and over the federation. An agent that restarted since has only the latter."""
         engine = self.engine
         federation = float("nan")
         if len(forecast) > 2 and forecast[2] and forecast[1] > 0.0:
@@ -169,24 +164,24 @@ class AdditiveJob:
         return Judged(verdict, engine.left_out, spread, r2, federation, baseline)
 
     def _findings(self, last: Operator) -> tuple[str, ...]:
-        """What the site's operator should know of the training, in words."""
+        """Findings of the training for the site's operator, as sentences."""
         engine = self.engine
         start, end = engine.hypers[0], engine.hypers[-1].times(last.noise, last.prior)
         told = [
-            f"own part: prior variance {end.prior:.3g} (it began with {start.prior:.3g}), "
+            f"own part: prior variance {end.prior:.3g} (at the start {start.prior:.3g}), "
             "in units of the federation's label variance"
         ]
         if engine.n_labelled:
             told.insert(
                 0,
                 f"label noise of this site: {end.noise:.3g} of the federation's label variance "
-                f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels tell next to nothing",
+                f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels carry almost no information",
             )
         return tuple(told)
 
 
 def _probe_secret(data: PrivateData, terms: Additive) -> bytes:
-    """One for each operator: fresh signs could be averaged over runs, and signs that others know tell the directions."""
+    """One secret for each operator. Averages over runs would cancel fresh signs, and known signs reveal the directions."""
     if not data.salt:
         return b""
     secret = hmac.new(data.salt, b"coreg probe signs" + repr(terms).encode(), hashlib.sha256)

@@ -1,8 +1,8 @@
 """An agent as a function: its session, its runs and its operator's consent; an event in, a list of actions out.
 
-A run is a queue of messages, worked on one at a time, so that a run that factors does not hold up another's answers.
-What a message means is the business of `site.Site`; here it is decided whether this site takes part, in which order
-messages are worked on, and what the coordinator may not do. An agent of one run (``once``) ends with that run.
+Each run has a queue of messages and handles one at a time, so a run that factors delays no other run.
+`site.Site` handles the content of messages. This module decides whether the site takes part, orders the messages,
+and detects protocol violations of the coordinator. An agent of one run (``once``) ends with that run.
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ from site_agent.machine.agent_events import (
     Worked,
 )
 
-MAX_BEGUN = 10  # runs that were begun and not finished, one after another
-# A run that ended so goes on when its sites are back. No model of it is kept.
+MAX_BEGUN = 10  # consecutive runs that began and did not finish
+# A run with such an outcome can resume when its sites return. Its models are not kept.
 RESUMABLE = (Outcome.STALLED, Outcome.TOO_FEW_SITES, Outcome.INTERRUPTED)
 
 
@@ -59,12 +59,12 @@ class Stage(Enum):
     JUDGED = "checking the plan"
     WAITING = "waiting for approval"
     ACTIVE = "answering"
-    OVER = "ending"  # over while one of its messages is worked on: it is gone once that is done
+    OVER = "ending"  # the run ended while a worker handles one of its messages; removed when the worker is done
 
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """A run whose plan came; ``busy`` while one of its messages is worked on. ``proposal``: the latest."""
+    """A run whose plan was received; ``busy`` while a worker handles one of its messages. ``proposal``: the latest."""
 
     proposal: Proposal
     stage: Stage = Stage.NEW
@@ -133,13 +133,13 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
         case Dismissed():
             return _no_longer_waits(agent, message.run), [Exit(_dismissal(message))] if agent.once else []
         case Step():
-            return agent, [_breach(f"asked for run {message.run}, of which no plan came.")]
+            return agent, [_breach(f"sent a step of run {message.run} without a plan.")]
 
 
 def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
-    """The end of a run that this site has no plan of: it ended before, or while this agent was away."""
+    """The end of a run without a plan here: it ended earlier, or while this agent was disconnected."""
     if message.heads or message.outcome is Outcome.CONVERGED:
-        return agent, [_breach(f"ended run {message.run} with a model, whose plan was not accepted.")]
+        return agent, [_breach(f"ended run {message.run} with a model, but this site did not accept its plan.")]
     actions: list[Action] = [Say(Fetched(message.run))]
     if agent.once:
         actions.append(Notify(notices.run_over(None, message.run, message.outcome, message.reason, 0)))
@@ -150,40 +150,40 @@ def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
 def _proposed(agent: Agent, proposal: Proposal) -> tuple[Agent, list[Action]]:
     plan = proposal.plan
     known = agent.runs.get(plan.run)
-    if known is not None and known.stage is Stage.OVER:  # it begins anew once the work on the earlier one is done
+    if known is not None and known.stage is Stage.OVER:  # begins again when the work on the earlier one is done
         return _with(agent, plan.run, replace(known, inbox=(proposal,))), []
     if known is not None and known.plan != plan:
         return _refuse(agent, plan, "the plan changed in the middle of the run.")
-    received: list[Action] = [Notify(notices.plan_received(plan))]
+    received = Notify(notices.plan_received(plan))
     if known is not None:  # another attempt, or a new session of the same one
         agent, actions = _queue(_with(agent, plan.run, replace(known, proposal=proposal)), plan.run, proposal)
-        return agent, [*received, *actions]
-    if (reason := _objection(agent, plan)) is not None:
+    elif (reason := _objection(agent, plan)) is not None:
         agent, actions = _refuse(agent, plan, reason)
-        return agent, [*received, *actions]
-    agent = _with(agent, plan.run, ActiveRun(proposal))
-    if agent.ask_first:
-        return _with(agent, plan.run, replace(agent.runs[plan.run], stage=Stage.JUDGED)), [*received, Judge(plan)]
-    agent, actions = _queue(agent, plan.run, proposal)
-    return agent, [*received, *actions]
+    elif agent.ask_first:
+        agent, actions = _with(agent, plan.run, ActiveRun(proposal, Stage.JUDGED)), [Judge(plan)]
+    else:
+        agent, actions = _queue(_with(agent, plan.run, ActiveRun(proposal)), plan.run, proposal)
+    return agent, [received, *actions]
 
 
 def _objection(agent: Agent, plan: Plan) -> str | None:
     others = [run.plan for run in agent.runs.values()]
     threads = {other.iteration.threads for other in others}
     if agent.once and others:
-        return f"this site takes part in run {others[0].run}, and in one run at a time."
+        return f"this site takes part in run {others[0].run}. It takes part in one run at a time."
     if threads - {plan.iteration.threads}:
-        return f"threads={plan.iteration.threads}: this site takes part in a run with {min(threads)}, and cannot change in it."
+        return f"threads={plan.iteration.threads}: an open run of this site uses {min(threads)}, which cannot change."
     if agent.begun >= MAX_BEGUN:
-        return f"{agent.begun} runs were begun here and none was finished. Its operator may start the agent again."
+        return (
+            f"{agent.begun} consecutive runs began here and did not finish. The site's operator can restart the agent."
+        )
     if _tells_groups(plan) and any(map(_tells_groups, others)):
-        return "a run with grouped residuals is under way here, and the next one has to know what it tells."
+        return "a run with grouped residuals is open here. A second one can start when the first has ended."
     return None
 
 
 def _tells_groups(plan: Plan) -> bool:
-    """No label goes out in two groups: the ledger has to know those of one run before another begins."""
+    """Such runs go one after another: a label is disclosed in one group only, and the ledger has a run's groups at its end."""
     return isinstance(plan.objective, Additive) and plan.objective.residuals == "grouped"
 
 
@@ -201,9 +201,9 @@ def _judged(agent: Agent, judged: Judged) -> tuple[Agent, list[Action]]:
         return agent, []
     if judged.fetched:
         return _without(agent, name), [Say(Fetched(name)), Forget(name, keep_consent=False)]
-    if judged.reason is not None:  # the operator is not asked about a plan that this site refuses
+    if judged.reason is not None:  # the policy's refusal needs no decision of the operator
         return _refuse(agent, run.plan, judged.reason)
-    if run.stage is Stage.WAITING:  # it was judged again, because another run ended
+    if run.stage is Stage.WAITING:  # checked again, because another run ended
         return agent, []
     waiting = notices.waiting_for_approval(name, run.plan.study)
     asked = AskOperator(run.plan, judged.about, run.proposal.approval)
@@ -216,7 +216,7 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
     if not decided.approved:
         return _refuse(agent, run.plan, decided.reason or "its operator refused it.")
     agent, actions = _with(agent, run.plan.run, replace(run, stage=Stage.NEW)), list[Action]()
-    if agent.connected:  # otherwise the plan comes again
+    if agent.connected:  # otherwise the coordinator sends the plan again
         agent, actions = _queue(agent, run.plan.run, run.proposal)
         actions = [Say(Approval(decided.run, True)), *actions]
     return agent, [Notify(notices.approved(run.plan.run, run.plan.study)), *actions]
@@ -226,20 +226,20 @@ def _decided(agent: Agent, decided: Decided) -> tuple[Agent, list[Action]]:
 
 
 def _queue(agent: Agent, name: str, message: RunMessage) -> tuple[Agent, list[Action]]:
-    """Append a message to a run's inbox; it is worked on when its turn comes."""
+    """Append a message to a run's inbox."""
     run = agent.runs[name]
     if isinstance(message, Dismissed) or (isinstance(message, Finished) and run.stage is not Stage.ACTIVE):
         return _end_unworked(agent, run, message)
     if run.stage in (Stage.JUDGED, Stage.WAITING):
         if isinstance(message, Proposal):  # a new session or attempt, and the operator has not decided yet
             return agent, [Say(Approval(name, False))] if run.stage is Stage.WAITING else []
-        return agent, [_breach(f"asked for run {name}, whose plan was not accepted.")]
+        return agent, [_breach(f"sent a step of run {name}, whose plan this site did not accept.")]
     return _next(_with(agent, name, replace(run, inbox=(*run.inbox, message))), name)
 
 
 def _next(agent: Agent, name: str) -> tuple[Agent, list[Action]]:
     run = agent.runs[name]
-    if run.busy or not (run.inbox and agent.connected):  # the plan comes again in the next session
+    if run.busy or not (run.inbox and agent.connected):  # the coordinator sends the plan again in the next session
         return agent, []
     message, *rest = run.inbox
     actions: list[Action] = [Work(run.plan, message)]
@@ -287,12 +287,12 @@ def _over(agent: Agent, run: ActiveRun, outcome: Outcome | None) -> tuple[Agent,
 
 
 def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -> tuple[Agent, list[Action]]:
-    """The end of a run that was not accepted here, or that goes on without this site."""
+    """The end of a run that this site did not accept, or that continues without it."""
     plan = run.plan
     keep = message.outcome in RESUMABLE
     if isinstance(message, Finished):
         if message.heads:
-            return agent, [_breach(f"ended run {plan.run} with a model, whose plan was not accepted.")]
+            return agent, [_breach(f"ended run {plan.run} with a model, but this site did not accept its plan.")]
         over = notices.run_over(plan, plan.run, message.outcome, message.reason, 0)
         actions: list[Action] = [Say(Fetched(plan.run)), Notify(over), Forget(plan.run, keep)]
         if agent.once:
@@ -310,7 +310,7 @@ def _dismissal(message: Dismissed) -> CoregError:
 
 
 def _breach(what: str) -> Exit:
-    return Exit(Refused(f"the coordinator broke the protocol: it {what} Nothing was answered."))
+    return Exit(Refused(f"the coordinator broke the protocol: it {what} No answer was sent."))
 
 
 def _is_known(agent: Agent, name: str) -> bool:
@@ -318,7 +318,7 @@ def _is_known(agent: Agent, name: str) -> bool:
 
 
 def _no_longer_waits(agent: Agent, name: str) -> Agent:
-    """A plan that waits for the work of an earlier one has ended too."""
+    """Drop a plan that waits for the work of an earlier one: it has ended too."""
     return _with(agent, name, replace(agent.runs[name], inbox=())) if name in agent.runs else agent
 
 

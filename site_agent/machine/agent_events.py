@@ -1,4 +1,4 @@
-"""What reaches an agent's state machine (events), and what it asks for (actions)."""
+"""Events and actions of an agent's state machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,24 +15,24 @@ RunMessage: TypeAlias = Proposal | Step | Finished | Dismissed
 
 @dataclass(frozen=True)
 class SessionOpened:
-    """A session is open: runs go on when their plans come again."""
+    """A session is open: runs continue when their plans arrive again."""
 
 
 @dataclass(frozen=True)
 class SessionEnded:
-    """The session ended; messages that were not worked on come again."""
+    """The session ended; the coordinator sends unhandled messages again."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """A message from the coordinator, checked for form."""
+    """A message from the coordinator, with a valid form."""
 
     message: ToSite
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A plan was checked against policy, rows and ledger: a reason against it, or None. ``about`` describes it in words."""
+    """A plan was checked against policy, rows and ledger: a reason against it, or None. ``about``: a description by heading."""
 
     run: str
     reason: str | None
@@ -51,22 +51,22 @@ class Decided:
 
 @dataclass(frozen=True)
 class Worked:
-    """A message was worked on, and its answers are sent.
+    """A message was handled, and its answers are sent.
 
     Parameters
     ----------
     message
-        what was worked on.
+        the message.
     accepted
-        of a proposal: whether it was accepted; of a step that it goes no further: False; None otherwise.
+        of a proposal: whether the site accepted it; of a step: False if the site leaves the run; None otherwise.
     reason
-        why it was refused.
+        of the refusal.
     fetched
-        of a proposal: all that can come of the run is here already.
+        of a proposal: the site has the run's result already.
     breach
-        what the coordinator did that no plan allows.
+        the coordinator's violation of the protocol, if any.
     models
-        of `Finished`: how many models were written.
+        of `Finished`: the number of models written.
     """
 
     message: RunMessage
@@ -116,14 +116,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Countersign:
-    """Write down what the coordinator made of the ledger's head."""
+    """Store the coordinator's countersignature of the ledger's head."""
 
     receipt: Countersigned
 
 
 @dataclass(frozen=True)
 class Forget:
-    """Nothing of this run is needed any more; ``keep_consent``: the operator's decision stays, since the run comes again."""
+    """Drop the state of a run. ``keep_consent`` keeps the operator's decision for a run that can resume."""
 
     run: str
     keep_consent: bool

@@ -1,4 +1,4 @@
-r"""A site's part in a run of the agreement: respond(t, μ) of its own view, the sizes before it, and its models at the end."""
+r"""A site's part in a run of the agreement: sizes first, then respond(t, μ) of its view, and its models at the end."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site_data import PrivateData
 
-# With fewer labels there is nothing to leave out: every member of the path is kept, and none is chosen.
+# Leave-one-out needs as many labels; with fewer, all members of the path are kept and none is chosen.
 LEAST_TO_CHOOSE = 3
 SMALLEST_LABEL = 2.0**-400  # squares of larger labels, and of their rounding, are normal numbers
 _NONE = np.zeros((0, 0))
@@ -31,7 +31,7 @@ class AgreementJob:
     Raises
     ------
     CoregError
-        these rows do not allow it; the message is what the coordinator hears, so it names no datum.
+        these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AgreementJob:
         self._label_share_max, self._n_sites = label_share_max, len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
-                "a site without labelled rows has no prediction of its own to agree on; the additive objective takes it."
+                "the agreement objective needs labelled rows, and this site has none. Use the additive objective."
             )
         self.shift, self.divisor = units(data.y, objective.label_units)
         self._y = (data.y - self.shift) / self.divisor
@@ -58,7 +58,7 @@ class AgreementJob:
         if 0.0 < largest < SMALLEST_LABEL:
             raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
         try:
-            with np.errstate(all="ignore"):  # what overflows is said below, in words
+            with np.errstate(all="ignore"):  # an overflow raises BadData below
                 self.view: View = factor(objective, data, self._y, factor_memory)
                 self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
@@ -107,7 +107,7 @@ class AgreementJob:
                 return values, ()
 
     def _require_hidden_labels(self, weights: Arr) -> None:
-        """Before anything with a label in it leaves."""
+        """Check `label_share_max` before the first answer that depends on a label."""
         if self.plan.masked and self._label_share_max < 1.0:
             share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
             if share > self._label_share_max:
@@ -123,7 +123,7 @@ class AgreementJob:
         outcome: Outcome,
         reason: str,
     ) -> SiteResult:
-        """The site's models, one a column, where a round was verified; ``position``: this site's, in site order."""
+        """The site's models, one for each column, if a round was verified; ``position``: this site's, in site order."""
         models = computation.models(state)
         solutions, couplings, choice = tuple[Solution, ...](), tuple[float, ...](), None
         if models is not None:
@@ -135,25 +135,16 @@ class AgreementJob:
             )
             choice = self._own_choice(models, targets, couplings, solutions)
         alone = self.view.solve(np.zeros(self.n_unlabelled), 0.0)
-        return SiteResult(
-            outcome,
-            reason,
-            self.plan,
-            solutions,
-            alone,
-            self.shift,
-            self.divisor,
-            couplings=couplings,
-            choice=choice,
-        )
+        units = (self.shift, self.divisor)
+        return SiteResult(outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice)
 
     def _own_choice(
         self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]
     ) -> PathChoice | None:
-        """Which member of the path this site's own labels are for; None where there is no path, or too few labels to say.
+        """The member of the path with the least left-out error on this site's labels; None without a path or with few labels.
 
-        Each is seen as the answer to the *others'* mean at 2λ(M−1), which it is as well: the mean of all has the site's own
-        prediction in it, and with it the label that is left out.
+        Leave-one-out takes each member as the answer to the *others'* mean at 2λ(M−1), which is the same function. The mean
+        over all sites would contain the site's own prediction, and with it the label that is left out.
         """
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
@@ -171,10 +162,10 @@ class AgreementJob:
 
 
 def too_much_of_one_label(most: float) -> str:
-    """Without the figure, which is of this site's rows."""
+    """The refusal without the site's own share, because that depends on its rows."""
     return (
-        f"against this site's policy: at some shared instance the sum of all sites' answers would be one label of this site by "
-        f"more than label_share_max={most:g} of its variance, and no mask hides that. A smaller coupling, a wider kernel or a "
-        "larger ridge make it less; so does a list of shared instances without this site's labelled ones. Or its operator "
-        "consents by that key of policy.toml."
+        "against this site's policy: at some shared instance, one label of this site would make up more than "
+        f"label_share_max={most:g} of the variance of the sum, which masks cannot hide. Use a smaller coupling, a wider kernel, "
+        "a larger ridge, or shared instances other than this site's labelled rows. Or its operator raises label_share_max "
+        "in policy.toml."
     )

@@ -16,7 +16,7 @@ _RESIDUALS = {
 
 @dataclass(frozen=True)
 class Request:
-    """A plan and what this site knows of it.
+    """A plan with this site's numbers.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Request:
     shared, labelled
         this site's shared instances and labelled rows.
     answers
-        the most answers that this site gives to the plan.
+        the maximum number of this site's answers to the plan.
     """
 
     plan: Plan
@@ -35,7 +35,7 @@ class Request:
 
 
 def describe_request(request: Request) -> dict[str, str]:
-    """The plan in words, by heading; a heading without a known value is left out."""
+    """The plan's description by heading, without the headings that have no known value."""
     plan = request.plan
     others = f"{len(plan.sites)} sites: {', '.join(plan.sites)}"
     told = {
@@ -58,8 +58,8 @@ def _method(plan: Plan) -> str:
         case Agreement() as terms:
             couplings = ", ".join(f"{c:g}" for c in terms.coupling)
             return (
-                "agreement (co-regularised least squares): each site keeps its own model, and the models' predictions on the "
-                f"shared instances are drawn together; {terms.form} form, {terms.kernel} kernel, coupling {couplings}"
+                "agreement (co-regularised least squares): each site keeps its own model, and a penalty pulls the models' "
+                f"predictions on the shared instances together; {terms.form} form, {terms.kernel} kernel, coupling {couplings}"
             )
         case Additive() as terms:
             return (

@@ -1,10 +1,10 @@
-r"""What sums over different sets of sites tell together: answers are linear, and linear algebra does not forget.
+r"""Protection against differencing: sums over different sets of sites reveal single answers, because answers are linear.
 
-A sum over one site fewer, or one more, at any target, in this run or another, is that site's answer: exactly where the
-weights are equal, nearly where they are near. So are combinations, S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c) among
-them, of which no site sees every set. So a site is summed with one set of sites on a set of instances, and with no
-other: where every site holds to that, the sets have no site in common, and no combination of them tells a part of one.
-Weights are not looked at: a near one tells nearly as much.
+Two sums that differ by one site reveal that site's answer, at any target and across runs: exactly for equal weights,
+approximately for similar ones. Combinations do so too, for example S(a,b,c) + S(c,d,e) − S(a,b,d,e) = 2 S(c), where no
+single site sees every set. Therefore a site's answers on a set of instances go into sums over one set of sites only. If
+every site follows this rule, the sets are disjoint, and no combination of them reveals a part of one. The rule ignores
+weights, since a similar weight reveals nearly as much.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,32 +14,30 @@ from threading import Lock
 
 @dataclass(frozen=True)
 class SummedWith:
-    """A set of sites under whose sum an answer went out; ``may_change``: the plan said so, so every one of them had agreed."""
+    """A set of sites that an answer was summed with. ``may_change``: the plan allowed changes, so every site had agreed."""
 
     sites: frozenset[str]
     may_change: bool
 
 
 def objection(now: frozenset[str], earlier: Iterable[SummedWith], *, consents: bool) -> str | None:
-    """Why this site does not answer under a sum over ``now``; ``consents`` is its policy's word (membership_changes)."""
+    """The reason against an answer in a sum over ``now``, or None; ``consents``: the policy's membership_changes."""
     before = [e for e in earlier if e.sites != now and not (consents and e.may_change)]
     if not before:
         return None
     changed = min((e.sites for e in before), key=lambda s: (len(s ^ now), sorted(s)))
-    gone, come = ", ".join(sorted(changed - now)) or "nobody", ", ".join(sorted(now - changed)) or "nobody"
-    apart = sorted(changed ^ now)
-    tells = f"is the answer of {apart[0]} alone" if len(apart) == 1 else f"is of {', '.join(apart)} alone"
+    apart = ", ".join(sorted(changed ^ now))
     return (
-        f"this site was summed with {', '.join(sorted(changed))} on these instances, and now with {', '.join(sorted(now))} "
-        f"({gone} gone, {come} come): the difference of such sums {tells}, in whatever run they are taken. Go on "
-        "with the same sites; or start from the first answer under a plan with [privacy] membership_changes = true, which every "
-        "site's policy has to allow in the same words."
+        f"this site was summed with {', '.join(sorted(changed))} on these instances, and now with {', '.join(sorted(now))}. "
+        f"The difference of the two sums reveals the answers of {apart} alone, also across runs. Continue with the same "
+        "sites. Or start again with a plan that has [privacy] membership_changes = true, if every site's policy allows it "
+        "(membership_changes = true)."
     )
 
 
 @dataclass
 class Promises:
-    """The sets that an agent's runs are about to be summed with: several may be under way, and none has answered yet."""
+    """The sets of sites of an agent's open runs that have not answered yet; several runs can be open at once."""
 
     _lock: Lock = field(default_factory=Lock, repr=False)
     _made: dict[tuple[str, str], SummedWith] = field(default_factory=dict)
@@ -53,7 +51,7 @@ class Promises:
         *,
         consents: bool,
     ) -> str | None:
-        """`objection` to a set by what is on record and what other runs were promised; without one it is promised to this run."""
+        """`objection` to a set, given the recorded sets and those of other open runs. Without one, reserve it for this run."""
         with self._lock:
             others = [s for (other, ids), s in self._made.items() if other != run and ids == ids_digest]
             reason = objection(now.sites, [*recorded(), *others], consents=consents)
@@ -62,6 +60,6 @@ class Promises:
             return reason
 
     def release(self, run: str) -> None:
-        """A run is over: what it answered is on record."""
+        """Drop the reservation of a run that ended: its answers are on record."""
         with self._lock:
             self._made = {key: s for key, s in self._made.items() if key[0] != run}

@@ -1,4 +1,4 @@
-"""A site's data under a plan: its label column's units, its view, and the digest that tells whether either changed."""
+"""A site's data under a plan: the units of its label column, its view, and a digest that detects changes of both."""
 
 import hashlib
 
@@ -22,7 +22,7 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return 0.0, 1.0
         case "centred":
             return float(y.mean()), 1.0
-        case "standardised":  # equal targets have a standard deviation of rounding errors, not of zero
+        case "standardised":  # the computed standard deviation of equal targets is a rounding error, not zero
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
@@ -41,7 +41,7 @@ def factor(
         a parameter that these rows do not allow, a system that is singular in floating point, or factors of more than
         ``factor_memory`` GiB.
     numpy.linalg.LinAlgError
-        numbers that the kernel turned into infinities.
+        the kernel returned infinities.
     """
     X, Z = data.X, data.Z
     kind = "linear" if objective.form == "linear" else objective.kernel
@@ -83,7 +83,7 @@ def _require_room(form: str, n_weights: int, n: int, m: int, factor_memory: floa
 
 
 def data_digest(data: PrivateData, run: str) -> str:
-    """Salted by the site's secret and the run: tells that nothing changed, and nothing else."""
+    """A digest salted with the site's secret and the run: it shows whether the rows changed, and reveals nothing about them."""
     digest = hashlib.sha256(data.salt + run.encode())
     for array in (data.X, data.y, data.Z):
         digest.update(np.ascontiguousarray(array).tobytes())

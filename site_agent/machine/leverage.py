@@ -1,12 +1,12 @@
-r"""How much of a sum at one instance is one label: measured on this site's rows before its plan is accepted.
+r"""The share of one label in a sum at one instance, measured on this site's rows before it accepts a plan.
 
-    share(z, i) = H_zi² / (Σ_j H_zj² + (M − 1) h)        H = ∂ respond(t, μ) / ∂y,  h the median of Σ_j H_zj² over the instances
+    share(z, i) = H_zi² / (Σ_j H_zj² + (M − 1) h),   H = ∂ respond(t, μ) / ∂y,   h = the median of Σ_j H_zj² over z,
 
-is the r² with which the sum of M sites' answers at z tells label i, where labels differ by as much at every site and
-the others' labels say as much at z as this one's do at an instance in the middle. It is near 1 where an instance has a
-labelled row's features and the plan is sharp: a narrow kernel, a small ridge, or a strong coupling, at which the answer
-to the target 0 is held to 0 everywhere but where a label stands. Then masks hide nothing: nobody else says anything
-there.
+is the r² with which the sum of M sites' answers at z predicts label i. It assumes that labels have the same variance at
+every site, and that the other sites' labels weigh as much at z as this site's labels do at its median instance. The share
+is near 1 if an instance has the features of a labelled row and the plan is sharp: a narrow kernel, a small ridge, or a
+strong coupling, which holds the answer to the target 0 at 0 except at labelled rows. Masks cannot hide such a label,
+because the other sites add almost nothing there.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from coreg_core.agreement.views import View
 from coreg_core.numerics.arrays import Arr, Ints
 from site_agent.machine.site_data import PrivateData
 
-# Entries of H that are looked at; beyond, the instances that coincide with a labelled row, and so many others.
+# The most entries of H that are computed in full. A larger H is reduced to instances equal to a labelled row and OTHERS more.
 MOST_ENTRIES = 4_000_000
 OTHERS = 500
 
@@ -32,7 +32,7 @@ def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], 
 
 
 def _largest(H: Arr, n_sites: int) -> float:
-    squares = np.multiply(H, H, out=H)  # of the size of what is factored; nobody else has it
+    squares = np.multiply(H, H, out=H)  # in place: H is as large as the factored matrix, and no one else uses it
     sizes = squares.sum(axis=1)
     hidden = sizes + (n_sites - 1) * float(np.median(sizes))
     share: Arr = np.divide(squares.max(axis=1), hidden, out=np.zeros(len(H)), where=hidden > 0.0)
@@ -40,8 +40,8 @@ def _largest(H: Arr, n_sites: int) -> float:
 
 
 def _some(data: PrivateData) -> Ints:
-    """Instances like a labelled row, and others evenly over the list."""
-    labelled = {row.tobytes() for row in np.ascontiguousarray(data.X) + 0.0}  # one zero, not two
+    """Instances equal to a labelled row, and others spread evenly over the list."""
+    labelled = {row.tobytes() for row in np.ascontiguousarray(data.X) + 0.0}  # + 0.0 turns -0.0 into 0.0
     alike = [i for i, row in enumerate(np.ascontiguousarray(data.Z) + 0.0) if row.tobytes() in labelled]
     others = np.linspace(0, len(data.Z) - 1, OTHERS).astype(np.int64)
     return np.unique(np.concatenate([np.array(alike[: 4 * OTHERS], np.int64), others]))

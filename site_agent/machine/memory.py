@@ -1,4 +1,4 @@
-"""What a site writes down of a run, and how a run ended for it: shared by the kinds of job that a site has. Values alone."""
+"""A site's records of a run and its result, shared by all kinds of job. Values only."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from coreg_core.additive.model.grouping import Group
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
-from coreg_core.agreement.views import KernelExpansion, Solution
+from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.losses import Estimate
@@ -20,10 +20,10 @@ from coreg_core.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a site's ledger knows of a plan's answers, over all runs of it on these instances.
+    """The ledger's record of a plan's answers, over all its runs on these instances.
 
-    ``answered`` counts them. ``groups`` are all groups of labels whose means went out, whatever the plan or the run, by the
-    labels' keys: no label goes out in two.
+    ``answered`` counts them. ``groups`` are all groups of labels (by their keys) whose means were disclosed, under any plan
+    or run: a label is disclosed in one group only.
     """
 
     answered: int = 0
@@ -32,9 +32,9 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Told:
-    """What an answer tells, for the ledger: the question, the sites whose sum it went into, and whether these may change.
+    """The disclosure of an answer, for the ledger: the question, the sites of its sum, and whether these can change.
 
-    ``fresh`` are the groups of labels of which it was the first to tell the means.
+    ``fresh`` are the groups of labels whose means it disclosed first.
     """
 
     asked: Round
@@ -47,10 +47,10 @@ class Told:
 
 @dataclass(frozen=True)
 class Judged:
-    """Does joining pay? The verdict, the rows that folds left out (None without a forecast), how far the own model may be off.
+    """Does joining pay? The verdict, the left-out rows of the folds (None without a forecast), the own model's spread.
 
-    ``federation`` is the change of all sites' summed error, and ``r2`` how well own columns predicted the others' score before
-    anything was trained, a forecast that needs no label.
+    ``federation`` is the change of all sites' summed error. ``r2`` measures how well the own columns predicted the others'
+    score before training; this forecast needs no labels.
     """
 
     verdict: Verdict
@@ -63,22 +63,22 @@ class Judged:
 
 @dataclass(frozen=True)
 class SiteResult:
-    """How the run ended for this site; ``solutions`` are its models in the run's units, one a column (λ).
+    """The result of a run at this site; ``solutions`` are its models in the run's units, one for each column (λ).
 
-    ``couplings`` are λ of the solutions, and ``choice`` which of them the site's own labels are for, where there is a path.
-    ``judged`` is what an additive training found out of whether joining pays here.
-    ``scores`` are those of a scoring together, where this site may have them.
-    ``additive`` are its models under the additive objective, in its own units, and ``findings`` what the training found out about
-    this site, in words; ``point`` is the federation's solution x, and ``kept`` what makes the site's side of it again.
+    ``couplings`` are λ of the solutions. ``choice`` is the one with the least left-out error on this site's labels, for a path.
+    ``judged`` is the verdict of an additive training on whether joining pays here.
+    ``scores`` are the joint scores, if this site is a receiver.
+    ``additive`` are its models under the additive objective, in its own units. ``findings`` are sentences about the training at
+    this site. ``point`` is the federation's solution x, and ``kept`` the state from which the site's side of it is rebuilt.
     """
 
     outcome: Outcome
     reason: str
     plan: Plan | None
-    solutions: tuple[Solution, ...]
-    alone: Solution | None
-    shift: float
-    divisor: float
+    solutions: tuple[Solution, ...] = ()
+    alone: Solution | None = None
+    shift: float = 0.0
+    divisor: float = 1.0
     additive: SiteModel | None = None
     findings: tuple[str, ...] = ()
     point: Arr | None = None
@@ -87,8 +87,3 @@ class SiteResult:
     choice: PathChoice | None = None
     scores: Arr | None = None
     judged: Judged | None = None
-
-    @property
-    def functions(self) -> tuple[KernelExpansion, ...]:
-        """One for each coupling of the plan; empty where no round was verified."""
-        return tuple(s.function for s in self.solutions)

@@ -138,7 +138,7 @@ def _objective(plan: Plan) -> str:
 
 
 def describe_work(message: ToSite | Plan) -> str:
-    """The work on a message, in words."""
+    """A phrase for the work on a message, for the progress line."""
     match message:
         case Proposal(plan=Plan(objective=Scoring())) | Plan(objective=Scoring()):
             return "checking the plan"

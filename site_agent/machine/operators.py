@@ -1,10 +1,9 @@
-r"""One operator on a set of shared instances: what a member that reads the sums may not get a second one of.
+r"""The rule of one operator on a set of shared instances, under members_may_learn = "sums".
 
 Every answer of a run is an affine function of its target, R_v t + m_v, and R_v follows from the rows, the terms and the
-members. Of one ΣR_v no linear algebra tells single R_v; of two on the same instances it does
-(docs/research/mathematics.md). So an
-agent whose policy says members_may_learn = "sums" writes down what its operator is, before its first answer, and answers
-for no other one on instances of which any was in an earlier set.
+members. Single R_v cannot be derived from one ΣR_v, but they can from two on the same instances
+(docs/research/mathematics.md). Therefore an agent with that policy records its operator before its first answer. It
+refuses every other operator on sets that share an instance with an earlier one.
 """
 
 import hashlib
@@ -22,14 +21,14 @@ from site_agent.machine.site_data import PrivateData
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """``digest`` names it, under this site's secret; ``instances`` are the keyed names of the shared instances, sorted."""
+    """``digest`` identifies it, keyed with this site's secret; ``instances``: sorted keyed names of the shared instances."""
 
     digest: str
     instances: UInt64[np.ndarray, " m"]
 
 
 def operator_of(plan: Plan, data: PrivateData | Batch, sites: Sequence[str]) -> Operator:
-    """What this site's answers under the plan follow from, the labels among it: a changed label is another operator."""
+    """The operator of this site's answers under the plan. It covers the labels: a changed label gives another operator."""
     digest = hashlib.sha256(data.salt + b"operator")
     if isinstance(data, Batch):
         digest.update(data.digest_of_part)
@@ -44,16 +43,15 @@ def operator_of(plan: Plan, data: PrivateData | Batch, sites: Sequence[str]) -> 
 
 
 def objection(now: Operator, earlier: Iterable[Operator]) -> str | None:
-    """Why nothing is answered for this operator, or None."""
+    """The reason against answers of this operator, or None."""
     for known in earlier:
         if known.digest == now.digest:
             continue
         common = len(np.intersect1d(known.instances, now.instances))
         if common:
             return (
-                f"against this site's policy: {common} of these instances were summed before with other labels, rows, terms or "
-                "sites of this or another site, and of two such sums single sites' parts follow "
-                "(members_may_learn='sums'). Use other instances, or the terms and data of then; or let this site's operator "
-                "consent by members_may_learn = 'operators'."
+                f"against this site's policy (members_may_learn='sums'): {common} of these instances were summed before with "
+                "other labels, rows, terms or sites, and two such sums reveal single sites' parts. Use other instances, or the "
+                "earlier terms and data. Or this site's operator sets members_may_learn = 'operators'."
             )
     return None

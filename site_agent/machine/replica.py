@@ -1,10 +1,10 @@
-r"""One run at this site: the log of an attempt, the state that follows from it, and the answers to its steps.
+r"""One run at this site: the log of an attempt, the state computed from it, and the answers to its steps.
 
     Proposal → Offer     Step 0 … → Answer …     Finished → result
 
-Every site steps the same computation on the same sums (`coreg_core.computation`). What is answered is bound to the log and
-to the question: a site that means anything else holds masks that do not cancel. A step is answered once; asked again, the
-same answer is sent again. An attempt that is over is never gone back to.
+Every site steps the same computation on the same sums (`coreg_core.computation`). Masks are bound to the log and the
+question, so they do not cancel if a site has another log or question. A repeated step gets the same answer again. An
+attempt that is over is never resumed.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ NO_VALUES = np.zeros((0, 0))
 
 
 class Job(Protocol):
-    """What one kind of run needs of this site's data."""
+    """One kind of run over this site's data."""
 
     @property
     def ids_digest(self) -> str:
-        """Of the shared instances."""
+        """Digest of the shared instances' ids."""
         ...
 
     @property
@@ -45,35 +45,35 @@ class Job(Protocol):
 
     @property
     def data_digest(self) -> str:
-        """Of everything that it answers with."""
+        """Digest of all data that the answers depend on."""
         ...
 
     def begin(self, sites: tuple[str, ...]) -> None:
-        """Be where no question was answered yet, among these sites."""
+        """Return to the state before the first question, among these sites."""
         ...
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """What this site adds to the sum.
+        """This site's summand: vectors and scalars.
 
         Raises
         ------
         CoregError
-            these rows do not allow it; the message names no datum.
+            these rows do not allow an answer; the message names no datum.
         """
         ...
 
 
 class Breach(Refused):
-    """The coordinator did what no plan allows."""
+    """The coordinator violated the protocol."""
 
 
 class Behind(Refused):
-    """The coordinator begins an attempt that has begun: its records are older than this site's keys."""
+    """The coordinator starts an attempt that has started already: its records are older than this site's keys."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A computation whose sum was none of honest sites: it ends at every site, with the same words."""
+    """The state after a sum that honest sites cannot produce: the computation ends at every site with the same reason."""
 
     reason: str
 
@@ -82,15 +82,15 @@ Made = TypeVar("Made")
 
 
 class Fold(Protocol):
-    """What every member works out alike; a simulation of many sites shares the work among them."""
+    """A cache of work that is equal for all members; a simulation of many sites shares it among them."""
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """``make()``, or what it has made under this key before."""
+        """``make()``, or its earlier result for this key."""
         ...
 
 
 def each_by_itself(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:  # noqa: ARG001
-    """No work is shared."""
+    """No cache."""
     return make()
 
 
@@ -100,17 +100,17 @@ class Replica:
     Parameters
     ----------
     name, plan, job, log
-        this site, and what it takes part in.
+        this site and its run.
     keys
-        None where the plan has no secrets.
+        None if the plan has no masks.
     accept
-        why this site is not summed with these sites, or None; asked once an attempt.
+        returns a reason against a sum with these sites, or None; called once per attempt.
     may_answer
-        raises `Refused` where a question is not to be answered; asked before each.
+        raises `Refused` if the site must not answer a question; called before each answer.
     exact_report
-        whether plan and policy let the coordinator have exact figures of convergence.
+        whether plan and policy give the coordinator the exact figures of convergence.
     token
-        tells this process from another one where there are no keys.
+        identifies this process if there are no keys.
     """
 
     def __init__(
@@ -148,13 +148,13 @@ class Replica:
     # --- an attempt begins ----------------------------------------------------------------------------------------
 
     def offer(self, attempt: int) -> Offer:
-        """This site's part in an attempt; the same one where it is asked again.
+        """This site's offer for an attempt; a repeated call returns the same one.
 
-        To a coordinator whose records are older than this site's attempt it is that of the later one, which tells them so.
+        A coordinator with records older than this site's attempt receives the later offer, which shows it the number.
         """
         if self._offer is not None and attempt <= self.attempt:
             return self._offer
-        self.attempt, self._seal, self._step, self._answers = attempt, None, 0, {}  # the keys go first
+        self.attempt, self._seal, self._step, self._answers = attempt, None, 0, {}  # drops the old keys first
         self.asked, self._head = None, None
         plain = Offer(
             run=self.plan.run,
@@ -180,26 +180,26 @@ class Replica:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def answer(self, step: Step) -> Answer | None:
-        """The answer to the next step, or once more the one that was given; None for a step of an attempt that is over.
+        """The answer to the next step, or the stored answer to a repeated one; None for a step of an attempt that is over.
 
         Raises
         ------
         Breach
-            the coordinator did what no plan allows.
+            the coordinator violated the protocol.
         Refused
-            this site does not go on with such sites.
+            this site does not continue with these sites.
         CoregError
-            its rows do not allow an answer, or the sum is not that of the answers.
+            its rows do not allow an answer, or the sum was changed.
         """
         if step.attempt < self.attempt or self._offer is None:
             return None
         if step.attempt == self.attempt and step.step in self._answers:
             return self._answers[step.step]
         if self._step > 0 and (step.attempt, step.step) == (self.attempt, 0):
-            raise Behind(f"attempt {self.attempt} of run {self.plan.run} has begun already.")
+            raise Behind(f"attempt {self.attempt} of run {self.plan.run} has started already.")
         if (step.attempt, step.step) != (self.attempt, self._step):
             raise Refused(
-                f"step {step.step} of attempt {step.attempt}, where {self._step} of {self.attempt} comes next."
+                f"received step {step.step} of attempt {step.attempt}; expected step {self._step} of {self.attempt}."
             )
         if self._step == 0:
             parts = self._met(step.roster)
@@ -230,7 +230,7 @@ class Replica:
         return {} if self._secrets is None else self._secrets.wrap(self.plan, roster)
 
     def _start(self) -> None:
-        """The state that all sites can go on from, and the question there."""
+        """Start from the latest state that all sites have."""
         assert self._seal is not None
         found = common_position(self._roster)
         if self.kept is not None and self.kept.sites == self.sites and found is not None:
@@ -242,7 +242,7 @@ class Replica:
         self._replay(self.kept)
 
     def _replay(self, kept: Kept) -> None:
-        """Be where these sums lead to."""
+        """Compute the state that follows from these sums."""
         self._computation = computation_of(self.plan, len(kept.sites), self.job.n_unlabelled)
         self._position, self.sites = 0, kept.sites
         self.job.begin(kept.sites)
@@ -250,7 +250,7 @@ class Replica:
         for total in kept.sums:
             assert self.asked is not None, "a sum follows a question"
             if self._mine(self.asked):
-                self.job.answer(self.asked)  # where its answer left it
+                self.job.answer(self.asked)  # restores the job's state after this answer
             self._fold_in(total)
 
     def _folded(self, make: Callable[[], Any], name: object) -> tuple[Any, Round | None]:
@@ -267,7 +267,7 @@ class Replica:
         return self._shared(name, made)
 
     def _shared(self, name: object, make: Callable[[], Made]) -> Made:
-        """Made once, where members in one process share what all of them make alike."""
+        """``make()`` through the cache that members in one process share."""
         return self._fold((self.plan.run, self.attempt, self._position, name), make)
 
     def _fold_in(self, total: Sum) -> None:
@@ -284,7 +284,7 @@ class Replica:
         return self.sites.index(self.name) in asked.answering
 
     def _take(self, step: Step) -> None:
-        """The sum of the answers to the open question."""
+        """Open the sum of the answers to the open question, and step the computation."""
         asked, head = self.asked, self._head
         assert asked is not None
         assert head is not None
@@ -293,13 +293,13 @@ class Replica:
         if step.words is None:
             raise Breach(f"sent step {step.step} of run {self.plan.run} without the sum of its answers.")
         if step.heads and (fault := self._heads_fault(step.heads, head, self._signers)) is not None:
-            raise Breach(f"sent heads of sites that do not agree: {fault}")
+            raise Breach(f"sent heads that differ between sites: {fault}")
         row, layout, answering = step.words.values, asked.layout, tuple(self.sites[i] for i in asked.answering)
         words = self._seal.open(self._context(head), row, layout.size, answering, private=asked.private)
         if words is None:
             total = Sum(None, ())
         elif len(words) != layout.size:
-            raise BadData(f"a sum of {len(words)} words, where {layout.size} were asked for.")
+            raise BadData(f"a sum has {len(words)} words; expected {layout.size}.")
         else:
             read = words
             total = self._shared("sum", lambda: Sum(*opened(layout, read, asked.exponents)))
@@ -311,24 +311,23 @@ class Replica:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _next(self) -> Answer:
-        """The answer to the open question; at the end, how it ended."""
+        """The answer to the open question; at the end, the outcome."""
         computation, seal = self._computation, self._seal
         assert computation is not None
         assert seal is not None
+        vectors = tuple[Arr, ...]()
         if isinstance(self.state, Stopped):
             report = Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
-            about, vectors = canonical("stopped", self.state.reason), tuple[Arr, ...]()
+            about = canonical("stopped", self.state.reason)
         else:
             report = report_of(computation, self.state, self.asked, exact=self._exact)
-            about, vectors = canonical("end", report.outcome), tuple[Arr, ...]()
-            if self.asked is None:
+            if self.asked is not None:
+                about, vectors = self.asked.words, tuple(self.asked.vectors)
+            else:
+                about = canonical("end", report.outcome)
                 vectors = tuple(map(np.ascontiguousarray, computation.final(self.state)))
-        words: Words | None = None
-        if self.asked is not None:
-            about, vectors = self.asked.words, tuple(self.asked.vectors)
         head = self._headed(self._shared("head", lambda: seal.digest(about, vectors)))
-        if self.asked is not None and self._mine(self.asked):
-            words = self._words(self.asked, head)
+        words = self._words(self.asked, head) if self.asked is not None and self._mine(self.asked) else None
         answer = self._said(report, words=words, head=head)
         if self.asked is None:
             assert self.kept is not None
@@ -376,64 +375,64 @@ class Replica:
         return {offer.site: offer.session_key for offer in self._roster}
 
     def _heads_fault(self, heads: Iterable[Head], own: Head, signers: Mapping[str, str]) -> str | None:
-        """Why the others do not stand where this site does, or None."""
+        """How the other sites' state differs from this site's, or None."""
         found = {head.site: head for head in heads}
         if set(found) != set(signers):
-            return f"heads of {', '.join(sorted(found)) or 'nobody'}, where {', '.join(sorted(signers))} take part."
+            return f"heads of {', '.join(sorted(found)) or 'no site'}; expected {', '.join(sorted(signers))}."
         for site, key in signers.items():
             head = found[site]
             if key and (
                 self._keys is None or not self._keys.is_signed(key, _signed(self.plan.run, head), head.signature)
             ):
-                return f"the head of {site} is not signed by it: somebody changed it on its way."
+                return f"the head of {site} has no valid signature of that site: it was changed in transit."
         if others := sorted(site for site, head in found.items() if head.chain != own.chain):
-            return f"{', '.join(others)} received another sum than {self.name} under one step: the coordinator told them apart."
+            return f"the coordinator sent {', '.join(others)} another sum than {self.name} in the same step."
         if others := sorted(site for site, head in found.items() if head.state != own.state):
-            return f"{', '.join(others)} came to another state than {self.name} from the same sums."
+            return f"{', '.join(others)} computed another state than {self.name} from the same sums."
         return None
 
     def finish(self, finished: Finished) -> bool:
-        """Whether the computation has ended, at every site with the same state; `state` is then the last one.
+        """Whether the computation has ended in the same state at every site; `state` is then the last one.
 
         Raises
         ------
         Breach
-            the coordinator says so of a computation that has not, or that ended otherwise elsewhere.
+            the computation has not ended, or it ended in another state at some site.
         """
         if not finished.heads:
             if finished.outcome is Outcome.CONVERGED:
-                raise Breach(f"ended run {self.plan.run} as converged, and no site's head says so.")
+                raise Breach(f"ended run {self.plan.run} as converged without the head of any site.")
             return False
         kept = self.kept
         ended = None if kept is None else kept.ended  # here, or in an earlier process
         if ended is None or kept is None:
-            raise Breach(f"ended run {self.plan.run}, of which this site has not seen the last step.")
+            raise Breach(f"ended run {self.plan.run} before this site received the last step.")
         if (fault := self._heads_fault(finished.heads, ended.head, ended.signers)) is not None:
-            raise Breach(f"ended run {self.plan.run} with heads of sites that do not agree: {fault}")
+            raise Breach(f"ended run {self.plan.run} with heads that differ between sites: {fault}")
         if self._computation is None or self.asked is not None:
             self._replay(kept)
         return self.outcome is not None
 
     @property
     def outcome(self) -> tuple[Outcome, str] | None:
-        """How the computation has ended."""
+        """Outcome and reason of the computation; None before its end."""
         if isinstance(self.state, Stopped):
             return Outcome.SITE_FAULT, self.state.reason
         return None if self._computation is None else self._computation.outcome(self.state)
 
     @property
     def began(self) -> bool:
-        """Whether there is a state."""
+        """Whether the computation has a state."""
         return self._computation is not None
 
     @property
     def stopped(self) -> bool:
-        """Whether some sum was none of honest sites."""
+        """Whether the computation ended by a sum that honest sites cannot produce."""
         return isinstance(self.state, Stopped)
 
     @property
     def computation(self) -> Computation:
-        """Of this membership; there once questions are answered."""
+        """The computation of this membership; available after the first step of the log."""
         assert self._computation is not None
         return self._computation
 

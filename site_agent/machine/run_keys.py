@@ -1,6 +1,6 @@
-"""The keys of one attempt, as the machine sees them: who holds them is somebody else (`site_agent.identity.run_keys`).
+"""The keys of one attempt as interfaces; `site_agent.identity.run_keys` implements them.
 
-`PlaintextSeal` stands for them where a plan has no secrets: the same log, and everybody can read it.
+`PlaintextSeal` replaces them for a plan without masks: the log is the same, and the coordinator can read it.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from coreg_core.protocol.plan import Plan
 
 
 def canonical(*about: Any) -> bytes:
-    """One encoding of names, numbers and texts; no two differ and encode alike."""
+    """An injective encoding of names, numbers and texts: different values have different bytes."""
     return json.dumps(about, separators=(",", ":"), sort_keys=True).encode()
 
 
 def transcript_of(plan: Plan, roster: Iterable[Offer]) -> bytes:
-    """T: what everybody means by this attempt. Keys, masks and the log are bound to it."""
+    """T: the digest of plan and roster. Keys, masks and the log are bound to it."""
     return hashlib.sha256(canonical("coreg attempt 1", plan.run, plan.digest, *map(asdict, roster))).digest()
 
 
 class Seal(Protocol):
-    """The keys that all members of an attempt share. Memory alone holds them."""
+    """The keys that all members of an attempt share. They exist in memory only."""
 
     def proof(self) -> str:
-        """That this site has the key."""
+        """A proof that this site has the key."""
         ...
 
     def check(self, proofs: Mapping[str, str]) -> None:
-        """Hold the others to theirs.
+        """Verify the other sites' proofs.
 
         Raises
         ------
@@ -43,7 +43,7 @@ class Seal(Protocol):
         ...
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:
-        """Words to be added to those of the sites that answer; for each context once. ``private``: for receivers alone.
+        """The masked words of this site's answer; once for each context. ``private``: only receivers can read the sum.
 
         Raises
         ------
@@ -55,26 +55,26 @@ class Seal(Protocol):
     def open(
         self, context: bytes, words: Words, n_words: int, answering: tuple[str, ...], *, private: bool
     ) -> Words | None:
-        """The sum of what these sites masked; None where it is private, and this site no receiver.
+        """The opened sum of these sites' words; None if it is private and this site is no receiver.
 
         Raises
         ------
         BadData
-            some site meant another step, or the sum was changed.
+            some site answered another step, or the sum was changed.
         """
         ...
 
     def digest(self, about: bytes, vectors: Iterable[Arr]) -> str:
-        """Tells whether two members mean the same; tells nobody else anything."""
+        """A keyed digest: members can compare it, and it reveals nothing to others."""
         ...
 
     def sign(self, said: bytes) -> str:
-        """With the session key of this site's offer."""
+        """A signature with the session key of this site's offer."""
         ...
 
     @property
     def resume_key(self) -> bytes:
-        """For digests of states; it is kept beside them."""
+        """The key of state digests, stored beside them."""
         ...
 
 
@@ -83,7 +83,7 @@ class Secrets(Protocol):
 
     @property
     def offer(self) -> Offer:
-        """What the others see of them, signed."""
+        """The signed public part."""
         ...
 
     def wrap(self, plan: Plan, roster: tuple[Offer, ...]) -> dict[str, str]:
@@ -92,17 +92,17 @@ class Secrets(Protocol):
         Raises
         ------
         Refused
-            a peer is not one that this site's policy pins, or its offer is not signed by the one that is.
+            this site's policy does not pin a peer, or the pinned key did not sign the peer's offer.
         """
         ...
 
     def unwrap(self, wrapped: Mapping[str, str]) -> Seal:
-        """The attempt's keys, from everybody's contribution.
+        """The attempt's keys, from the contributions of all members.
 
         Raises
         ------
         Refused
-            a contribution is missing, or another one than was committed to; names the site.
+            a contribution is missing or does not match its commitment; names the site.
         """
         ...
 
@@ -111,16 +111,16 @@ class Keys(Protocol):
     """Makes secrets; each call draws new ones."""
 
     def draw(self, offer: Offer) -> Secrets:
-        """For this offer, whose fields of keys and signature are still empty."""
+        """Secrets for this offer, whose fields of keys and signature are still empty."""
         ...
 
     def is_signed(self, session_key: str, said: bytes, signature: str) -> bool:
-        """Whether the holder of that session key said so."""
+        """Whether the signature is by that session key."""
         ...
 
 
 class PlaintextSeal:
-    """No keys: sums as they are."""
+    """No keys: sums in plaintext."""
 
     resume_key = b""
 
@@ -128,7 +128,7 @@ class PlaintextSeal:
         return ""
 
     def check(self, proofs: Mapping[str, str]) -> None:
-        """Nothing is proven."""
+        """No check: there is no key to prove."""
 
     def mask(self, context: bytes, words: Words, answering: tuple[str, ...], *, private: bool) -> Words:  # noqa: ARG002
         return words

@@ -1,7 +1,7 @@
-"""What a site keeps of a run, so that another process of it goes on where this one was: the sums, from which all follows.
+"""A site's record of a run, from which a later process resumes: the opened sums, which determine every state.
 
-Keys are never kept. A state is named by its position (how many sums led to it) and by a digest under a key that only the
-members of the run had, so the coordinator, which relays such digests, cannot test a guess of a sum.
+Keys are never stored. A state has a position (the number of sums before it) and a digest under a key of the run's
+members. The coordinator forwards such digests, and without the key it cannot test a guess of a sum.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ import numpy as np
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.messages import Head, Resume
 
-REACHABLE = 3  # states that are offered, the latest among them: two sites never differ by more than one sum
+REACHABLE = 3  # the number of latest states in an offer: two sites never differ by more than one sum
 
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The opened sum of one step: vector and scalars; ``values`` is None where this site was no receiver of it."""
+    """The opened sum of one step: vectors and scalars; ``values`` is None if this site was not a receiver."""
 
     values: Arr | None
     scalars: tuple[float, ...]
@@ -37,9 +37,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Ended:
-    """This site's last head of a computation that has ended, and the session keys that the others' are signed with.
+    """This site's last head of a computation that ended, and the session keys that verify the other sites' heads.
 
-    ``position``: how many sums led to the end.
+    ``position``: the number of sums before the end.
     """
 
     head: Head
@@ -51,7 +51,7 @@ class Ended:
 class Kept:
     """A membership's sums from the first, with the keyed digest of the state before the first and after each.
 
-    ``data`` tells whether the site's rows are still those that it answered with.
+    ``data`` is the digest of the rows that the site answered with: it detects changes.
     """
 
     sites: tuple[str, ...]
@@ -62,49 +62,49 @@ class Kept:
     ended: Ended | None = None
 
     def with_sum(self, total: Sum) -> "Kept":
-        """One sum later. Equal sums of other sites lead to another state, which has another digest."""
+        """A copy with one more sum. The digest covers the sites: equal sums of other sites give another state."""
         text = self.digests[-1].encode() + total.digest + ",".join(self.sites).encode()
         digest = hmac.new(self.key, text, hashlib.sha256).hexdigest()
         return replace(self, sums=(*self.sums, total), digests=(*self.digests, digest))
 
     def upto(self, position: int) -> "Kept":
-        """As it was at an earlier position."""
+        """A copy at an earlier position."""
         return replace(self, sums=self.sums[:position], digests=self.digests[: position + 1], ended=None)
 
     @property
     def resume(self) -> tuple[Resume, ...]:
-        """The states that this site can go on from."""
+        """The states from which this site can resume."""
         return tuple(Resume(i, digest) for i, digest in enumerate(self.digests) if digest)[-REACHABLE:]
 
 
 class RunLog(Protocol):
-    """Where `Kept` is written, one sum at a time."""
+    """Storage of `Kept`, one sum at a time."""
 
     def load(self, data: str) -> Kept | None:
-        """What there is for rows of that digest; None where there is nothing, or nothing that can be used."""
+        """The record for rows of that digest; None if there is none that is usable."""
         ...
 
     def begin(self, kept: Kept) -> None:
-        """Replace whatever there is."""
+        """Replace the record."""
         ...
 
     def append(self, kept: Kept) -> None:
-        """Write the last sum of these down, before the next answer leaves."""
+        """Store the last sum, before the next answer leaves."""
         ...
 
     def end(self, ended: Ended) -> None:
-        """The computation has ended with this head."""
+        """Record that the computation ended with this head."""
         ...
 
 
 @dataclass
 class Memory:
-    """A log of this process alone, for simulations."""
+    """A log in memory, for simulations."""
 
     kept: Kept | None = None
 
     def load(self, data: str) -> Kept | None:
-        """See `RunLog.load`: another site's log serves too, since all have the same sums."""
+        """See `RunLog.load`. Another site's log is as good, since all have the same sums."""
         return None if self.kept is None else replace(self.kept, data=data)
 
     def begin(self, kept: Kept) -> None:

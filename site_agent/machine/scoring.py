@@ -1,9 +1,9 @@
-r"""A site's part in scoring together: one answer from a model that is on its disk, and the scores at the end.
+r"""A site's part in scoring together: one answer from a stored model, and the scores at the end.
 
     score(x) = a + Σ_v h_v(x_v)  (additive parts)        score(x) = (1/M) Σ_v f_v(x_v)  (agreeing models)
 
-Nothing is trained, and no label is looked at. A site that has no record of an instance refuses, by number and by its own name, or
-answers with its part's mean, as the plan has it.
+No model is trained and no label is used. If a site has no record of an instance, the plan decides: the site refuses with
+the number of such instances, or answers with the mean of its part.
 """
 
 import hashlib
@@ -24,22 +24,22 @@ from site_agent.machine.memory import SiteResult
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Instances to be scored, as one site knows them, in the order of their sorted ids; computed before anybody is dialled.
+    """One site's instances to score, in the order of their sorted ids; computed before the agent connects.
 
     Parameters
     ----------
     part
-        what the model says of each, without the federation's intercept; any number where the instance is ``missing``.
+        the model's prediction for each instance, without the federation's intercept; any number if it is ``missing``.
     missing
-        of which instances the site has no record.
+        the instances without a record at this site.
     mean
-        what stands for the part there, where the plan says so: its mean over the instances that it was trained with.
+        replaces the part of a missing instance, if the plan allows it: the mean over the training instances.
     intercept
-        what every site adds to the sum.
+        added to the sum of all parts.
     of_run, trained, sites
         the model's run, its objective, and the sites of its plan.
     ids_digest, salt, instances, ids
-        as of `PrivateData`.
+        as in `PrivateData`.
     """
 
     part: Float64[Arr, " m"]
@@ -56,24 +56,24 @@ class Batch:
 
     @property
     def Z(self) -> Float64[Arr, " m"]:
-        """One row an instance, for whoever asks how many there are."""
+        """One row for each instance, as in `PrivateData`: callers take its length."""
         return self.part
 
     @property
     def digest_of_part(self) -> bytes:
-        """What must not change while a run goes on."""
+        """The bytes that must not change during a run."""
         return np.ascontiguousarray(np.where(self.missing, np.inf, self.part)).tobytes()
 
 
 class ScoringJob:
-    """`site_agent.machine.replica.Job`: holds the plan to the model and to what is there.
+    """`site_agent.machine.replica.Job`: checks the plan against the model and the instances.
 
     Raises
     ------
     BadData
-        an instance that this site lacks, where the plan refuses.
+        this site has no record of an instance, and the plan refuses such instances.
     Refused
-        the plan is of another model than this site's.
+        the plan names another model than this site's.
     """
 
     def __init__(self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int]):
@@ -83,34 +83,34 @@ class ScoringJob:
         self.data_digest = hashlib.sha256(batch.salt + plan.run.encode() + batch.digest_of_part).hexdigest()
         if (self.batch.of_run, self.batch.trained) != (terms.of_run, terms.trained):
             raise Refused(
-                f"the plan scores with models of run {terms.of_run} ({terms.trained}), and {self.name} was started with one "
+                f"the plan scores with models of run {terms.of_run} ({terms.trained}), but {self.name} was started with one "
                 f"of run {self.batch.of_run} ({self.batch.trained}). Give that run's model with --model."
             )
         if strangers := sorted(set(plan.sites) - set(self.batch.sites)):
-            raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run}, whose models are summed.")
+            raise Refused(f"{', '.join(strangers)} took no part in run {terms.of_run} and has no model of it.")
         if (
             plan.masked
             and not plan.privacy.membership_changes
             and (left := sorted(set(self.batch.sites) - set(plan.sites)))
         ):
-            # On other instances the site would not know the earlier sums again, and daily batches overlap.
+            # The differencing rule compares equal sets of instances, but daily batches overlap, so check the sites here.
             raise Refused(
-                f"{', '.join(left)} took part in run {terms.of_run} and would be left out: sums of these models with and without "
-                "a site tell its part of whatever instances both have. Score with every site of that run, or with [privacy] "
-                "membership_changes = true, which every site's policy has to allow."
+                f"{', '.join(left)} took part in run {terms.of_run} and would be left out. Sums with and without a site reveal "
+                "its part at the instances that both contain. Score with every site of that run, or with [privacy] "
+                "membership_changes = true, if every site's policy allows it."
             )
         missing = int(self.batch.missing.sum())
         if missing and (terms.missing_instances == "refuse" or self.batch.mean is None):
             instead = (
                 ""
                 if self.batch.mean is None
-                else '; missing_instances = "mean" in [scoring] would put its part at its mean there'
+                else ' Set missing_instances = "mean" in [scoring] to use the mean of its part there.'
             )
-            raise BadData(f"{self.name} has no record of {missing} of {self.n_unlabelled} instances{instead}.")
+            raise BadData(f"{self.name} has no record of {missing} of {self.n_unlabelled} instances.{instead}")
         self._part = batch.part if batch.mean is None else np.where(batch.missing, batch.mean, batch.part)
 
     def begin(self, sites: tuple[str, ...]) -> None:
-        """Nothing depends on them."""
+        """No state depends on the sites."""
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
         """See `Job.answer`."""
@@ -129,7 +129,7 @@ class ScoringJob:
         outcome: Outcome,
         reason: str,
     ) -> SiteResult:
-        """The scores, where this site may have them."""
+        """The scores, if this site is a receiver."""
         scores: Arr | None = None
         if state.scores is not None and self.name in (self.terms.receivers or self.plan.sites):
             total = state.scores[:, 0]
@@ -137,6 +137,6 @@ class ScoringJob:
                 total if self.terms.trained == "additive" else total / len(self.plan.sites)
             )
         missing = int(self.batch.missing.sum())
-        told = f"of {missing} of these instances this site has no record: its part stands at its mean"
+        told = f"this site has no record of {missing} of these instances; the mean of its part was used there"
         findings = (told,) if missing else ()
-        return SiteResult(outcome, reason, self.plan, (), None, 0.0, 1.0, scores=scores, findings=findings)
+        return SiteResult(outcome, reason, self.plan, scores=scores, findings=findings)

@@ -1,7 +1,7 @@
 r"""A site in one run, as a function: a message of the coordinator in, a list of answers out. No socket, no clock, no file.
 
-Here it is judged whether this site takes part, and with whom; `replica` follows the log. `breach` is what the coordinator
-did that no plan allows: whoever holds the connection ends it with that sentence.
+This module decides whether the site takes part, and with which sites; `replica` follows the log. `breach` describes a
+violation of the protocol by the coordinator; the caller ends the connection with that sentence.
 """
 
 from collections.abc import Callable
@@ -46,12 +46,12 @@ from site_agent.machine.site_data import PrivateData
 
 Job: TypeAlias = AgreementJob | AdditiveJob | ScoringJob
 
-# Answers about one set of instances under one plan: two, and as many again as a lost attempt may cost.
+# The most answers about one set of instances under one plan: an attempt needs two, and lost attempts cost more.
 MOST_SCORINGS = 20
 
 
 def max_questions(plan: Plan) -> int:
-    """How many questions of one run a site answers at most, whatever happens to the membership."""
+    """The maximum number of a site's answers in one run, for any changes of the membership."""
     match plan.objective:
         case Agreement():
             return agreement_questions.max_questions(plan.iteration.max_rounds)
@@ -63,40 +63,40 @@ def max_questions(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the site's operator has said, and what its ledger remembers, as functions.
+    """The site's policy and the memory of its ledger, as functions.
 
     Parameters
     ----------
     objection
-        why this site will not take part in a plan, or None.
+        the reason against a plan, or None.
     max_questions
-        how many answers to a plan, over all its runs on the same instances.
+        the limit of answers to a plan, over all its runs on the same instances.
     pin_threads
-        limits BLAS, and tells the number that holds.
+        limits BLAS, and returns the number of threads in force.
     recall
-        what was written down of this plan on the instances of that digest.
+        the ledger's record of this plan on the instances of that digest.
     residuals
-        what may go out beyond smoothed residuals, under the additive objective.
+        the residuals that can be disclosed beyond smoothed ones, under the additive objective.
     tells_forecast
-        whether this site's errors on left-out labels, and which model serves it, go into the federation's sums.
+        whether the federation's sums include this site's errors on left-out labels, and the model that serves it.
     keys
-        for sealed sums; without them only a plan in plaintext is accepted.
+        for sealed sums; without them the site accepts only plans in plaintext.
     summed_with
-        the sets of sites that answers on the instances of that digest went out under, as far back as the ledger goes.
+        the recorded sets of sites that answers on the instances of that digest were summed with.
     membership_changes
-        whether sums over other sets of sites may follow, where the plans said so.
+        whether the policy allows sums over other sets of sites, if the plans allow them.
     factor_memory
-        GiB of factors that a path of couplings may keep in the exact form.
+        GiB of factors that a path of couplings can keep in the exact form.
     label_share_max
-        how much of a sum at one instance may be one label of this site (`leverage`).
+        the largest share of one label of this site in a sum at one instance (`leverage`).
     rationed
-        why no question of any run is answered for now, or None.
+        the reason against answers to any run for now (the quota), or None.
     promises
-        the sets of sites that runs of this agent are about to be summed with; one of the process, where it has several at once.
+        the sets of sites reserved by open runs; one object for all runs of a process.
     admit
-        why no answer to this plan goes out in a sum with these sites; where there is no reason, it is on record.
+        the reason against an answer to this plan in a sum with these sites. Without one, the call records the set.
     exact_report
-        whether the coordinator may have the exact table of convergence, where the plan asks for it.
+        whether the policy gives the coordinator the exact figures of convergence, if the plan asks for them.
     """
 
     objection: Callable[[Plan], str | None] = lambda plan: None  # noqa: ARG005
@@ -117,7 +117,7 @@ class Rules:
 
 
 class Site:
-    """See the module's docstring. ``told``: what the last answer tells, where it has words."""
+    """See the module's docstring. ``told``: the disclosure of the last answer, if it has words."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Site:
 
     @property
     def n_unlabelled(self) -> int:
-        """How many shared instances it lists."""
+        """The number of shared instances."""
         return len(self._data.Z)
 
     @property
@@ -167,7 +167,7 @@ class Site:
 
     @property
     def progress(self) -> Progress | None:
-        """How far the computation has come: the exact figures, which the coordinator need not have."""
+        """The exact progress of the computation. The coordinator receives it only if plan and policy allow it."""
         replica = self._replica
         if replica is None or not replica.began or replica.stopped:
             return None
@@ -175,7 +175,7 @@ class Site:
 
     @property
     def r2_without_labels(self) -> float | None:
-        """With which r² own columns predict the others' score, once it is known: before anything is trained."""
+        """The r² with which own columns predict the others' score; known before training."""
         if not isinstance(self._job, AdditiveJob) or self._job.engine.smoother is None:
             return None
         return self._job.engine.smoother.r2
@@ -216,11 +216,9 @@ class Site:
         if self.name not in plan.sites:
             return f"the plan does not list {self.name}."
         if fault := plan_fault(plan):
-            return f"the plan cannot be carried out: {fault}"
+            return f"the plan is not valid: {fault}"
         if plan.masked and self._rules.keys is None:
-            return (
-                "the plan has sealed sums, and this site has no certificate (--insecure) whose key could sign for it."
-            )
+            return "the plan has sealed sums, which need a certificate. This site has none (--insecure)."
         return self._rules.objection(plan)
 
     def _begun(self, plan: Plan) -> Replica:
@@ -236,9 +234,9 @@ class Site:
             case Scoring() as terms, Batch() as batch:
                 self._job = ScoringJob(plan, terms, self.name, batch, rules.pin_threads)
             case Scoring(), _:
-                raise Refused("this site has no model to score together with.")
+                raise Refused("this site has no model for scoring together.")
             case _:
-                raise Refused("this site was started to score together with a model, and not to train.")
+                raise Refused("this site was started with a model for scoring together, so it cannot train.")
         self.plan = plan
         return Replica(
             self.name,
@@ -275,16 +273,11 @@ class Site:
         most = self._rules.max_questions(self.plan)
         if self._remembered.answered + self._answered >= most:
             raise Refused(
-                f"more than {most} questions, the most that this agent answers to such a plan on these instances, over all runs; "
-                "its ledger counts them. Its operator may allow more (max_questions in policy.toml)."
+                f"more than {most} questions: this agent's limit for such a plan on these instances, over all runs in its "
+                "ledger. Its operator can raise max_questions in policy.toml."
             )
         self._answered += 1
-        self.told = Told(
-            asked,
-            self._replica.sites,
-            self.plan.privacy.membership_changes,
-            self.plan.masked,
-        )
+        self.told = Told(asked, self._replica.sites, self.plan.privacy.membership_changes, self.plan.masked)
         job, question = self._job, asked.question
         if isinstance(job, AdditiveJob) and isinstance(question, Question):
             tells = question.ask is Kind.FIXED_POINT and question.part == "affine"
@@ -293,12 +286,12 @@ class Site:
 
     def _stepped(self, step: Step) -> list[FromSite]:
         if self._replica is None:
-            raise Breach(f"asked for run {step.run}, whose plan was not accepted.")
+            raise Breach(f"sent a step of run {step.run}, whose plan this site did not accept.")
         try:
             answer = self._replica.answer(step)
         except Breach:
             raise
-        except Behind:  # an offer to a later attempt tells it
+        except Behind:  # the offer for a later attempt shows the coordinator the number
             return [self._replica.offer(step.attempt + 1)]
         except Refused as error:
             return [PlanRefused(step.run, str(error))]
@@ -312,7 +305,7 @@ class Site:
         replica, job = self._replica, self._job
         if self.result is None:
             ended = replica is not None and replica.finish(finished)
-            self.result = SiteResult(finished.outcome, finished.reason, self.plan, (), None, 0.0, 1.0)
+            self.result = SiteResult(finished.outcome, finished.reason, self.plan)
             if ended and replica is not None and job is not None and not replica.stopped:
                 position = replica.sites.index(self.name)
                 about = (position, finished.outcome, finished.reason)

@@ -1,4 +1,4 @@
-"""What never leaves a site: the arrays that it computes with."""
+"""A site's private arrays, which never leave it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from coreg_core.numerics.arrays import Arr, Ints
 class PrivateData:
     """The preprocessed labelled rows, the label column in its own units, the unlabelled rows.
 
-    ``positions``: where each labelled row stands among the shared instances, where all of them do (common rows).
-    ``row_keys``: a name for each label, by which the site knows it again (`row_keys`); empty where nobody is to remember any.
-    ``ids``: of the unlabelled rows, in their order. ``instances``: names of them all in this site's ledger, whatever digest of
-    them goes out.
+    ``positions``: the index of each labelled row among the shared instances, for common rows.
+    ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
+    ``ids``: of the unlabelled rows, in their order. ``instances``: their names in this site's ledger, which are independent of
+    the digest that leaves the site.
     """
 
     X: Float64[Arr, "n d"]
     y: Float64[Arr, " n"]
     Z: Float64[Arr, "m d"]
     ids_digest: str
-    salt: bytes = b""  # a secret of the site, so that its data digest cannot be guessed at
+    salt: bytes = b""  # a secret of the site, so that its data digest confirms no guess
     positions: Int64[Ints, " n"] | None = None
     row_keys: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
@@ -31,9 +31,9 @@ class PrivateData:
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:
-    """A name for each label, of its row's id and its value under the site's secret: a corrected label has another.
+    """A name for each label: the digest of its row's id and its value under the site's secret.
 
-    For the site's own disk; salted, so that whoever reads the ledger cannot try ids and values out.
+    A corrected label has another name. The salt prevents a reader of the ledger from testing guesses of ids and values.
     """
     return tuple(
         hashlib.sha256(salt + f"label {len(text)} {text} {value!r}".encode()).hexdigest()[:24]

@@ -169,7 +169,7 @@ def _of_path(result: SiteResult) -> findings.Found | None:
 
 
 def findings_of(result: SiteResult, labels: Sequence[str]) -> tuple[str, ...]:
-    """The left-out errors of a path and of the choice, in words and in the target's units; empty without a choice."""
+    """Sentences about the left-out errors of a path and of the choice, in the target's units; empty without a choice."""
     choice = result.choice
     if choice is None:
         return ()

@@ -29,7 +29,7 @@ class Judged:
 
 
 def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: Path) -> Judged:
-    """Every reason at once, those that only factoring finds among them.
+    """All reasons against the plan, including those that only factoring finds.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         the ledger cannot be read.
     """
     reasons = list[str]()
-    if not isinstance(plan.objective, Scoring):  # its answers are about a batch, and not about these rows
+    if not isinstance(plan.objective, Scoring):  # a scoring is about a batch, not about these rows
         summed = remember(ledger).summed_with((*data.instances, data.ids_digest))
         earlier = against_ledger(policy, plan, data, summed, operators_of(ledger).objection)
         reasons += [] if earlier is None else [earlier]
@@ -63,7 +63,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
             share = _share(plan, plan.objective, policy, data)
         except CoregError as error:
             return Judged((*reasons, str(error)), tuple(told))
-        told.append(f"of a sum at one shared instance, one label of this site would be {share:.2g} at most")
+        told.append(f"the largest share of one label of this site in a sum at one shared instance would be {share:.2g}")
         if plan.masked and share > policy.label_share_max:
             reasons.append(f"{told[-1]}, above label_share_max={policy.label_share_max:g}")
     return Judged(tuple(reasons), tuple(told))

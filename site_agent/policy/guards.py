@@ -1,4 +1,4 @@
-"""The rules of a site: its operator's policy, and what its ledger remembers of earlier answers."""
+"""The rules of a site: its operator's policy, and the ledger's records of earlier answers."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,7 +18,7 @@ from site_agent.policy.policy import Policy
 def rules_of(
     policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | Batch | None = None
 ) -> Rules:
-    """The rules of a site. Without keys it takes part in no sum. ``data`` are the rows that it answers for."""
+    """The rules of a site. Without keys it takes part in no sealed sum. ``data``: the rows for its answers."""
     if data is not None and data.instances:
         ledger.know_as(data.ids_digest, data.instances)
     rows = data if isinstance(data, PrivateData) else None
@@ -64,9 +64,9 @@ def against_ledger(
     summed: Iterable[SummedWith],
     operators: Callable[[Operator], str | None],
 ) -> str | None:
-    """The reason why earlier answers forbid this plan, or None. Only a plan that needs all of its sites is judged.
+    """The reason why earlier answers forbid this plan, or None. It checks only plans that need all of their sites.
 
-    With fewer sites than the plan lists, the roster decides (`Site` asks again then).
+    Other plans can run with fewer sites, so `Site` repeats the check on the roster.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Checks of members_may_learn = "sums": one operator for each set of instances.
 
 Every member reads the sums. The sums of one operator cannot be separated into sites by linear algebra; those of two can
-(docs/research/mathematics.md, "What sums tell"). Therefore a second operator is refused: another coupling, a fold, a tuning step,
-another set of sites.
+(docs/research/mathematics.md, "What sums tell"). Therefore a site refuses a second operator: another coupling, a fold, a tuning
+step, another set of sites.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
 from site_agent.machine.site_data import PrivateData
 
-FEWEST = 3  # in a sum of two sites, each knows the other's part
+FEWEST = 3  # in a sum of two sites, each can compute the other's part
 _KEY = "(members_may_learn='sums')"
 
 
@@ -18,14 +18,17 @@ def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[boo
     """For each rule: whether the plan breaks it, and the reason."""
     least, sites = plan.membership.min_sites, len(plan.sites)
     checks = [
-        (sites < FEWEST, f"{sites} sites are fewer than {FEWEST}: each would know the other's part of the sum {_KEY}"),
+        (
+            sites < FEWEST,
+            f"{sites} sites are fewer than {FEWEST}: each could compute the other's part of the sum {_KEY}",
+        ),
         (
             least < sites or plan.membership.on_dropout == "continue",
-            f"min_sites={least} of {sites} would let another set of sites be summed, which is a second operator {_KEY}",
+            f"min_sites={least} of {sites} would allow sums over another set of sites, which is a second operator {_KEY}",
         ),
         (
             plan.privacy.membership_changes,
-            f"membership_changes=true would let another set of sites be summed, which is a second operator {_KEY}",
+            f"membership_changes=true would allow sums over another set of sites, which is a second operator {_KEY}",
         ),
     ]
     match plan.objective:
@@ -47,17 +50,17 @@ def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> lis
         ),
         (
             plan.iteration.name == "block-coordinate-descent",
-            f"Algorithm 1 would show the members each site's predictions {_KEY}",
+            f"schedule 'block-coordinate-descent' would reveal each site's predictions to the members {_KEY}",
         ),
         (
             linear and few_values,
-            "a linear form would let members recognise this site's columns of two values in the span of all columns, and "
-            f"with them its operator {_KEY}",
+            "a linear form would let members recognise this site's columns of two values in the span of all columns, which "
+            f"reveals its operator {_KEY}",
         ),
         (
             linear and data is not None and plan.iteration.max_rounds >= data.Z.shape[1],
-            f"max_rounds={plan.iteration.max_rounds} answers of a linear form are as many as this site has columns, and so "
-            f"all of its operator {_KEY}",
+            f"max_rounds={plan.iteration.max_rounds} answers of a linear form are as many as this site has columns, which "
+            f"reveals its whole operator {_KEY}",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""policy.toml: the limits of this site's consent. Every plan is checked against it before anything is computed.
+"""policy.toml: the limits of this site's consent. Every plan is checked against it before any computation.
 
 Every refusal names the policy's key, so that both operators can act on it. It leaves the site, so it holds no figure of the
 site's rows.
@@ -35,8 +35,8 @@ from site_agent.policy.units import kernel_of, scaled
 
 CONSENT = "Change the plan, or let this site's operator allow it by that key of policy.toml."
 _TELLS = {
-    "polynomial": ": no rule's ridge keeps up with its diagonal, so that its models pass through the labels",
-    "linear": ": as many answers as there are features tell the shared rows up to a linear map",
+    "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
+    "linear": ": as many answers as there are features reveal the shared rows up to a linear map",
 }
 
 
@@ -109,7 +109,7 @@ class Policy(BaseModel):
     @field_validator("peers", mode="before")
     @classmethod
     def _names(cls, peers: object) -> object:
-        """Two mistakes that TOML hides: a key of the policy below [peers], and a name with a dot without quotes."""
+        """Find two mistakes that TOML hides: a key of the policy below [peers], and an unquoted name with a dot."""
         for name, value in peers.items() if isinstance(peers, dict) else ():
             if name in cls.model_fields:
                 raise ValueError(f"{name} is a key of the policy, not a site. Move its line above [peers]")
@@ -155,7 +155,7 @@ class Policy(BaseModel):
         if plan.masked and self.members_may_learn == "sums":
             checks += against_one_operator(plan, data)
         if not isinstance(plan.objective, Scoring):
-            checks += self._of_functions(plan, plan.objective)
+            checks += self._of_functions(plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
         return [text for is_broken, text in checks if is_broken]
 
@@ -184,89 +184,66 @@ class Policy(BaseModel):
         return [
             (
                 not plan.masked and self.aggregation == "secure",
-                "aggregation='plaintext' would show the coordinator each of this site's answers, from which it "
-                "can compute the labels of "
-                "rows that it knows (aggregation='secure')",
+                "aggregation='plaintext' would show the coordinator each of this site's answers, from which it can compute "
+                "the labels of rows that it knows (aggregation='secure')",
             ),
             (
                 plan.privacy.convergence_report == "exact" and self.convergence_report == "coarse",
-                "convergence_report='exact' would tell the coordinator residuals of every round (convergence_report='coarse')",
+                "convergence_report='exact' would show the coordinator the residuals of every round "
+                "(convergence_report='coarse')",
             ),
             (
                 plan.privacy.membership_changes and not self.membership_changes,
-                "membership_changes=true would let sums be taken over other sets of sites, whose differences are single answers "
+                "membership_changes=true would allow sums over other sets of sites, whose differences reveal single answers "
                 "(membership_changes=false)",
             ),
             (
                 plan.masked and len(plan.sites) - len(unknown) < FEWEST_SEALED,
-                f"aggregation='secure' needs {FEWEST_SEALED} sites of it among this site's [peers], itself included, and finds "
-                f"{len(plan.sites) - len(unknown)}: ask the operators of {', '.join(unknown)} for what `coreg-agent peers` "
-                f"prints "
-                "there, and compare it by telephone",
+                f"aggregation='secure' needs {FEWEST_SEALED} sites in this site's [peers], itself included, but "
+                f"{len(plan.sites) - len(unknown)} are pinned: ask the operators of {', '.join(unknown)} for the output of "
+                "`coreg-agent peers`, and compare it by telephone",
             ),
         ]
 
-    def _of_functions(self, plan: Plan, terms: Agreement | Additive) -> list[tuple[bool, str]]:
-        kernel, schedule = kernel_of(terms), plan.iteration.name
-        agreement = isinstance(terms, Agreement)
+    def _of_functions(self, terms: Agreement | Additive) -> list[tuple[bool, str]]:
+        kernel = kernel_of(terms)
         return [
-            (
-                isinstance(terms, Agreement) and terms.form not in self.forms,
-                f"form={terms.form!r} is not in forms={list(self.forms)}" if isinstance(terms, Agreement) else "",
-            ),
             (
                 kernel not in self.kernels,
                 f"kernel={kernel!r} is not in kernels={list(self.kernels)}{_TELLS.get(kernel, '')}",
             ),
             (
                 kernel == "polynomial" and terms.degree > self.degree_max,
-                f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be like themselves alone, and each "
-                "answer one label",
-            ),
-            (
-                agreement and schedule not in self.schedules,
-                f"schedule {schedule!r} is not in schedules={list(self.schedules)}",
-            ),
-            (
-                isinstance(terms, Agreement) and terms.label_units not in self.label_units,
-                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would tell the "
-                "labels' level beside their differences"
-                if isinstance(terms, Agreement)
-                else "",
-            ),
-            (
-                isinstance(terms, Additive) and terms.targets not in self.targets,
-                f"targets={terms.targets!r} is not in targets={list(self.targets)}"
-                if isinstance(terms, Additive)
-                else "",
+                f"degree={terms.degree} is above degree_max={self.degree_max}: rows would be similar only to themselves, and "
+                "each answer would reveal one label",
             ),
         ]
 
     def _of_scale(self, terms: Agreement | Additive, data: PrivateData) -> list[tuple[bool, str]]:
-        """The plan's numbers in units of this site's rows. A text leaves the site, so it holds no figure of the rows."""
+        """The plan's numbers in units of this site's rows. The texts leave the site, so they hold no figure of the rows."""
         here = scaled(terms, data)
         bandwidth, ridge = f"bandwidth={terms.bandwidth!r}", f"ridge={terms.ridge!r}"
         distance = "times the median distance of this site's labelled rows"
         return [
             (
                 here.bandwidth is not None and here.bandwidth < self.bandwidth_min,
-                f"{bandwidth} is below bandwidth_min={self.bandwidth_min:g} {distance}: an answer would be one label wherever "
-                "an instance is like a labelled row, and the other sites' parts of a sum there would be nothing",
+                f"{bandwidth} is below bandwidth_min={self.bandwidth_min:g} {distance}: answers would reveal the label of each "
+                "labelled row that is similar to a shared instance, and the other sites' parts of the sum could not hide it",
             ),
             (
                 here.bandwidth is not None and here.bandwidth > self.bandwidth_max,
-                f"{bandwidth} is above bandwidth_max={self.bandwidth_max:g} {distance}: the kernel would be a straight line in "
-                "the distance, and answers the distances of the shared rows",
+                f"{bandwidth} is above bandwidth_max={self.bandwidth_max:g} {distance}: the kernel would be linear in the "
+                "distance, and answers would reveal the distances of the shared rows",
             ),
             (
                 here.ridge is not None and here.ridge < self.ridge_min,
-                f"{ridge} is below ridge_min={self.ridge_min:g} times the kernel's mean over this site's labelled rows: its "
-                "model would pass through the labels, so that an answer is one wherever an instance is like a labelled row",
+                f"{ridge} is below ridge_min={self.ridge_min:g} times the kernel's mean over this site's labelled rows: the "
+                "model would pass through the labels, and answers would reveal those of rows similar to shared instances",
             ),
             (
                 here.of_all is not None and here.of_all > self.ridge_max,
-                f"{ridge} is above ridge_max={self.ridge_max:g} times the kernel's sum over this site's labelled rows: no label "
-                "would be learnt from, and answers would be the Gram matrix of the shared rows",
+                f"{ridge} is above ridge_max={self.ridge_max:g} times the kernel's sum over this site's labelled rows: the model "
+                "would learn nothing from labels, and answers would reveal the Gram matrix of the shared rows",
             ),
         ]
 
@@ -274,25 +251,33 @@ class Policy(BaseModel):
         grouped = terms.residuals == "grouped"
         least = self.grouped_at_least
         return [
+            (terms.targets not in self.targets, f"targets={terms.targets!r} is not in targets={list(self.targets)}"),
             (
                 terms.rows == "common" and not self.common_rows,
-                "rows='common' would have labelled instances among the shared ids (common_rows=false)",
+                "rows='common' would disclose labelled instances among the shared ids (common_rows=false)",
             ),
             (
                 terms.residuals == "open" and not self.open_residuals,
-                "residuals='open' would tell every label (open_residuals=false)",
+                "residuals='open' would reveal every label (open_residuals=false)",
             ),
             (
                 grouped and (least is None or terms.group_size < least),
-                f"residuals='grouped' would tell means over {terms.group_size} labels (grouped_at_least={least or 'absent'})",
+                f"residuals='grouped' would reveal means over {terms.group_size} labels (grouped_at_least={least or 'absent'})",
             ),
         ]
 
-    def _agreement(self, plan: Plan, objective: Agreement) -> list[tuple[bool, str]]:
-        couplings = plan.couplings
-        relative = [rho for rho in couplings if objective.relative and rho > self.relative_coupling_max]
-        coupled = [c for c in couplings if not (objective.relative or self.coupling_min <= c <= self.coupling_max)]
+    def _agreement(self, plan: Plan, terms: Agreement) -> list[tuple[bool, str]]:
+        couplings, schedule = plan.couplings, plan.iteration.name
+        relative = [rho for rho in couplings if terms.relative and rho > self.relative_coupling_max]
+        coupled = [c for c in couplings if not (terms.relative or self.coupling_min <= c <= self.coupling_max)]
         return [
+            (terms.form not in self.forms, f"form={terms.form!r} is not in forms={list(self.forms)}"),
+            (schedule not in self.schedules, f"schedule {schedule!r} is not in schedules={list(self.schedules)}"),
+            (
+                terms.label_units not in self.label_units,
+                f"label_units={terms.label_units!r} is not in label_units={list(self.label_units)}: answers would reveal the "
+                "level of the labels, not only their differences",
+            ),
             (
                 bool(relative),
                 f"relative coupling={relative} is above relative_coupling_max={self.relative_coupling_max}",

@@ -1,6 +1,7 @@
-"""From the operator's settings to a running agent: `serve` stays, `join` and `score` take part in one run."""
+"""Build and run an agent from the operator's settings: `serve` keeps running, `join` and `score` take part in one run."""
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,14 +35,14 @@ from site_agent.service.run_logs import RunLogs
 from site_agent.service.state_dir import StateDir
 from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Dial
-from site_agent.session.grpc_mtls import GrpcDialler, is_patient
+from site_agent.session.grpc_mtls import GrpcDialler
 
 Observer = Callable[[Notice], None]
 
 
 @dataclass(frozen=True)
 class Joined:
-    """How one run ended for this site."""
+    """The result of one run at this site."""
 
     site: str
     outcome: Outcome
@@ -53,7 +54,7 @@ class Joined:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """ "host:port" taken apart.
+    """Split "host:port".
 
     Raises
     ------
@@ -67,7 +68,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def who_am_i(settings: AgentSettings) -> tuple[str, Identity | None]:
-    """The site's name and its checked identity; with --insecure a given name, on loopback alone.
+    """The site's name and its checked identity; with --insecure the given name, for loopback addresses only.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def join(settings: AgentSettings, observer: Observer) -> Joined:
     Raises
     ------
     CoregError
-        of every kind; see docs/reference/exit-codes.md.
+        any kind; see docs/reference/exit-codes.md.
     """
     for path in (settings.output, settings.local_model):
         check_output(path)
@@ -98,12 +99,12 @@ def join(settings: AgentSettings, observer: Observer) -> Joined:
 
 
 def score(settings: AgentSettings, model: Path, output: Path, observer: Observer) -> Joined:
-    """Take part in one scoring, and write the scores if this site may have them.
+    """Take part in one scoring, and write the scores if this site is a receiver.
 
     Raises
     ------
     CoregError
-        of every kind; see docs/reference/exit-codes.md.
+        any kind; see docs/reference/exit-codes.md.
     """
     loaded = load_model(model)
     for inputs in settings.data.values():
@@ -111,7 +112,7 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
 
     def results(name: str) -> Results:
         if loaded.site != name:
-            raise UsageError(f"{model}: a model of {loaded.site!r}, and this is {name!r}. Give this site's own.")
+            raise UsageError(f"{model}: a model of {loaded.site!r}, but this site is {name!r}. Give this site's model.")
         return OneScoring(loaded, output)
 
     return _once(settings, observer, results)
@@ -122,7 +123,7 @@ def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], 
     try:
         workers = running.daemon.workers
         if isinstance(workers.results, OneModel) and ONLY in settings.data:
-            _announce(running, observer)  # a fault of the table is told before anybody is dialled
+            _announce(running, observer)  # reports a fault of the table before the agent connects
         end = asyncio.run(running.live(CONNECT_TIMEOUT))
         assert end.outcome is not None
         sent, labels = running.ledger.sent, running.ledger.label_bearing
@@ -141,7 +142,7 @@ def _announce(running: "_Running", observer: Observer) -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line says of an agent that serves."""
+    """The command-line options of an agent that serves."""
 
     config: Path
     coordinator: str | None = None
@@ -150,22 +151,22 @@ class Given:
     metrics: str | None = None
 
     def settings(self) -> AgentSettings:
-        """agent.toml, with it."""
+        """The settings of agent.toml, with these options."""
         if not isinstance(read_toml(self.config).get("data"), dict):
             raise UsageError(
-                f"{self.config}: an agent that serves has a section [data.NAME] for each data set, with table, target and id."
+                f"{self.config}: `serve` needs a section [data.NAME] for each data set, with table, target and id."
             )
         options = {"coordinator": self.coordinator, "insecure": self.insecure or None, "name": self.name}
         return read_settings(self.config, options, ("coordinator",))
 
 
 def serve(given: Given, observer: Observer) -> None:
-    """Stay connected and take part in the runs that come, until a signal ends it.
+    """Stay connected and take part in runs until a signal ends the agent.
 
     Raises
     ------
     CoregError
-        of every kind; see docs/reference/exit-codes.md.
+        any kind; see docs/reference/exit-codes.md.
     """
     settings = given.settings()
     running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)
@@ -181,7 +182,7 @@ def _models_of(settings: AgentSettings, name: str) -> ModelStore:
 
 
 class _Running:
-    """An agent put together from its settings, and what a signal does to it."""
+    """An agent built from its settings, with its signal handlers."""
 
     def __init__(
         self,
@@ -199,7 +200,7 @@ class _Running:
         self._settings, self._given = settings, given
         state = None if once else StateDir(settings.state_path)
         if state is not None:
-            settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # of --insecure
+            settings.identity.mkdir(parents=True, exist_ok=True, mode=0o700)  # --insecure: no enrolment made it
             state.open()
         signer = None if identity is None else HeadSigner(identity)
         self.ledger = Ledger(settings.ledger_path, signer, settings.ledger_max_bytes)
@@ -229,7 +230,7 @@ class _Running:
             self._loop.call_soon_threadsafe(self.daemon.notify, notice)
 
     def _sign_as(self, identity: Identity) -> None:
-        """Heads are signed with the key of the certificate that the session shows."""
+        """Sign heads with the key of the session's certificate from now on."""
         self.ledger.signer = HeadSigner(identity)
 
     async def live(self, default_timeout: float) -> Exit:
@@ -242,7 +243,7 @@ class _Running:
             None if identity is None else identity.credentials,
             None if identity is None else lambda: identity.identity,
             min_bandwidth=settings.min_bandwidth,
-            patient=is_patient(timeout),
+            patient=math.isinf(timeout),
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._stop)
@@ -263,13 +264,13 @@ class _Running:
                 warning.cancel()
             stop_metrics()
         if self._stopped and self._once:
-            raise OperatorInterrupt("interrupted; start the agent again to take part again.")
+            raise OperatorInterrupt("interrupted. Start the agent again to rejoin.")
         return end
 
     def _metrics(self) -> Callable[[], None]:
         if self._given is None or self._given.metrics is None:
             return lambda: None
-        from coreg_wire.terminal.metrics_server import listen  # an agent without metrics loads none of it
+        from coreg_wire.terminal.metrics_server import listen  # only an agent with metrics loads the library
         from site_agent.service.metrics import AgentMetrics
 
         return listen(
@@ -283,7 +284,7 @@ class _Running:
         self.daemon.stop()
 
     def _reload(self) -> None:
-        """Read certificate, data sets, policy and approval again; runs under way keep what they began with."""
+        """Read certificate, data sets, policy and approval again; open runs keep their old values."""
         assert self._given is not None
         workers = self.daemon.workers
         try:

@@ -1,4 +1,4 @@
-"""Observers of an agent: a console for the operator who started it, a log for a service."""
+"""Observers of an agent: a console for an operator, a log for a service."""
 
 import math
 import time
@@ -14,7 +14,7 @@ QUIET, LONGEST_QUIET = 5.0, 600.0  # seconds between two lines about a coordinat
 
 
 class OperatorConsole:
-    """Sentences on standard error, or JSON on standard output; on a terminal the work under way, in place."""
+    """Prints sentences on standard error, or JSON on standard output; on a terminal also a progress line."""
 
     def __init__(self, *, as_json: bool, console: Console | None = None):
         self._as_json = as_json
@@ -28,7 +28,7 @@ class OperatorConsole:
             self._show(notice.work)
 
     def note(self, text: str) -> None:
-        """A sentence."""
+        """Print a sentence."""
         if self._as_json:
             print_json({"event": "note", "text": text})
         else:
@@ -47,14 +47,14 @@ class OperatorConsole:
             self._progress.reset(self._progress.task_ids[0], total=None, description=text)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Remove the progress line."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
 
 class ServiceLog:
-    """One structured line per notice; never about rows or models. A coordinator that stays away is logged ever less often."""
+    """One structured line per notice, without private ones. Repeated connection failures are logged at growing intervals."""
 
     def __init__(self, log: Log):
         self._log = log

@@ -1,7 +1,7 @@
-"""The agent's process: one session for months, and the machine's actions carried out.
+"""The agent's process: it keeps the session open, for months if needed, and executes the machine's actions.
 
-An agent of one run is the same process; it ends with its run. Work on a run's messages is done in threads
-(`workers.py`); nothing but the machine (`site_agent.machine.agent`) decides what is worked on.
+An agent of one run is the same process; it ends with its run. Threads do the work on a run's messages (`workers.py`).
+Only the machine (`site_agent.machine.agent`) decides which message is next.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ from site_agent.service.workers import RunWorkers
 from site_agent.session.dial import Connection, Dial, LostSession, SessionRefused, keep_dialling
 from site_agent.session.stream import CLOSE_GRACE, Session
 
-SETTLED = 1.0  # seconds without a message after which a session counts: a rejected site is told at once
-SILENCE, LONGEST_SILENCE = (
-    30.0,
-    3600.0,
-)  # seconds without a message after which the operator is told; then twice as long
-FIRST_REPORT = 10.0  # seconds after which the operator is told what takes long; then twice as long
-COUNTERSIGNING = 10.0  # seconds for the coordinator to countersign the ledger's head before an agent of one run ends
-DECISION_SECONDS = 5.0  # between two looks for a decision, for an operator who could not ring
+SETTLED = 1.0  # seconds without a message after which the site counts as connected: a rejection arrives earlier
+# Seconds without a message before the first notice; the interval then doubles up to the second number.
+SILENCE, LONGEST_SILENCE = 30.0, 3600.0
+FIRST_REPORT = 10.0  # seconds of work before the first notice about it; the interval then doubles
+COUNTERSIGNING = (
+    10.0  # timeout in seconds for the countersignature of the ledger's head, before an agent of one run ends
+)
+DECISION_SECONDS = 5.0  # between two polls for a decision, if the operator's command could not wake the agent
 LAST_MESSAGES = (Rejected, Dismissed, Finished)
 
 
@@ -61,9 +61,9 @@ class AgentDaemon:
     agent
         the machine's first state.
     workers
-        do the work.
+        handle the messages.
     state
-        exchanged with the operator's commands; None of an agent of one run.
+        the folder shared with the operator's commands; None for an agent of one run.
     notify
         receives every notice, on the event loop.
     """
@@ -98,7 +98,7 @@ class AgentDaemon:
         Raises
         ------
         CoregError
-            of the session's or the run's end; see docs/reference/exit-codes.md.
+            the error that ended the session or the run; see docs/reference/exit-codes.md.
         """
         self._failed = asyncio.get_running_loop().create_future()
         beside = [asyncio.create_task(work()) for work in (self._write_status, self._look_for_decisions)]
@@ -112,10 +112,10 @@ class AgentDaemon:
             await asyncio.wait({dialling, stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for task in beside:
                 if task.done():
-                    task.result()  # the disk is full: nothing can be promised any more
+                    task.result()  # raises, for example if the disk is full
             if not dialling.done() and self.connected_since is not None:
-                await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)  # its session ends in order
-            dialling.cancel()  # it would dial for ever
+                await asyncio.wait({dialling}, timeout=2 * CLOSE_GRACE)  # the session closes cleanly
+            dialling.cancel()  # it would retry for ever
             stopping.cancel()
             try:
                 return await dialling
@@ -127,18 +127,18 @@ class AgentDaemon:
             for task in beside:
                 task.cancel()
             if self._failed.done():
-                self._failed.exception()  # it was raised, or another error was
+                self._failed.exception()  # marks the error as retrieved: this one or another was raised
             self.waiting = "stopped"
-            await asyncio.gather(*self._writing, return_exceptions=True)  # it would write an older status over the last
+            await asyncio.gather(*self._writing, return_exceptions=True)  # otherwise it could overwrite the last status
             if self._state is not None:
                 await asyncio.to_thread(self._state.write_status, self._status())
 
     def ask_first(self, ask: bool) -> None:
-        """Whether the operator approves each run from now on."""
+        """Set whether the operator approves each run from now on."""
         self.agent = replace(self.agent, ask_first=ask)
 
     def stop(self) -> None:
-        """The operator ends the agent: its session ends in order."""
+        """End the agent on the operator's request; the session closes cleanly."""
         self.notify(Notice("draining"))
         self._stopping.set()
 
@@ -181,7 +181,7 @@ class AgentDaemon:
         return end
 
     async def _listen(self, session: Session, heard: Callable[[], None]) -> Exit | EndSession:
-        """Take messages until the machine, the operator or the stream ends the session."""
+        """Handle messages until the machine, the operator or the stream ends the session."""
         assert self._ended is not None
         assert self._failed is not None
         stopping = asyncio.create_task(self._stopping.wait())
@@ -205,7 +205,7 @@ class AgentDaemon:
                     self._take(session, frame, heard)
                     since, pause = loop.time(), SILENCE if self.connected_since is not None else SETTLED
                 elif self.connected_since is None:
-                    self._is_connected()  # a coordinator that has nothing to say has let this site in
+                    self._is_connected()  # a coordinator that sends nothing has accepted this site
                     pause = SILENCE
                 else:
                     if self.agent.runs or self.agent.once:
@@ -220,10 +220,10 @@ class AgentDaemon:
         try:
             message = session.assembler.feed_coordinator(frame)
         except ProtocolError as error:
-            self._end(Exit(Refused(f"the coordinator broke the protocol: {error} Nothing was answered.")))
+            self._end(Exit(Refused(f"the coordinator broke the protocol: {error} No answer was sent.")))
             return
         session.pace.answered(session.assembler.run, asyncio.get_running_loop().time())
-        # A coordinator that no longer reads may have sent the reason, or the model.
+        # A coordinator that no longer reads can still have sent the reason, or the model.
         if message is not None and (session.listening or isinstance(message, LAST_MESSAGES)):
             heard()
             if self.connected_since is None and not isinstance(message, Rejected):
@@ -236,7 +236,7 @@ class AgentDaemon:
         self.notify(Notice("connected", "connected"))
 
     async def _receive_countersignature(self, session: Session, run: str) -> None:
-        """Nothing that the site has waits for it; the next run's head covers this one's lines too."""
+        """Wait for the countersignature. It is optional: the next run's head covers this run's lines too."""
         self._countersigned.clear()
         try:
             async with asyncio.timeout(COUNTERSIGNING):
@@ -306,7 +306,7 @@ class AgentDaemon:
         self._apply(worked)
 
     async def _reported(self, work: Coroutine[Any, Any, Any], run: str, what: str) -> Any:
-        """The result of the work; the operator is told what takes long."""
+        """The result of the work, with notices while it takes long."""
         loop = asyncio.get_running_loop()
         task, since, pause = asyncio.ensure_future(work), loop.time(), FIRST_REPORT
         while not (await asyncio.wait({task}, timeout=pause))[0]:
@@ -336,7 +336,7 @@ class AgentDaemon:
         self._look()
 
     def _look(self) -> None:
-        """Look for the operator's decisions."""
+        """Read the operator's decisions on the waiting runs."""
         for run in self.agent.runs.values():
             if run.stage is Stage.WAITING:
                 self._spawn(self._decision(run.plan.run))

@@ -1,6 +1,6 @@
-"""An agent's numbers for Prometheus, read when it asks: what was counted, what the ledger holds, who waits for consent.
+"""An agent's metrics for Prometheus, collected at each scrape: counters, the ledger, pending approvals.
 
-Nothing here is of a row, a label or a feature; a study's name is none of it either.
+They contain no rows, labels, features or names of studies.
 """
 
 import datetime as dt
@@ -36,11 +36,11 @@ class AgentMetrics(Collector):
         )
         yield _gauge("runs_under_way", "Runs that this site takes part in", len(service.agent.runs))
         yield _gauge("approvals_waiting", "Plans that wait for the operator", len(self._state.pending()))
-        yield _gauge("ledger_bytes", "Size of the ledger, with what was put aside", self._ledger_bytes())
+        yield _gauge("ledger_bytes", "Size of the ledger and its archives", self._ledger_bytes())
         if service.certificate_until is not None:
             until = dt.datetime.fromisoformat(service.certificate_until).timestamp()
-            yield _gauge("certificate_not_after_seconds", "The certificate's end, in seconds since 1970", until)
-        yield CounterMetricFamily("coreg_agent_sessions", "Sessions that the coordinator took", counters.sessions)
+            yield _gauge("certificate_not_after_seconds", "Expiry of the certificate, in seconds since 1970", until)
+        yield CounterMetricFamily("coreg_agent_sessions", "Sessions that the coordinator accepted", counters.sessions)
         yield CounterMetricFamily("coreg_agent_refusals", "Plans that this site did not accept", counters.refusals)
         spent = SummaryMetricFamily("coreg_agent_seconds", "Time by part: plan, question, end", labels=["part"])
         for part in PARTS:

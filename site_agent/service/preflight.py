@@ -33,12 +33,12 @@ def check(
     note: Callable[[str, bool | None, Mapping[str, Any]], None],
     plan_file: Path | None = None,
 ) -> int:
-    """Make every check, in the order of joining, and return the exit code of the first failure.
+    """Run every check, in the order of joining, and return the exit code of the first failure.
 
     Parameters
     ----------
     note
-        receives a sentence, the verdict (None: not checked), and fields for a program: the check, whether the sentence is a
+        receives a sentence, the verdict (None: not checked), and fields for JSON: the check, whether the sentence is a
         warning, and for a fault of a table `Fault.fields`.
     plan_file
         a plan to check against the policy and these rows.
@@ -86,7 +86,7 @@ def check(
         if settings.coordinator is None:
             raise _Skipped("no --coordinator")
         host, port = host_and_port(settings.coordinator)
-        if not known:  # the fault of the identity is in the list already
+        if not known:  # the identity's fault is reported already
             raise _Skipped(f"{settings.coordinator}: no identity")
         _, checked = who_am_i(settings)
         if checked is None:
@@ -113,14 +113,14 @@ def check(
             note("plan: this site would take part in it", True, fields)
 
     def disk() -> str:
-        if sections:  # the folder is made when there is a model
+        if sections:  # the folder is created with the first model
             free = shutil.disk_usage(next(p for p in settings.models.resolve().parents if p.is_dir())).free
             return f"models go to {settings.models}, where {human_bytes(free)} are free"
         check_output(settings.output)
         free = shutil.disk_usage(settings.output.resolve().parent).free
         return f"the model goes to {settings.output}, where {human_bytes(free)} are free"
 
-    # Earlier answers are on record under this secret. `check` makes none: without it, nothing was answered.
+    # The ledger names instances under this secret. Without a secret there are no earlier answers, so `check` makes none.
     secret = settings.identity / "salt"
     salt = site_salt(secret) if secret.exists() else b""
     step("versions", versions)

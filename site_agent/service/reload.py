@@ -1,4 +1,4 @@
-"""The site's identity while an agent runs: read again when its files change; the old one stays if they have a fault."""
+"""The site's identity in a running agent: reloaded when its files change, unchanged if the new files have a fault."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,14 +16,14 @@ _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 class ReloadingIdentity:
-    """See the module's docstring. ``on_dial`` receives the identity that a session is opened with."""
+    """See the module's docstring. ``on_dial`` receives the identity of each new session."""
 
     def __init__(self, identity: Identity, notify: Callable[[Notice], None], on_dial: Callable[[Identity], None]):
         self.identity, self._notify, self._on_dial = identity, notify, on_dial
         self._stamp = self._now()
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The credentials of the files as they are now."""
+        """The credentials from the current files."""
         self.refresh()
         self._on_dial(self.identity)
         return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
@@ -40,13 +40,13 @@ class ReloadingIdentity:
             self._notify(_not_read(str(error)))
             return
         if fresh.name != self.identity.name:
-            self._notify(_not_read(f"it is of {fresh.name}, and this agent is {self.identity.name}"))
+            self._notify(_not_read(f"it names {fresh.name}, but this agent is {self.identity.name}"))
             return
         self.identity = fresh
         self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
 
     async def warn_daily(self) -> None:
-        """Tell once a day if the certificate expires within a month."""
+        """Warn once a day if the certificate expires within a month."""
         while True:
             if (warning := self.identity.expiry_warning()) is not None:
                 self._notify(Notice("certificate", warning, warning=True))
@@ -66,5 +66,5 @@ class ReloadingIdentity:
 
 def _not_read(reason: str) -> Notice:
     return Notice(
-        "certificate_not_read", f"the new certificate cannot be used, and the old one stays: {reason}", warning=True
+        "certificate_not_read", f"the new certificate cannot be used; the old one stays in use: {reason}", warning=True
     )

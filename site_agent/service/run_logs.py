@@ -1,7 +1,7 @@
-"""What a run needs to go on in another process, on this site's disk: the sums, a file a run.
+"""The run logs on this site's disk, one file for each run, from which another process resumes.
 
-A line of JSON, then the sums, each as a line of JSON and the bytes of its numbers. A file that was cut short, or that does
-not have its digests, gives as many sums as are right: the sites go on from where all of them can.
+A file has a line of JSON and then the sums, each as a line of JSON and the bytes of its numbers. From a truncated or
+damaged file the sums before the fault are used: the sites resume from the latest state that all of them have.
 """
 
 import json
@@ -30,13 +30,13 @@ class RunLogs:
         Raises
         ------
         UsageError
-            the name is none of a run.
+            the name is not valid for a run.
         """
         check_study_name(run, "run")
         return FileLog(self.folder / f"{run}.sums", self._disk)
 
     def forget(self, run: str) -> None:
-        """The run is over, and its result is on the disk."""
+        """Delete the log of a run that ended, after its result is written."""
         self._disk.remove(self.folder / f"{run}.sums")
         self._disk.remove(self.folder / f"{run}.end")
 
@@ -60,7 +60,7 @@ class FileLog:
                 while line := file.readline():
                     found = _read_sum(line, file)
                     if found is None or (after := kept.with_sum(found[0])).digests[-1] != found[1]:
-                        return kept  # where it ended is a later state
+                        return kept  # without `ended`, which belongs to a later state
                     kept = after
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -86,13 +86,13 @@ class FileLog:
         self._disk.write_whole(self._path, b"".join(parts))
 
     def append(self, kept: Kept) -> None:
-        """See `RunLog.append`. Not synced: sums that a power failure takes are taken again."""
+        """See `RunLog.append`. Not synced: after a power failure, lost sums are computed again."""
         with self._path.open("ab") as file:
             for part in _written(kept.sums[-1], kept.digests[-1]):
                 file.write(part)
 
     def end(self, ended: Ended) -> None:
-        """See `RunLog.end`. The sums are on the disk first: from here on nobody takes them again."""
+        """See `RunLog.end`. The sums are synced first: after the end no site computes them again."""
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
         plain = {"head": vars(ended.head), "signers": dict(ended.signers), "position": ended.position}

@@ -1,7 +1,7 @@
-"""Where a serving agent and its operator exchange files: a folder for their owner alone.
+"""The folder in which a serving agent and its operator's commands exchange files; only their owner can read it.
 
-STATE/status.json is what the agent does; STATE/pending/RUN.json a plan that waits for approval, STATE/decisions/RUN.json
-the decision; STATE/history.jsonl a line for each run that ended here. STATE/agent.bell wakes the agent.
+STATE/status.json: the agent's status. STATE/pending/RUN.json: a plan that waits for approval. STATE/decisions/RUN.json:
+the decision. STATE/history.jsonl: a line for each run that ended here. STATE/agent.bell wakes the agent.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class StateDir:
-    """See the module's docstring. Every method may raise `StorageError`."""
+    """See the module's docstring. Every method can raise `StorageError`."""
 
     folder: Path
     disk: Disk = field(default_factory=Disk)
@@ -43,19 +43,19 @@ class StateDir:
         return self.folder / "agent.bell"
 
     def open(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         try:
             for name in ("pending", "decisions"):
                 self.disk.make_folder(self.folder / name)
         except OSError as error:
-            raise StorageError(f"{self.folder}: cannot be made ({error.strerror}).") from None
+            raise StorageError(f"{self.folder}: cannot be created ({error.strerror}).") from None
 
     # --- the agent's side -----------------------------------------------------------------------------------------
 
     def request_approval(
         self, run: str, plan: dict[str, Any], about: Mapping[str, str] | None = None, seconds: float = 0.0
     ) -> None:
-        """Ask the operator. ``about`` describes the plan in words; it expires after so many ``seconds`` (0: never)."""
+        """Ask the operator. ``about`` describes the plan by heading; the request expires after ``seconds`` (0: never)."""
         expires = None if seconds <= 0 else (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)).isoformat()
         entry = {"asked": now(), "expires": expires, "about": dict(about or {}), "plan": plan}
         self._write(self._file("pending", run), entry)
@@ -66,13 +66,13 @@ class StateDir:
         return None if found is None else Decision(bool(found["approved"]), str(found["reason"]))
 
     def close_request(self, run: str) -> None:
-        """The plan no longer waits; the decision stays, for an agent that is started again."""
-        with contextlib.suppress(UsageError):  # a run with a name that is none was never put here
+        """Remove the request; the decision stays, for an agent that restarts."""
+        with contextlib.suppress(UsageError):  # a run with an invalid name has no file here
             self.disk.remove(self._file("pending", run))
 
     def clear(self, run: str) -> None:
-        """The run is over, or not put to this site any more."""
-        with contextlib.suppress(UsageError):  # a run with a name that is none was never put here
+        """Remove request and decision of a run that is over."""
+        with contextlib.suppress(UsageError):  # a run with an invalid name has no file here
             for what in ("pending", "decisions"):
                 self.disk.remove(self._file(what, run))
 
@@ -80,10 +80,10 @@ class StateDir:
         self._write(self.folder / "status.json", {**status, "updated_at": now()})
 
     def append_history(self, entry: dict[str, Any]) -> None:
-        """A run ended here."""
+        """Add a run that ended here."""
         path = self.folder / "history.jsonl"
         try:
-            torn = path.exists() and not _ends_with_newline(path)  # of an agent that was killed
+            torn = path.exists() and not _ends_with_newline(path)  # the agent was killed during the last write
             file = self.disk.append_to(path)
             file.write(b"\n" * torn + json.dumps({"at": now(), **entry}).encode() + b"\n")
             file.close()
@@ -125,7 +125,7 @@ class StateDir:
         return f"{run}: {'approved' if decision.approved else 'refused'}"
 
     def _decided(self) -> dict[str, str]:
-        """The states of runs that are no longer pending, by name: ended, decided, or under way."""
+        """The states of runs that are no longer pending, by name: ended, decided, or active."""
         found = {str(entry["run"]): f"ended {entry['at']} ({entry['stop'].lower()})" for entry in self.history()}
         doing = {run: told["doing"] for run, told in (self.status() or {}).get("runs", {}).items()}
         found |= {run: f"under way ({what})" for run, what in doing.items()}
@@ -143,7 +143,7 @@ class StateDir:
         try:
             with (self.folder / "history.jsonl").open(encoding="utf-8") as lines:
                 for line in lines:
-                    with contextlib.suppress(ValueError):  # the last line of an agent that was killed
+                    with contextlib.suppress(ValueError):  # an incomplete line of an agent that was killed
                         yield json.loads(line)
         except FileNotFoundError:
             return

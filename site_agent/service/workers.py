@@ -1,11 +1,12 @@
-"""The work on a run's messages: its data set is read, its `Site` answers, the ledger records, results go to the disk.
+"""The work on a run's messages: read the data set, answer with its `Site`, record in the ledger, write the results.
 
 Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from site_agent.session.counters import Counters
 
 @dataclass
 class _Worker:
-    """A run that was accepted: its site, and what its result is written with. ``unsaid``: what an unsent answer tells."""
+    """An accepted run: its site, and the data for its result. ``unsaid``: the disclosure of an answer that was not sent."""
 
     site: Site
     prepared: Prepared | None
@@ -50,7 +51,7 @@ class _Worker:
 
 
 class _Unusable(Exception):
-    """A data set cannot be used; the reason may name rows, so the coordinator does not hear it."""
+    """A data set cannot be used. The cause can name rows, so the coordinator does not receive it."""
 
 
 class RunWorkers:
@@ -61,13 +62,13 @@ class RunWorkers:
     name
         of the site.
     policy, keys, results
-        may be replaced between messages; a run keeps what it began with.
+        can be replaced between messages; an open run keeps the old ones.
     data_sets
-        by the name that a plan has.
+        by their names in plans.
     ledger
-        records what leaves.
+        records every message that leaves.
     logs
-        keep what a run needs to go on in another process.
+        the run logs, from which another process resumes.
     notify
         receives notices, from any thread.
     """
@@ -97,7 +98,7 @@ class RunWorkers:
             self._workers.pop(run, None)
 
     def room(self, run: str) -> int | None:
-        """The most words that a message of that run may have."""
+        """The maximum number of words in a message of that run."""
         worker = self._workers.get(run)
         if worker is None or worker.site.plan is None:
             return None
@@ -119,14 +120,14 @@ class RunWorkers:
             return Judged(plan.run, str(error))
 
     def _has_fetched(self, plan: Plan) -> bool:
-        """Whether all that can come of this run is here: an agent that was killed before it could say so."""
+        """Whether the run's result is here already: an earlier agent was killed before it could confirm that."""
         check_study_name(plan.run, "run")
         if plan.study:
             check_study_name(plan.study, "study")
         return plan.run not in self._workers and self.results.has(plan)
 
     def work(self, message: RunMessage, *, listening: bool, piece: int = SMALLEST_PIECE) -> tuple[list[bytes], Worked]:
-        """The site's answers as frames, each recorded before it leaves; nothing is recorded if nobody listens."""
+        """The site's answers as frames, each recorded before it leaves. If ``listening`` is false, none is recorded."""
         part = "plan" if isinstance(message, Proposal) else "end" if isinstance(message, Finished) else "question"
         with self.counters.timed(part):
             if isinstance(message, Proposal) and message.run not in self._workers:
@@ -136,7 +137,7 @@ class RunWorkers:
             return self._answered(message, listening=listening, piece=piece)
 
     def _begin(self, plan: Plan) -> PlanRefused | Fetched | None:
-        """Make the site of a run; the message that says why there is none."""
+        """Create the site of a run; if that fails, return the message with the reason."""
         try:
             if self._has_fetched(plan):
                 return Fetched(plan.run)
@@ -169,14 +170,12 @@ class RunWorkers:
             return [], Worked(message, breach=site.breach)
         models = 0
         if isinstance(message, Finished) and site.result is not None:
-            models = self._deliver(worker, site.result)  # before the coordinator hears of it
+            models = self._deliver(worker, site.result)  # before the coordinator receives the confirmation
             if site.result.outcome not in RESUMABLE:
                 self.logs.forget(message.run)
         told = site.told
         if isinstance(message, Step):
-            told = (
-                told or worker.unsaid
-            )  # an answer that nobody listened to is sent, and recorded, when its step comes again
+            told = told or worker.unsaid  # an unsent answer is recorded when the coordinator repeats its step
             worker.unsaid = None if listening else told
         frames = self._recorded(answers, listening, told, piece)
         if isinstance(message, Step):
@@ -225,7 +224,7 @@ class RunWorkers:
         self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)
         view = worker.site.view
         if self.written and view is not None and view.rank < view.n_basis:
-            note(f"model and certificates are over the span in use, rank {view.rank} of {view.n_basis}")
+            note(f"model and certificates use a basis of rank {view.rank} of {view.n_basis}")
         return len(self.written)
 
     # --- data -----------------------------------------------------------------------------------------------------
@@ -234,12 +233,12 @@ class RunWorkers:
         return self.data_sets.inputs(self.data_sets.choose(plan.data)).target or ""
 
     def _read(self, plan: Plan) -> tuple[Prepared | None, PrivateData | Batch, Scored | None]:
-        """The run's data as they are now.
+        """The current data for the run.
 
         Raises
         ------
         UsageError, CoregError
-            no such data set, or no model to score with; the coordinator may hear the reason.
+            no such data set, or no model to score with; the coordinator can receive the reason.
         _Unusable
             a data set has a fault.
         """
@@ -259,7 +258,7 @@ class RunWorkers:
     def _batch(self, plan: Plan, terms: Scoring) -> tuple[None, Batch, Scored]:
         model = self.results.model_of(terms.of_run)
         if model.site != self.name:
-            raise UsageError(f"the model of run {terms.of_run} is of another site.")
+            raise UsageError(f"the model of run {terms.of_run} belongs to another site.")
         names = [self.data_sets.choose(name) for name in terms.batches or (plan.data,)]
         with self._reading(", ".join(names)):
             batch, scored = batch_of(model, {n: self.data_sets.inputs(n) for n in names}, self.data_sets.salt)
@@ -269,23 +268,14 @@ class RunWorkers:
             batch = replace(batch, ids_digest=keyed(batch.ids_digest, self.policy.ids_secret))
         return None, batch, scored
 
-    def _reading(self, name: str) -> "_Reading":
-        return _Reading(self, name)
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """While a data set is read: its fault is for the operator, and the coordinator hears only that there is one."""
-
-    workers: RunWorkers
-    name: str
-
-    def __enter__(self) -> None:
-        self.workers.troubles.pop(self.name, None)
-
-    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        if isinstance(error, CoregError):
-            self.workers.troubles[self.name] = str(error)
-            self.workers._notify(notices.data_unusable(self.name))
-            named = f" {self.name!r}" if self.name else ""
-            raise _Unusable(f"its data set{named} cannot be used as it is; its operator was told why.") from None
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """A context that reports faults of a data set to the operator; the coordinator receives only that there is one."""
+        self.troubles.pop(name, None)
+        try:
+            yield
+        except CoregError as error:
+            self.troubles[name] = str(error)
+            self._notify(notices.data_unusable(name))
+            named = f" {name!r}" if name else ""
+            raise _Unusable(f"its data set{named} cannot be used; its operator has the reason.") from None

@@ -1,4 +1,4 @@
-"""What an agent counts while it works, whether or not its metrics are read."""
+"""The counters of an agent, kept with and without a metrics endpoint."""
 
 import time
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Counters:
-    """Counted by any thread; read from any thread.
+    """Counters that any thread can increase and read.
 
     ``seconds`` and ``times`` by part: "plan" (reading, factoring, checking), "question" (computing an answer and recording
     it), "end" (writing the models). ``bytes`` by direction.
@@ -24,7 +24,7 @@ class Counters:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Count the time of a block under that part, however it ends."""
+        """Add the time of a block to that part, also if the block raises."""
         since = time.perf_counter()
         try:
             yield

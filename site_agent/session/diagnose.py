@@ -1,6 +1,6 @@
-"""One TLS handshake with the coordinator, in plain sockets, to say in words what gRPC calls "Socket closed".
+"""One TLS handshake with the coordinator over plain sockets, to find the cause of gRPC's "Socket closed".
 
-Sends no record.
+It sends no application data.
 """
 
 import socket
@@ -18,30 +18,30 @@ _NOT_YET_VALID, _EXPIRED = 9, 10
 
 
 def probe_server(host: str, port: int, identity: Identity, timeout: float = 5.0) -> str:
-    """Connect, shake hands with the site's certificate, wait for the verdict, and say that all is well.
+    """Connect, complete the handshake with the site's certificate, wait for the server's verdict, and describe it.
 
     Parameters
     ----------
     host, port : str, int
-        What the agent dials.
+        Address of the coordinator.
     identity : Identity
-        From `check_identity`; its directory is read again (ssl takes a key from a file only).
+        From `check_identity`; its directory is read again (ssl reads a key from a file only).
     timeout : float
-        Seconds for connecting and shaking hands, all together; the resolver keeps its own time.
+        Seconds for connection and handshake together, without name resolution.
 
     Raises
     ------
     Unreachable
-        No TLS server there: the name does not resolve, the port is closed, nobody answers in time, or what
-        answers is no TLS.
+        No TLS server there: the name does not resolve, the port is closed, the server does not answer in time, or
+        it does not speak TLS.
     Refused
         The server's certificate is not our authority's, not for this host or not valid today; or the server
         rejected ours.
     """
     address, deadline = _show(host, port), time.monotonic() + timeout
     context = _context(identity)
-    # TLS 1.3 lets the client finish before the server has judged its certificate: a bad verdict comes on the first
-    # read, as an alert or (gRPC) as a closed connection. A gRPC server that is content speaks first: HTTP/2 SETTINGS.
+    # TLS 1.3 lets the client finish before the server has checked its certificate. A rejection arrives at the first
+    # read, as an alert or (gRPC) as a closed connection. A gRPC server that accepts sends first: HTTP/2 SETTINGS.
     try:
         with _connect(host, port, deadline) as plain, context.wrap_socket(plain, server_hostname=host) as tls:
             version, server = tls.version(), tls.getpeercert(binary_form=True)
@@ -59,7 +59,7 @@ def probe_server(host: str, port: int, identity: Identity, timeout: float = 5.0)
         ) from error
     except TimeoutError as error:
         raise Unreachable(
-            f"{address} accepts connections but did not shake hands within {timeout:g} s: overloaded, or not a "
+            f"{address} accepts connections, but the TLS handshake took longer than {timeout:g} s: overloaded, or not a "
             "coordinator. Check the port, then try again."
         ) from error
     except OSError as error:
@@ -69,7 +69,7 @@ def probe_server(host: str, port: int, identity: Identity, timeout: float = 5.0)
 
 
 def _context(identity: Identity) -> ssl.SSLContext:
-    """Our authority alone, our certificate, HTTP/2."""
+    """A context with only our authority, our certificate, and HTTP/2."""
     context = _client()
     context.load_verify_locations(cadata=identity.ca_pem.decode("ascii"))
     try:
@@ -89,7 +89,7 @@ def _client() -> ssl.SSLContext:
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
-    """A connection to the first address of `host` that takes one."""
+    """A connection to the first address of `host` that accepts one."""
     address = _show(host, port)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -109,7 +109,7 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
         else:
             plain.settimeout(_left(deadline))
             return plain
-    # What says most: a closed port is certain, silence is not.
+    # Report the most specific failure: a closed port is certain, a timeout is not.
     for failure in failures:
         if isinstance(failure, ConnectionRefusedError):
             raise Unreachable(
@@ -117,7 +117,7 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
             ) from failure
     if any(isinstance(failure, TimeoutError) for failure in failures):
         raise Unreachable(
-            f"{address} did not answer in time: a firewall that drops, or a machine that is down."
+            f"{address} did not answer in time: a firewall drops the packets, or the machine is down."
         ) from failures[0]
     raise Unreachable(
         f"{address} cannot be reached: {failures[0].strerror}. Check this machine's network."
@@ -125,12 +125,12 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
 
 
 def _verdict(tls: ssl.SSLSocket, address: str, identity: Identity, deadline: float) -> str:
-    """What the server made of our certificate: words when it took it, Refused when it did not."""
+    """The server's verdict on our certificate, as a phrase; raises `Refused` if it rejected it."""
     try:
         tls.settimeout(_left(deadline))
         first = tls.recv(1)
     except TimeoutError:
-        return "it did not object to ours (it said nothing, either)"
+        return "it did not reject ours (no data received)"
     except OSError as error:
         raise Refused(_rejected(address, identity, error)) from error
     if not first:
@@ -141,18 +141,18 @@ def _verdict(tls: ssl.SSLSocket, address: str, identity: Identity, deadline: flo
 def _why_not_trusted(
     error: ssl.SSLCertVerificationError, host: str, port: int, identity: Identity, timeout: float
 ) -> str:
-    """Why we do not trust the server, with the particulars of the certificate that it shows."""
+    """The reason why the server's certificate is not trusted, with details of that certificate."""
     address = _show(host, port)
     shown = _shown_certificate(host, port, timeout)
     if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
         return (
-            f"{address} is our authority's coordinator, but its certificate is for {_served(shown)}, not {host}. Dial "
-            "one of these names, or have the operator sign coordinator.pem again with this one."
+            f"{address} is our authority's coordinator, but its certificate is for {_served(shown)}, not {host}. Use "
+            "one of these names as the address, or ask the operator to sign coordinator.pem again with this name."
         )
     if error.verify_code == _EXPIRED:
-        return f"{address}: the server's certificate has run out. Its operator must sign coordinator.pem again."
+        return f"{address}: the server's certificate has expired. Its operator must sign coordinator.pem again."
     if error.verify_code == _NOT_YET_VALID:
-        return f"{address}: the server's certificate is not valid yet. Check the timeouts of both machines."
+        return f"{address}: the server's certificate is not valid yet. Check the clocks of both machines."
     ours = load_certificates(identity.ca_pem, AUTHORITY)[0].subject.rfc4514_string()
     theirs = "an unknown authority" if shown is None else repr(_parse(shown).issuer.rfc4514_string())
     return (
@@ -162,7 +162,7 @@ def _why_not_trusted(
 
 
 def _shown_certificate(host: str, port: int, timeout: float) -> bytes | None:
-    """The certificate that a server shows to anybody, in DER and unverified: for a message, never for trust."""
+    """The certificate that a server presents, in DER and unverified: for error messages only."""
     context = _client()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -176,22 +176,22 @@ def _shown_certificate(host: str, port: int, timeout: float) -> bytes | None:
 
 def _cut(address: str, error: OSError) -> str:
     return (
-        f"{address} closed the connection during the TLS handshake ({error}): a proxy or firewall between, "
+        f"{address} closed the connection during the TLS handshake ({error}): a proxy or firewall in between, "
         "or not a coordinator. Check the address."
     )
 
 
 def _rejected(address: str, identity: Identity, error: OSError | None) -> str:
-    """What the server thought of us: TLS has an alert for each reason, but gRPC's servers just close."""
+    """The server's reason for rejecting us: TLS has an alert for each reason, but gRPC's servers only close."""
     alert = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
     reason = str(getattr(error, "reason", None) or "") if alert else ""
     said = reason.lower().replace("_", " ") or "it closed the connection without a reason"
     path = identity.directory / CERTIFICATE
     if reason and not any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")):
-        return f"{address} broke off the TLS handshake ({said}): it may be another service. Check the port."
+        return f"{address} aborted the TLS handshake ({said}): it can be another service. Check the port."
     return (
-        f"{address} rejected {path} of {identity.name} ({said}): it was signed by another authority, has run "
-        "out by the coordinator's clock, or is not a client's. Ask the operator to sign site.csr again and "
+        f"{address} rejected {path} of {identity.name} ({said}): it was signed by another authority, has "
+        "expired by the coordinator's clock, or is not a client's. Ask the operator to sign site.csr again and "
         "install the answer."
     )
 

@@ -1,4 +1,4 @@
-"""Dial the coordinator, and dial again when the stream breaks, until a conversation comes to its end."""
+"""Connect to the coordinator, and reconnect when the stream breaks, until a conversation is complete."""
 
 import asyncio
 import math
@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 from coreg_core.errors import Unreachable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-PAUSE_WHEN_REFUSED = 30.0  # the coordinator has rejected this site: its operator has to do something first
-MANY_FAILURES = 3  # in a row, after which a site that was connected looks for the reason again
+PAUSE_WHEN_REFUSED = 30.0  # the coordinator rejected this site: its operator has to act first
+MANY_FAILURES = 3  # consecutive ones, after which a site that was connected runs the diagnosis again
 T = TypeVar("T")
 
 
@@ -26,7 +26,7 @@ class Connection(Protocol):
     async def write(self, frame: bytes) -> None: ...
 
     async def finish(self) -> None:
-        """Nothing more will be written."""
+        """Close the writing side."""
         ...
 
 
@@ -41,42 +41,42 @@ class Dialler(Protocol):
     def connect(self, timeout: float) -> AbstractAsyncContextManager[Connection]: ...
 
     def diagnose(self) -> str:
-        """What is in the way, in words; empty if nothing is. Blocks.
+        """The reason why no session opens; empty if there is none. Blocks.
 
         Raises
         ------
         Refused
-            waiting does not mend it: a certificate.
+            a certificate was rejected: retries cannot help.
         """
         ...
 
 
 class NoAnswer(Exception):
-    """No session; dialling again may help."""
+    """No session; a retry can help."""
 
 
 class LostSession(Exception):
-    """A session broke."""
+    """A session ended early."""
 
 
 class SessionRefused(LostSession):
-    """The coordinator rejected the session, for a reason that its operator can mend."""
+    """The coordinator rejected the session for a reason that its operator can fix."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """How to dial.
+    """Settings of the connection.
 
     Parameters
     ----------
     dialler
         opens connections.
     timeout
-        seconds without a session after which dialling ends.
+        seconds without a session before the agent gives up.
     keepalive
         seconds between pings.
     jitter
-        a random number between two; of the pauses.
+        returns a random pause between two limits.
     """
 
     dialler: Dialler
@@ -88,22 +88,22 @@ class Dial:
 async def keep_dialling(
     conversation: Callable[[Connection, Callable[[], None]], Awaitable[T]], dial: Dial, note: Callable[[str], None]
 ) -> T:
-    """Dial until a conversation comes to its end.
+    """Connect, and reconnect, until a conversation is complete.
 
     Parameters
     ----------
     conversation
-        one session on a connection. It calls its second argument when it has received something, and raises
-        `ConnectionError` or `LostSession` when the stream ends before its time.
+        one session on a connection. It calls its second argument for each received message, and raises
+        `ConnectionError` or `LostSession` if the stream ends early.
     dial
-        how, and for how long.
+        settings and timeout.
     note
-        a sentence for the operator.
+        receives sentences for the operator.
 
     Raises
     ------
     Unreachable
-        there was no session for ``dial.timeout`` seconds.
+        no session for ``dial.timeout`` seconds.
     """
     loop = asyncio.get_running_loop()
     pause, last_session, failures, joined = FIRST_PAUSE, loop.time(), 0, False
@@ -114,7 +114,7 @@ async def keep_dialling(
             reason, failures = str(lost), failures + 1
         except SessionRefused as lost:
             reason, last_session, pause, failures, joined = str(lost), loop.time(), PAUSE_WHEN_REFUSED, 0, True
-        except LostSession as lost:  # there was a session: the timeout and the pause begin again
+        except LostSession as lost:  # there was a session: timeout and pause start again
             reason, last_session, pause, failures, joined = str(lost), loop.time(), FIRST_PAUSE, 0, True
         if not joined or failures > MANY_FAILURES:
             reason = await asyncio.to_thread(dial.dialler.diagnose) or reason
@@ -143,6 +143,6 @@ async def _session(
         except SessionRefused:
             raise
         except (ConnectionError, LostSession) as error:
-            # Another service at that address breaks every stream at once: that is no session, and the timeout goes on.
+            # Another service at that address closes every stream immediately. That is no session: the timeout continues.
             kind = LostSession if heard or loop.time() - since > 2 * dial.keepalive else NoAnswer
             raise kind(f"the stream broke ({error})") from None

@@ -1,7 +1,6 @@
 """Connections over gRPC and mutual TLS."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from site_agent.session.diagnose import probe_server
 from site_agent.session.dial import Connection, NoAnswer
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
-# Each session has a channel of its own: gRPC would share a refused connection's back-off, of seconds and then minutes,
-# with the channels that come after it.
+# Each session has its own subchannel pool: otherwise later channels share the back-off of a refused connection, which
+# grows from seconds to minutes.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
@@ -61,11 +60,11 @@ class GrpcDialler:
     address
         host:port of the coordinator.
     credentials
-        asked at each dialling, so that a renewed certificate is shown; None is --insecure.
+        called for each connection, to use a renewed certificate; None is --insecure.
     identity
-        what the server is probed with, to diagnose.
+        the identity for the diagnosis.
     patient
-        whether a certificate that does not fit is waited for: the other operator may mend it.
+        whether to retry after a rejected certificate: the other operator can fix it.
     """
 
     address: str
@@ -101,19 +100,14 @@ class GrpcDialler:
             return str(error)
         except Unreachable as error:
             return str(error)
-        return ""  # the handshake works now: whatever it was has passed
+        return ""  # the handshake works now: the fault is gone
 
 
 async def _connected(channel: grpc.aio.Channel) -> None:
-    """Wait for one attempt to connect; `dial` decides when to try again."""
+    """Wait for one attempt to connect; `dial` decides when to retry."""
     state = channel.get_state(try_to_connect=True)
     while state is not grpc.ChannelConnectivity.READY:
         if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
             raise NoAnswer("no answer")
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
-
-
-def is_patient(timeout: float) -> bool:
-    """Whether an agent that dials for this long waits for a certificate that does not fit."""
-    return math.isinf(timeout)

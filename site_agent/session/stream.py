@@ -1,4 +1,4 @@
-"""One open stream of an agent: what leaves over it stands in the ledger first."""
+"""One open stream of an agent. Each message is recorded in the ledger before it leaves."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ CLOSE_GRACE = 5.0  # seconds for the coordinator to end the stream after the sit
 
 @dataclass(eq=False)
 class Session:
-    """One open stream. ``listening``: whether the coordinator still reads; its last message may come all the same."""
+    """One open stream. ``listening``: whether the coordinator still reads; if not, its last message can still arrive."""
 
     connection: Connection
     ledger: Ledger
@@ -28,8 +28,7 @@ class Session:
     _reading: "asyncio.Task[bytes | None] | None" = None
 
     def reading(self) -> "asyncio.Task[bytes | None]":
-        """The next frame, being read; `read` takes it. It is never cancelled while the stream lives: that would end
-        the stream."""
+        """The task that reads the next frame, for `read`. It is not cancelled before `close`: that would end the stream."""
         if self._reading is None:
             self._reading = asyncio.create_task(self.connection.read())
         return self._reading
@@ -45,12 +44,12 @@ class Session:
             self._reading.cancel()
 
     async def say(self, message: FromSite) -> None:
-        """Record a message that needs no work, and send it."""
+        """Record and send a message that needs no work."""
         leaving = await asyncio.to_thread(self.ledger.record, message)
         await self.send(list(site_message_to_frames(leaving)))
 
     async def send(self, frames: list[bytes], run: str = "") -> None:
-        """Send what is recorded already; ``run``: the coordinator says something about it once it has all of it."""
+        """Send frames that are recorded already. ``run``: measure the time until the coordinator answers for this run."""
         async with self._turn:
             if not self.listening:
                 return
@@ -59,7 +58,7 @@ class Session:
             try:
                 for frame in frames:
                     await self.connection.write(frame)
-            except ConnectionError:  # reading on explains it
+            except ConnectionError:  # the reading side reports the cause
                 self.listening = False
             self.pace.whole(run)
             self.counters.bytes["sent"] += size

@@ -88,7 +88,7 @@ GROUPED = [Proposal(run, 0, additive_plan(run=run, residuals="grouped", rows="co
 ASKS = {"ask_first": True}
 ONCE = {"once": True}
 BROKE = "exit Refused: the coordinator broke the protocol: it "
-NOTHING = " Nothing was answered."
+NOTHING = " No answer was sent."
 
 # fmt: off
 CASES = {
@@ -163,13 +163,15 @@ CASES = {
     "and is worked on then": (
         [PLAN, dismissed(), PLAN, Worked(PLAN, accepted=True)], {}, "forget, but for the consent; notify plan; work on Proposal"),
     # --- breaches
-    "a step of an unknown run": ([step()], {}, f"{BROKE}asked for run r, of which no plan came.{NOTHING}"),
+    "a step of an unknown run": ([step()], {}, f"{BROKE}sent a step of run r without a plan.{NOTHING}"),
     "a step before the consent": (
-        [*ASKED, step()], ASKS, f"{BROKE}asked for run r, whose plan was not accepted.{NOTHING}"),
+        [*ASKED, step()], ASKS, f"{BROKE}sent a step of run r, whose plan this site did not accept.{NOTHING}"),
     "an unknown run that converged": (
-        [finished(Outcome.CONVERGED)], {}, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
+        [finished(Outcome.CONVERGED)], {},
+        f"{BROKE}ended run r with a model, but this site did not accept its plan.{NOTHING}"),
     "a model before the consent": (
-        [*ASKED, finished(heads=HEADS)], ASKS, f"{BROKE}ended run r with a model, whose plan was not accepted.{NOTHING}"),
+        [*ASKED, finished(heads=HEADS)], ASKS,
+        f"{BROKE}ended run r with a model, but this site did not accept its plan.{NOTHING}"),
     "what a site finds wrong": ([*PLANNED, step(), Worked(step(), breach="x.")], {}, f"{BROKE}x.{NOTHING}"),
     # --- sessions
     "a session that is refused ends, and is dialled again": ([Rejected("not listed")], {}, "end the session"),

@@ -58,7 +58,7 @@ def test_the_lines_say_what_grouped_and_open_residuals_disclose(tmp_path, residu
     _, _, lines = ledgered(tmp_path / "l", additive_plan(rows="common", residuals=residuals), common=True)
     affine = [e for e in lines if e["question"] == "FIXED_POINT affine"]
     assert len(affine) == 3
-    word = "group means" if residuals == "grouped" else "every label can be computed"
+    word = "means over groups" if residuals == "grouped" else "every label can be computed"
     assert all(word in e["what"] and e["labels"] == "in the vectors" for e in affine)
     assert all("labelled" in e["what"] for e in lines if e["question"].startswith("SMOOTHER"))
     assert not any("smoothed" in e["what"] for e in lines)

@@ -148,7 +148,7 @@ def test_what_a_site_told_under_the_protocol_before_counts_as_before(tmp_path):
     found, sets = ledger.recall(PLAN, "ids"), ledger.summed_with("ids")
     assert (found.answered, found.groups) == (4, {("k1", "k2")})
     assert {s.sites for s in sets} == {frozenset("abc"), frozenset("abd")}
-    assert "gave 4 answers" in ledger.objection(None, 4)
+    assert "sent 4 answers" in ledger.objection(None, 4)
     assert ledger.objection("another", 1) is not None
     ledger.close()
 
@@ -240,7 +240,7 @@ def test_entries_of_the_wrong_type_are_refused_when_the_agent_starts(tmp_path):
         entries = list(read_ledger(tmp_path / "l"))
         [e for e in entries if e["kind"] == kind][-1][key] = value
         (tmp_path / "changed").write_bytes(chained(entries))
-        with pytest.raises(StorageError, match=r"not an entry that an agent of this release writes.*backup"):
+        with pytest.raises(StorageError, match=r"not an entry of this release.*backup"):
             opened(tmp_path / "changed")
 
 

@@ -124,7 +124,7 @@ def judged(folder, plan):
 def test_a_plan_that_suits_this_site_and_one_that_is_chosen_against_it(folder):
     code, good, wrong = judged(folder, planned(folder, '"paper"', '"paper"'))
     assert (code, wrong) == (0, [])
-    assert "one label of this site would be" in good[0]
+    assert "the largest share of one label of this site" in good[0]
     assert good[-1] == "plan: this site would take part in it"
     code, figures, wrong = judged(folder, planned(folder, 1e-6, 1e-6))
     assert (code, len(wrong)) == (4, 2)

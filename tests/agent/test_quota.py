@@ -32,7 +32,7 @@ def test_another_run_waits_until_the_oldest_is_a_day_old_and_a_run_that_was_begu
     day = quota(*(("Offer", run, at) for run, at in (("one", -20), ("two", -10), ("two", -1))))
     assert day.run_objection("three", 3, NOON) is None
     assert day.run_objection("two", 2, NOON) is None
-    assert "2 runs since 2026-04-30 16:00:00 UTC. The next may begin at 2026-05-01 16:00:00 UTC" in (
+    assert "2 runs since 2026-04-30 16:00:00 UTC. The next can begin at 2026-05-01 16:00:00 UTC" in (
         day.run_objection("three", 2, NOON) or ""
     )
     assert "2026-05-02 02:00:00" in day.run_objection("three", 1, NOON)  # both have to be past
@@ -48,8 +48,8 @@ def test_answers_go_out_again_exactly_at_the_time_that_is_named(ages, limit):
     text, counted = objection(NOON), sum(age > -24 for age in ages)
     assert (text is not None) == (counted >= limit)
     if text is not None:
-        assert f"gave {counted} answers" in text
-        when = dt.datetime.fromisoformat(text.split("go out at ")[1].split(" UTC")[0]).replace(tzinfo=dt.UTC)
+        assert f"sent {counted} answers" in text
+        when = dt.datetime.fromisoformat(text.split("be sent at ")[1].split(" UTC")[0]).replace(tzinfo=dt.UTC)
         assert objection(when - dt.timedelta(seconds=1)) is not None
         assert objection(when) is None
 
@@ -117,5 +117,5 @@ def test_over_runs_and_restarts_a_site_gives_so_many_answers_per_day_and_names_t
         agent.ledger.close()
         assert len(quota_of(tmp_path / "l", dt.datetime.now(dt.UTC)).answers) == most
         refusal = next(said.reason for said in agent.said if isinstance(said, PlanRefused))
-        assert f"max_questions_per_day={most}: this site gave {most} answers since " in refusal
+        assert f"max_questions_per_day={most}: this site sent {most} answers since " in refusal
         assert pump.breaches == {}

@@ -46,7 +46,7 @@ def test_another_secret_or_none_is_no_other_data_set(tmp_path):
             answered, before = session(path, secret, run=f"r{number}")
             assert answered == number + 1, "questions of the plan, over all secrets"
             reason = objection(frozenset("abc"), before, consents=False)
-            assert "the difference of such sums is the answer of d alone" in (reason or "")
+            assert "The difference of the two sums reveals the answers of d alone" in (reason or "")
     accepted = [entry for entry in read_ledger(tmp_path / "l") if entry["kind"] == "Offer"]
     assert (len({e["instances"] for e in accepted}), len({e["ids_digest"] for e in accepted})) == (1, 3)
 

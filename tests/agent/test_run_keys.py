@@ -82,7 +82,7 @@ def test_a_sum_that_was_changed_in_one_bit_is_found_by_every_member(seals, word,
     total = added(seals[site].mask(STEP, random_words(i), SITES, private=False) for i, site in enumerate(SITES))
     total[word] ^= np.uint64(1 << bit)
     for seal in seals.values():
-        with pytest.raises(BadData, match="not that of the sites' answers"):
+        with pytest.raises(BadData, match="does not match the sites' answers"):
             seal.open(STEP, total, 9, SITES, private=False)
 
 
@@ -160,15 +160,15 @@ def forged(offer, **changes):
 IMPOSTOR = RunKeys(identity_of("the coordinator"), fingerprint_of)
 CHEATS = {
     "another_certificate": (lambda o: IMPOSTOR.draw(offer_of("b", PLAN)).offer, "key of b is not the one"),
-    "no_key": (lambda o: replace(o, identity="00"), "no key of b that can be read"),
+    "no_key": (lambda o: replace(o, identity="00"), "the roster's key of b cannot be read"),
     "changed_on_its_way": (lambda o: replace(o, ids_digest="other"), "offer of b for this run is not signed"),
-    "low_order": (lambda o: forged(o, key="00" * 32), "b offered a key that no secret can be agreed on with"),
+    "low_order": (lambda o: forged(o, key="00" * 32), "b offered an invalid key"),
     "order_eight": (
         lambda o: forged(o, key="e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
-        "b offered a key that no secret",
+        "b offered an invalid key",
     ),
-    "no_point": (lambda o: forged(o, key="1234"), "b offered a key that no secret"),
-    "no_session_key": (lambda o: forged(o, session_key="12"), "b offered a key that no secret"),
+    "no_point": (lambda o: forged(o, key="1234"), "b offered an invalid key"),
+    "no_session_key": (lambda o: forged(o, session_key="12"), "b offered an invalid key"),
 }
 
 
@@ -185,7 +185,7 @@ def test_an_offer_that_is_not_the_peers_own_is_refused_with_its_name(cheat):
 def test_one_site_under_two_names_is_refused(field):
     members = Members()
     a, b, c = members.roster
-    with pytest.raises(Refused, match="c has the very key of b: one site under two names"):
+    with pytest.raises(Refused, match="c has the same key as b: one site cannot take part under two names"):
         members.secrets["a"].wrap(PLAN, (a, b, forged(c, **{field: getattr(b, field)})))
 
 
@@ -220,7 +220,7 @@ def test_a_contribution_is_the_one_that_was_committed_to_so_nobody_chooses_the_k
     members = Members()
     members.secrets["b"]._contribution = bytes(32)
     parts = members.wrapped()["a"]
-    with pytest.raises(Refused, match=r"b sent another contribution .* than the one it committed to"):
+    with pytest.raises(Refused, match=r"b sent a contribution .* that does not match its commitment"):
         members.secrets["a"].unwrap(parts)
 
 
@@ -229,7 +229,7 @@ def test_a_site_without_the_key_cannot_prove_that_it_has_it(seals):
     for seal in seals.values():
         seal.check(proofs)
     for wrong in ("", proofs["c"], Members().seals()["b"].proof()):
-        with pytest.raises(Refused, match="b does not have the key"):
+        with pytest.raises(Refused, match="b has another key of this run"):
             seals["a"].check(proofs | {"b": wrong})
 
 

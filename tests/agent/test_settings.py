@@ -52,7 +52,7 @@ def test_paths_of_the_file_are_relative_to_it_and_those_of_a_command_line_are_no
     flat = read_settings(write(tmp_path, FLAT, "flat.toml"), {"unlabelled": "here.csv"}).data[ONLY]
     assert (flat.table.database, str(flat.unlabelled)) == (tmp_path / "clinic.db", "here.csv")
     assert read_settings(None, {"identity": "here"}).ledger_path.as_posix() == "here/ledger.jsonl"
-    with pytest.raises(UsageError, match="an agent that serves has a section"):
+    with pytest.raises(UsageError, match="`serve` needs a section"):
         Given(tmp_path / "flat.toml").settings()
     assert Given(config, coordinator="other:2").settings().coordinator == "other:2"
 

@@ -60,7 +60,7 @@ def the_end(answer):
 def test_the_fault_of_a_table_is_for_the_operator_and_the_coordinator_hears_that_there_is_one(agent, tmp_path):
     write(tmp_path, TABLE.replace("0.5,", "half,", 1), "local.csv")
     for reason in (agent.workers.judge(plan("r1")).reason, refusal(agent, plan("r1"))):
-        assert reason == "its data set 'patients' cannot be used as it is; its operator was told why."
+        assert reason == "its data set 'patients' cannot be used; its operator has the reason."
     assert "'half'" in agent.workers.troubles["patients"]
     assert "data_unusable" in agent.noticed
     assert not any("half" in notice.text for notice in agent.notices)
@@ -90,7 +90,7 @@ def test_a_plan_that_this_site_cannot_serve_is_refused_before_the_operator_is_as
 def test_the_agreement_refuses_a_data_set_without_labels(tmp_path):
     table = write(tmp_path, "id,a,b\nq1,1,2\nq2,2,0.5\n", "none.csv")
     agent = Agent(tmp_path, unlabelled=inputs(table, labels=False))
-    assert "additive objective takes it" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
+    assert "Use the additive objective" in refusal(agent, dataclasses.replace(plan("r1"), data="unlabelled"))
     agent.ledger.close()
 
 
@@ -184,4 +184,4 @@ def test_a_scoring_takes_its_batches_from_the_plan_and_writes_a_file_for_each(ag
 def test_a_model_of_another_site_scores_nothing(agent, tmp_path):
     [path] = Stored("north", tmp_path / "models").put("t1")
     save_model(path, dataclasses.replace(load_model(path), site="south"))
-    assert "is of another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))
+    assert "belongs to another site" in refusal(agent, plan("s1", objective=Scoring("t1", "agreement")))

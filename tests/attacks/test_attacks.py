@@ -80,7 +80,7 @@ def test_a_column_of_two_values_is_recognised_in_the_span_so_strict_sites_refuse
 
 def test_a_sum_without_one_site_is_refused() -> None:
     found = attack("differencing")
-    assert "the difference of such sums is the answer of d alone" in found["no consent"]["refused"]
+    assert "The difference of the two sums reveals the answers of d alone" in found["no consent"]["refused"]
     assert found["consented"]["off"] < 1e-10
 
 
@@ -142,8 +142,8 @@ def test_a_ledger_whose_answers_were_taken_out_is_found_by_its_signatures() -> N
         "with the record": "signed by both up to line 13",
     }
     assert {said["answers in the chain"] for said in found.values()} == {0}, "the chain alone shows nothing"
-    assert "the chain was made anew" in found["answers out"]["verified"]
+    assert "the chain was recomputed" in found["answers out"]["verified"]
     assert "not of this federation's authority" in found["heads of a stranger's key"]["verified"]
     for how in ("heads out too", "heads of the operator's own key"):
         assert found[how]["verified"] == "nothing is signed by both"
-        assert "the end was cut off" in found[how]["with the record"]
+        assert "its last lines were removed" in found[how]["with the record"]

@@ -179,7 +179,7 @@ NO_PARTS = {
 @pytest.mark.parametrize("what", NO_PARTS)
 def test_a_sum_of_no_honest_sites_ends_a_training_and_names_nobody(what):
     stage, change, words = NO_PARTS[what]
-    with pytest.raises(BadData, match=f"some site answers falsely|{words}") as ended:
+    with pytest.raises(BadData, match=f"some site sends false answers|{words}") as ended:
         trained(spoilt(stage, change))
     assert words in str(ended.value)
 

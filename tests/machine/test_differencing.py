@@ -31,7 +31,7 @@ def test_two_runs_at_once_are_not_summed_with_sets_that_differ() -> None:
     assert not isinstance(first["a"].handle(one)[0], PlanRefused)
     [refused] = second["a"].handle(two)
     assert isinstance(refused, PlanRefused)
-    assert "is the answer of d alone" in refused.reason
+    assert "reveals the answers of d alone" in refused.reason
     promises.release("one")
     assert not isinstance(second["a"].handle(two)[0], PlanRefused)
 

@@ -158,7 +158,7 @@ def lying(objective: str, secure: bool, lie: Callable[[Any, Any, Any], Any], mon
 def found_and_laid_to_nobody(pump: Pump) -> None:
     """Each site finds it in the same sum, so that the run ends alike at all of them, and nobody has a model."""
     assert pump.outcome is Outcome.SITE_FAULT
-    assert "some site answers falsely" in pump.end.reason
+    assert "some site sends false answers" in pump.end.reason
     assert not any(name in pump.end.reason for name in ("a:", "b:", "c:"))
     assert pump.bits == {}
     assert not pump.breaches

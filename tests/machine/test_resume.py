@@ -132,7 +132,7 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
     for wrong in (sent[1], sent[2], replace(last, step=last.step + 2), replace(last, attempt=1)):
         [said] = site.handle(wrong)
         assert isinstance(said, m.PlanRefused)
-        assert "comes next" in said.reason
+        assert "expected step" in said.reason
     [offer] = site.handle(m.Proposal(plan.run, 1, plan))
     assert offer.attempt == 1
     assert all(site.handle(step) == [] for step in sent), "an attempt that is over is not gone back to"
@@ -143,7 +143,7 @@ def test_older_newer_and_foreign_steps_have_no_answer(plan: Plan) -> None:
 def test_nothing_is_answered_without_a_plan() -> None:
     site = make_sites("a")["a"]
     assert site.handle(m.Step("run-1", 0, 0)) == []
-    assert site.breach == "asked for run run-1, whose plan was not accepted."
+    assert site.breach == "sent a step of run run-1, whose plan this site did not accept."
 
 
 def test_a_coordinator_with_older_records_begins_after_the_sites_last_attempt() -> None:

@@ -129,7 +129,7 @@ def test_or_its_part_stands_at_its_mean_where_the_plan_says_so() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"of_run": "run-0"}, "run-1 \\(additive\\), and b was started with one of run run-0"),
+        ({"of_run": "run-0"}, "run-1 \\(additive\\), but b was started with one of run run-0"),
         ({"trained": "agreement"}, "one of run run-1 \\(agreement\\)"),
         ({"sites": ("a", "b")}, "c took no part in run run-1"),
     ],
@@ -154,10 +154,10 @@ def test_models_are_not_scored_with_fewer_sites_than_trained_them(may_change: bo
 def test_a_trainer_does_not_score_and_a_scorer_does_not_train() -> None:
     plan = plan_of()
     [said] = make_site("a").handle(Proposal(plan.run, 0, plan))
-    assert "has no model to score together with" in said.reason
+    assert "has no model for scoring together" in said.reason
     other = additive_plan(SITES)
     [said] = sites_of()["a"].handle(Proposal(other.run, 0, other))
-    assert "not to train" in said.reason
+    assert "cannot train" in said.reason
 
 
 def test_the_policy_has_a_key_and_is_off() -> None:

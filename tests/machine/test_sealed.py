@@ -157,7 +157,7 @@ def test_a_sum_that_was_changed_on_its_way_is_found_before_anything_follows_from
     assert wire.replies
     for _, said in wire.replies:
         assert isinstance(said, m.Fault)
-        assert "the sum of this step is not that of the sites' answers" in said.reason
+        assert "the sum of this step does not match the sites' answers" in said.reason
     assert wire.pump.outcome is Outcome.SITE_FAULT
     assert wire.pump.bits == {}
     assert max(step for _, step in wire.answers) == at - 1, "no answer was made of it"
@@ -181,11 +181,11 @@ def test_a_sum_that_is_withheld_ends_in_a_breach_that_says_so() -> None:
 
 
 HEADS: dict[str, tuple[Callable[[m.Head], m.Head | None], str]] = {
-    "another chain": (lambda h: replace(h, chain="00" * 32), "is not signed by it"),
-    "another state": (lambda h: replace(h, state="00" * 32), "is not signed by it"),
-    "another content": (lambda h: replace(h, content="00" * 32), "is not signed by it"),
-    "no signature": (lambda h: replace(h, signature=""), "is not signed by it"),
-    "left out": (lambda h: None, "where a, b, c take part"),
+    "another chain": (lambda h: replace(h, chain="00" * 32), "has no valid signature of that site"),
+    "another state": (lambda h: replace(h, state="00" * 32), "has no valid signature of that site"),
+    "another content": (lambda h: replace(h, content="00" * 32), "has no valid signature of that site"),
+    "no signature": (lambda h: replace(h, signature=""), "has no valid signature of that site"),
+    "left out": (lambda h: None, "expected a, b, c"),
 }
 
 
@@ -226,7 +226,7 @@ def test_two_sums_under_one_step_are_found_by_the_sites_themselves(
         assert [type(said) for _, said in wire.replies] == [m.Fault]
     else:
         assert wire.breaches
-        assert all("received another sum" in told or "another state" in told for told in wire.breaches)
+        assert all("the coordinator sent" in told or "another state" in told for told in wire.breaches)
 
 
 def test_parts_that_were_changed_on_their_way_name_the_site() -> None:
@@ -235,7 +235,7 @@ def test_parts_that_were_changed_on_their_way_name_the_site() -> None:
 
     for at, reason in (
         (1, "the contribution of b to the key of this run cannot be opened"),
-        (2, "b does not have the key"),
+        (2, "b has another key of this run"),
     ):
 
         def changed(wire: Wire, site: str, step: m.Step, at: int = at) -> m.Step:
@@ -283,16 +283,16 @@ def as_b(offers: dict[str, m.Offer], keys: RunKeys, **changes: Any) -> None:
 
 ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
     "as it is": (lambda o: None, ""),
-    "without the site": (lambda o: (o["b"], o["c"]), "does not have this site's offer as it was made"),
-    "its offer changed": (lambda o: (replace(o["a"], release="2"), o["b"], o["c"]), "this site's offer as it was made"),
-    "two sites": (lambda o: (o["a"], o["b"]), "a roster of 2 sites; the plan has at least 3"),
+    "without the site": (lambda o: (o["b"], o["c"]), "does not contain this site's unchanged offer"),
+    "its offer changed": (lambda o: (replace(o["a"], release="2"), o["b"], o["c"]), "this site's unchanged offer"),
+    "two sites": (lambda o: (o["a"], o["b"]), "the roster has 2 sites; the plan needs at least 3"),
     "in another order": (lambda o: (o["b"], o["a"], o["c"]), "every site once, in site order"),
     "a site twice": (lambda o: (o["a"], o["b"], o["b"], o["c"]), "every site once, in site order"),
-    "a stranger": (lambda o: (*o.values(), replace(o["c"], site="z")), "z on the roster: not of the plan"),
+    "a stranger": (lambda o: (*o.values(), replace(o["c"], site="z")), "the roster lists z, which the plan does not"),
     "another attempt": (lambda o: (o["a"], replace(o["b"], attempt=1), o["c"]), "b is for another plan or attempt"),
     "another plan": (lambda o: (o["a"], replace(o["b"], plan_digest="0"), o["c"]), "b is for another plan or attempt"),
     "other ids": (lambda o: (o["a"], replace(o["b"], ids_digest="0"), o["c"]), "not the same ids"),
-    "another machine": (lambda o: (o["a"], replace(o["b"], machine="0"), o["c"]), "rounds otherwise"),
+    "another machine": (lambda o: (o["a"], replace(o["b"], machine="0"), o["c"]), "round differently"),
     "another key under the signature": (
         lambda o: (o["a"], replace(o["b"], key=o["c"].key[::-1]), o["c"]),
         "not signed by",
@@ -303,24 +303,27 @@ ROSTERS: dict[str, tuple[Callable[[dict[str, m.Offer]], Any], str]] = {
     ),
     "c's key at b": (
         lambda o: (o["a"], replace(o["b"], key=o["c"].key), o["c"]),
-        "the very key of b: one site under two names",
+        "the same key as b: one site cannot take part under two names",
     ),
     "c's session key": (lambda o: (o["a"], replace(o["b"], session_key=o["c"].session_key), o["c"]), "under two names"),
     "c's identity": (lambda o: (o["a"], replace(o["b"], identity=o["c"].identity), o["c"]), "under two names"),
-    "no identity": (lambda o: (o["a"], replace(o["b"], identity="00"), o["c"]), "no key of b that can be read"),
+    "no identity": (lambda o: (o["a"], replace(o["b"], identity="00"), o["c"]), "the roster's key of b cannot be read"),
     "made up by who signs certificates": (
         lambda o: as_b(o, RunKeys(identity_of("the coordinator's own"), fingerprint_of)),
         "the roster's key of b is not the one that this site's policy pins",
     ),
     "a key of low order": (
         lambda o: as_b(o, simulated_keys("b"), key="00" * 32),
-        "b offered a key that no secret can be",
+        "b offered an invalid key",
     ),
     "another of low order": (
         lambda o: as_b(o, simulated_keys("b"), key="01" + "00" * 31),
-        "b offered a key that no secret",
+        "b offered an invalid key",
     ),
-    "a session key that is none": (lambda o: as_b(o, simulated_keys("b"), session_key="ff" * 3), "b offered a key"),
+    "a session key that is none": (
+        lambda o: as_b(o, simulated_keys("b"), session_key="ff" * 3),
+        "b offered an invalid key",
+    ),
 }
 
 
@@ -340,7 +343,7 @@ def test_a_peer_that_is_not_pinned_is_refused_with_what_to_do() -> None:
 def test_a_site_without_a_certificate_takes_no_part() -> None:
     [said] = site_with("a", make_sites("a")["a"]._data, keys=None).handle(m.Proposal(PLAN.run, 0, PLAN))
     assert isinstance(said, m.PlanRefused)
-    assert "no certificate" in said.reason
+    assert "need a certificate" in said.reason
 
 
 def test_a_contribution_that_was_not_committed_to_names_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +358,7 @@ def test_a_contribution_that_was_not_committed_to_names_the_site(monkeypatch: py
     monkeypatch.setattr(AttemptSecrets, "wrap", later)
     pump = Pump(PLAN, make_sites("abc")).join().run()
     assert pump.outcome is Outcome.REFUSED
-    assert "b sent another contribution to the key of this run than the one it committed to" in pump.end.reason
+    assert "b sent a contribution to the key of this run that does not match its commitment" in pump.end.reason
 
 
 def test_every_process_and_every_attempt_has_keys_of_its_own_and_no_text_shows_them() -> None:

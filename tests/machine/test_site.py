@@ -57,7 +57,7 @@ def cannot(threads: int) -> int:
         (
             site_with("a", replace(private_data("a"), X=np.zeros((0, 2)), y=np.zeros(0))),
             make_plan(),
-            "no prediction of its own",
+            "needs labelled rows",
         ),
         (make_site("a"), sealed(make_plan(min_sites=1)), "sealed sums need 2 sites"),
     ],
@@ -120,7 +120,7 @@ def test_no_more_questions_are_answered_than_the_operator_grants_over_restarts_t
     sites = make_sites("ac") | {"b": make_site("b", max_questions=lambda plan: 6)}
     pump = Pump(plan, sites).join().steps(5).kill("b").run()
     assert pump.outcome is Outcome.REFUSED
-    assert "b refused the plan: more than 6 questions, the most that this agent answers" in pump.end.reason
+    assert "b refused the plan: more than 6 questions: this agent's limit" in pump.end.reason
     assert sum(site._answered for site in (pump.sites["b"], sites["b"])) <= 6
 
 
@@ -239,8 +239,11 @@ def test_a_refusal_names_the_memory_and_the_form_that_serves(form: Any, n: int, 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_an_end_with_models_that_this_site_has_not_come_to_is_a_breach(steps: int) -> None:
     for end, words in (
-        (m.Finished("run-1", Outcome.CONVERGED, ""), "no site's head says so"),
-        (m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)), "has not seen the last step"),
+        (m.Finished("run-1", Outcome.CONVERGED, ""), "as converged without the head of any site"),
+        (
+            m.Finished("run-1", Outcome.MAX_ROUNDS, "", (m.Head("a", "", "", "", ""),)),
+            "before this site received the last step",
+        ),
     ):
         site = Pump(make_plan(), make_sites("abc")).join().steps(max(steps, 1)).sites["a"]
         site = site if steps else make_site("a")

@@ -66,7 +66,7 @@ def test_an_agent_does_not_become_another_site(home: Path) -> None:
     stays.refresh()
     assert stays.identity is first
     assert [notice.name for notice in log] == ["certificate_not_read"]
-    assert "it is of b, and this agent is a" in log[0].text
+    assert "it names b, but this agent is a" in log[0].text
 
 
 def test_a_coordinator_keeps_what_it_has_where_the_files_are_not_right(home: Path) -> None:

@@ -133,9 +133,9 @@ def altered_certificate(home: Path) -> None:
     [
         (wrong_key, r"site\.pem was issued for another key than site\.key"),
         (wrong_authority, r"site\.pem was signed by 'coreg authority \w+', but .*ca\.pem is 'coreg authority \w+'"),
-        (authority_is_a_leaf, r"ca\.pem is no certificate authority"),
+        (authority_is_a_leaf, r"ca\.pem is not a certificate authority"),
         (servers_certificate, r"site\.pem is not a client's certificate"),
-        (altered_certificate, r"site\.pem bears the name of .* but not its signature"),
+        (altered_certificate, r"site\.pem names .* but has no valid signature of it"),
     ],
 )
 def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path], None], words: str) -> None:
@@ -147,9 +147,9 @@ def test_the_message_says_which_file_is_wrong(home: Path, spoil: Callable[[Path]
 
 def test_time_is_checked_and_told(home: Path) -> None:
     now = datetime.now(UTC)
-    with pytest.raises(Refused, match=r"site\.pem ran out on \d{4}-\d\d-\d\d .*enroll --renew"):
+    with pytest.raises(Refused, match=r"site\.pem expired on \d{4}-\d\d-\d\d .*enroll --renew"):
         check_identity(home / "a", now=now + 366 * DAY)
-    with pytest.raises(Refused, match=r"ca\.pem ran out on .* new authority"):
+    with pytest.raises(Refused, match=r"ca\.pem expired on .* new authority"):
         check_identity(home / "a", now=now + 3651 * DAY)
     with pytest.raises(Refused, match=r"not valid before .* check the clock"):
         check_identity(home / "a", now=now - DAY)
@@ -215,6 +215,6 @@ def test_an_expired_answer_is_not_installed(home: Path) -> None:
     create_authority(home / "old-ca", [], now=old)
     enrol(home / "c", "c")
     signed = sign_request(home / "old-ca", home / "c" / "site.csr", days=1, now=old)
-    with pytest.raises(Refused, match="ran out on"):
+    with pytest.raises(Refused, match="expired on"):
         install(home / "c", signed.certificate_path)
     assert not (home / "c" / "site.pem").exists()

@@ -244,7 +244,7 @@ def test_a_lost_authority_is_replaced_under_the_same_names(home: Path) -> None:
                 signed = sign_request(home / "ca", renew(home / site).request_path, renewal=True)
                 with pytest.raises(Refused, match=r"Ask the coordinator's .*by telephone"):
                     install(home / site, signed.certificate_path)
-                with pytest.raises(Refused, match="compare again"):
+                with pytest.raises(Refused, match="Compare again"):
                     install(home / site, signed.certificate_path, authority="0" * 64)
                 identity = install(home / site, signed.certificate_path, authority=made.fingerprint.upper())
                 assert await name_of(port, identity) == site.encode()

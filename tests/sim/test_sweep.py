@@ -146,10 +146,10 @@ def test_rows_are_labelled_where_the_file_says(tmp_path):
     [
         ("", "", UsageError, "sites: Field required"),
         ('colour = "red"\n' + SITES, "", UsageError, "colour: Extra inputs"),
-        ('[sites.held-out]\ncolumns = ["a"]\n', "", UsageError, "kept for judging"),
+        ('[sites.held-out]\ncolumns = ["a"]\n', "", UsageError, "marks test rows"),
         ('[sites.one]\ncolumns = ["A"]\n', "", BadData, "Did you mean 'a'"),
-        ('[sites.one]\ncolumns = ["y"]\n', "", BadData, "would see the target"),
-        ('labelled_at = "who"\n' + SITES, "three", BadData, "names three, which is no site"),
+        ('[sites.one]\ncolumns = ["y"]\n', "", BadData, "columns of one contain the target"),
+        ('labelled_at = "who"\n' + SITES, "three", BadData, "contains three. It can name a site"),
         ('labelled_at = "who"\n' + SITES, "one", BadData, "labelled at two"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_wrong_views_file_is_reported(tmp_path, text, who, error, says):
 
 def test_sites_without_shared_rows_are_reported(tmp_path):
     views = read_views(views_of(tmp_path, f'labelled_at = "who"\n{SITES}', lambda i: ("one", "two")[i % 2]))
-    with pytest.raises(BadData, match="0 shared rows and 0 to judge by"):
+    with pytest.raises(BadData, match="0 shared rows and 0 test rows"):
         partitioned(views, 10, None, seed=0)
 
 

@@ -88,10 +88,10 @@ class BlockCoordinateDescent:
     def _certify(self, state: SweepState) -> SweepState:
         terms, M = self.terms, self.terms.n_views
         bounds = np.array(terms.bounds)
-        everybody = state.predictions.sum(axis=0)
+        total = state.predictions.sum(axis=0)
         gap, residual, rounding = (np.zeros(terms.n_columns) for _ in range(3))
         for v in range(M):
-            others = everybody - state.predictions[v]
+            others = total - state.predictions[v]
             change = column_norms(others - (M - 1) * state.targets[v])
             # The target was rounded when it was formed, and so was the answer: see objective.ROUNDING.
             noise = ROUNDING * (column_norms(others) + M * column_norms(state.predictions[v]))
