@@ -100,7 +100,9 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     def moved(found: re.Match[str]) -> str:
         before, target, after = found.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
-        at = {"examples": "examples/index.md", **PAGES}.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
+        at = {"examples": "examples/index.md", **PAGES}.get(path) or (
+            path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}"
+        )
         if (ROOT / path).is_dir() and not at.endswith(".md"):
             at = f"{at}/index.md"
         elif at not in known and f"{at}.txt" in known:

@@ -107,7 +107,9 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     for key in ("categorical", "drop", "exclude", "exclusions"):
         named = entry.get(key, ())
         if unknown := [c for c in ([named] if isinstance(named, str) else named) if c not in frame.columns]:
-            raise BadData(f"{path}: no column {unknown[0]!r}, which the manifest lists as {key}. Columns: {frame.columns}.")
+            raise BadData(
+                f"{path}: no column {unknown[0]!r}, which the manifest lists as {key}. Columns: {frame.columns}."
+            )
     cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))
