@@ -275,7 +275,9 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
     (place / "federation" / f"{name}.toml").write_text(text, encoding="utf-8")
     pins = (place / "peers.toml").read_text(encoding="utf-8")
     policy = f'aggregation = "{aggregation}"\nbandwidth_min = 1e-9\nridge_min = 1e-9\nridge_max = 1e9\n'
-    if (Path(checkout) / "site_agent" / "policy" / "members.py").exists():  # --beside: an older checkout has no such key
+    if (
+        Path(checkout) / "site_agent" / "policy" / "members.py"
+    ).exists():  # --beside: an older checkout has no such key
         policy += 'members_may_learn = "operators"\n'
     (place / f"{name}-policy.toml").write_text(policy + pins, encoding="utf-8")
     agents = {

@@ -54,8 +54,8 @@ class Authorised:
             bad = [str(i) for i, line in enumerate(lines, 1) if _text(line) and _parse(line) is None]
             hint = f" (Lines that could not be read: {', '.join(bad)}.)" if bad else ""
             raise Refused(
-                f"{name} is not in {self._path}: it was never signed here, or was revoked.{hint} To accept it, "
-                "sign its request with `coreg-coordinator sign`."
+                f"{name} is not admitted: its certificate was never signed here, or was revoked.{hint} The coordinator's "
+                "operator can sign its request again (`coreg-coordinator sign`)."
             )
         if len(listed) > 1:
             raise Refused(f"{name} is listed {len(listed)} times in {self._path}. The operator must keep one line.")

@@ -8,8 +8,11 @@ import typer
 from coreg_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from coordinator.config.federation_toml import Configuration
     from coordinator.store.status import RunWait
+    from coordinator.store.summaries import RunSummary
     from coreg_core.protocol.plan import Plan
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
@@ -66,6 +69,12 @@ def waits_now(store: Path) -> "dict[str, RunWait]":
     service = status.service()
     status.close()
     return waits_in(service)
+
+
+def still_waiting(summary: "RunSummary", waits: "Mapping[str, RunWait]") -> "RunWait | None":
+    """What a run waits for. The status is up to 5 s old: a run that has ended since waits only for its models to be fetched."""
+    waiting = waits.get(summary.run)
+    return None if waiting is None or (summary.stop is not None and "fetch" not in waiting.text) else waiting
 
 
 def warn_of_unsigned(plan: "Plan", identity: Path) -> None:

@@ -16,6 +16,7 @@ from coordinator.cli.options import (
     StudyOption,
     existing,
     planned,
+    still_waiting,
     waits_now,
     warn_of_unsigned,
 )
@@ -149,7 +150,7 @@ def runs(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) 
     queue.close()
     waits = waits_now(store)
     for summary in summaries.runs():
-        waiting = waits.get(summary.run)
+        waiting = still_waiting(summary, waits)
         if as_json:
             output.print_json({**dataclasses.asdict(summary), "waiting": waiting and dataclasses.asdict(waiting)})
         else:
@@ -169,7 +170,7 @@ def show(
     opened = Summaries(existing(store))
     summary, rounds = opened.show(run)
     checkpoints = opened.checkpoints(run=summary.run)
-    waiting = waits_now(store).get(summary.run)
+    waiting = still_waiting(summary, waits_now(store))
     if as_json:
         told = {"rounds": rounds, "checkpoints": checkpoints, "waiting": waiting and dataclasses.asdict(waiting)}
         output.print_json({**dataclasses.asdict(summary), **told})

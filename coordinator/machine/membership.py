@@ -172,13 +172,14 @@ def _unlike_others(update: RunUpdate, site: str, now: Offer) -> str | None:
     theirs = update.live.offers[other]
     if now.n_unlabelled != theirs.n_unlabelled:
         return (
-            f"{site}: {now.n_unlabelled} unlabelled instances, {other} has {theirs.n_unlabelled}. "
-            "All sites list the same instances: compare the two id columns."
+            f"{site} lists {now.n_unlabelled} shared instances, {other} lists {theirs.n_unlabelled}. "
+            "All sites must list the same: compare the two id columns, then start the agent again."
         )
     if now.ids_digest != theirs.ids_digest:
         return (
-            f"{site}: {now.n_unlabelled} unlabelled instances as {other}, but their ids differ "
-            f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns."
+            f"{site} and {other} list {now.n_unlabelled} shared instances, but their ids differ "
+            f"(digest {now.ids_digest[:12]} against {theirs.ids_digest[:12]}). Compare the two id columns, then start the agent "
+            "again."
         )
     if now.machine != theirs.machine:
         return (

@@ -72,7 +72,7 @@ class Queue(Tables):
             cancelled = {row["run"] for row in self._db.execute("select run from cancellations")}
         found = {*begun, *queued}
         if len(found) != 1:
-            raise UsageError(f"{len(found)} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
+            raise UsageError(f"{len(found) or 'no'} runs begin with {prefix!r}; `coreg-coordinator runs` lists them.")
         [run] = found
         if run in cancelled or begun.get(run) is not None:
             raise UsageError(f"run {run} is over, or cancelled already.")

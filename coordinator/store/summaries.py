@@ -66,7 +66,7 @@ class Summaries(RunStore):
             exact = self._rows("select * from runs where run = ?", run)
             rows = exact or self._rows("select * from runs where substr(run, 1, length(?1)) = ?1 limit 100", run)
         if len(rows) != 1:
-            raise UsageError(f"{len(rows)} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
+            raise UsageError(f"{len(rows) or 'no'} runs begin with {run!r}; `coreg-coordinator runs` lists them.")
         return _summary(rows[0])
 
     def show(self, run: str) -> tuple[RunSummary, list[dict[str, Any]]]:

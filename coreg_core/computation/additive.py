@@ -192,7 +192,7 @@ def forecast_sentence(sums: Float64[Arr, " t"]) -> str:
     """The sums of FORECAST, for the sites' operators."""
     joined, alone, rows, apart, own, together = sums.tolist()
     if not (rows and alone > 0.0):
-        return "forecast: no site told one."
+        return "forecast: no site has one."
     change = 100.0 * (np.sqrt(joined / alone) - 1.0)
-    served = f"own labels serve {apart:.0f} sites best alone, {own:.0f} joined, {together:.0f} scored together"
+    served = f"by their labels {apart:.0f} sites do best alone, {own:.0f} joined, {together:.0f} scored together"
     return f"forecast: error {change:+.1f} % over {rows:.0f} left-out labels; {served}."

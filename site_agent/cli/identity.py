@@ -127,6 +127,8 @@ def peers(
     for name in sorted(found.keys() | pinned.keys()):
         peer = found.get(name)
         fingerprint, verdict = (pinned[name], "pinned") if peer is None else (peer.fingerprint, peer.verdict)
+        if policy is None:
+            verdict = "pins not checked (give --policy)"
         if as_json:
             told = {"site": name, "fingerprint": fingerprint, "words": words(fingerprint), "verdict": verdict}
             print_json({"event": "peer", **told})

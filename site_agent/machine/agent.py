@@ -298,15 +298,17 @@ def _end_unworked(agent: Agent, run: ActiveRun, message: Finished | Dismissed) -
         if agent.once:
             actions.append(Exit(outcome=message.outcome, run=plan.run))
         return _without(agent, plan.run), actions
-    actions = [Notify(notices.dismissed(plan.run, plan.study, message.reason)), Forget(plan.run, keep)]
-    if agent.once:
+    actions = [Forget(plan.run, keep)]
+    if agent.once:  # the error says it
         actions.append(Exit(_dismissal(message)))
+    else:
+        actions.insert(0, Notify(notices.dismissed(plan.run, plan.study, message.reason)))
     return _without(agent, plan.run), actions
 
 
 def _dismissal(message: Dismissed) -> CoregError:
     kinds = {Outcome.SITE_FAULT: BadData, Outcome.STALLED: LeftBehind}
-    return kinds.get(message.outcome, Refused)(f"run {message.run} continues without this site: {message.reason}")
+    return kinds.get(message.outcome, Refused)(f"this site does not take part in run {message.run}: {message.reason}")
 
 
 def _breach(what: str) -> Exit:

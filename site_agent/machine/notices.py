@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from coreg_core.agreement.schedules.schedule import Progress
@@ -48,9 +49,11 @@ def plan_received(plan: Plan) -> Notice:
 def progressed(run: str, progress: Progress) -> Notice:
     """The exact figures of a round. Members have them; the coordinator has a coarse level."""
     rows = zip(progress.residual.tolist(), progress.gap.tolist(), progress.prediction_bound.tolist(), strict=True)
-    columns = "; ".join(f"residual {r:.1e}, gap {g:.1e}, predictions within {b:.1e}" for r, g, b in rows)
+    names = ("residual", "gap", "predictions within")
+    known = [", ".join(f"{name} {x:.1e}" for name, x in zip(names, row, strict=True) if isfinite(x)) for row in rows]
     certified = "certified" if progress.verified else "estimated"
-    text = f"run {run}: round {progress.round}: {columns} ({certified})"
+    columns = f": {'; '.join(known)} ({certified})" if any(known) else ""  # a tuning round has none of them
+    text = f"run {run}: round {progress.round}{columns}"
     return Notice("progress", text, private=True, fields={"run": run, "round": progress.round})
 
 
@@ -68,7 +71,7 @@ def refused(run: str, study: str, reason: str) -> Notice:
 
 
 def dismissed(run: str, study: str, reason: str) -> Notice:
-    text = f"run {run} continues without this site: {reason}"
+    text = f"this site does not take part in run {run}: {reason}"
     return Notice("dismissed", text, warning=True, fields={"run": run, "study": study})
 
 

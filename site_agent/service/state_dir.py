@@ -115,7 +115,9 @@ class StateDir:
         known = self._decided() | known
         found = [run for run in known if run.startswith(prefix)]
         if len(found) != 1:
-            raise UsageError(f"{len(found)} runs begin with {prefix!r}. `coreg-agent pending` lists the pending runs.")
+            raise UsageError(
+                f"{len(found) or 'no'} runs begin with {prefix!r}. `coreg-agent pending` lists the pending runs."
+            )
         [run] = found
         if known[run]:
             return f"{run}: {known[run]}"

@@ -135,7 +135,7 @@ def _verdict(tls: ssl.SSLSocket, address: str, identity: Identity, deadline: flo
         raise Refused(_rejected(address, identity, error)) from error
     if not first:
         raise Refused(_rejected(address, identity, None))
-    return "it accepted ours"
+    return "TLS accepted ours (the coordinator decides on joining whether this site is admitted)"
 
 
 def _why_not_trusted(

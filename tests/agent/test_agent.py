@@ -150,11 +150,11 @@ CASES = {
         [*PLANNED, dismissed(Outcome.SITE_FAULT)], {}, "notify dismissed; forget"),
     "an agent of one run ends when it is dismissed": (
         [*PLANNED, dismissed(Outcome.SITE_FAULT)], ONCE,
-        "notify dismissed; forget; exit BadData: run r continues without this site: why"),
+        "forget; exit BadData: this site does not take part in run r: why"),
     "the end of an unknown run is fetched": ([finished()], {}, "say Fetched"),
     "and ends an agent of one run": ([finished()], ONCE, "say Fetched; notify run_over; exit STALLED"),
     "an unknown run that goes on without this site is nothing": ([dismissed()], {}, ""),
-    "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: run r continues without this site: why"),
+    "but for an agent of one run": ([dismissed()], ONCE, "exit LeftBehind: this site does not take part in run r: why"),
     "a run that ends while its plan is worked on is over at once": (
         [PLAN, finished()], {}, "say Fetched; notify run_over; forget, but for the consent"),
     "and forgotten again when that is done": (

@@ -147,10 +147,10 @@ def test_a_file_that_is_no_plan_or_one_beyond_its_limits_is_refused(folder):
     path.write_text(json.dumps(good))
     assert read_plan(path) == plan_from_dict(good)
     for text, words in (
-        ("[1, 2]", "no plan"),
-        ("{}", "no plan"),
-        ("not JSON", "no plan"),
-        ("[" * 100_000, "no plan"),
+        ("[1, 2]", "not a plan"),
+        ("{}", "not a plan"),
+        ("not JSON", "not a plan"),
+        ("[" * 100_000, "not a plan"),
         (json.dumps({**good, "objective": {**good["objective"], "ridge": -1.0}}), "ridge"),
         (json.dumps({**good, "membership": {**good["membership"], "sites": ["east", "east"]}}), "twice"),
         (json.dumps({**good, "objective": {**good["objective"], "form": "best"}}), "form"),

@@ -176,7 +176,7 @@ def test_the_next_coordinator_closes_the_sessions_of_the_killed_one(status):
 
 
 def test_a_run_is_shown_with_its_convergence_and_the_sites_that_it_waits_for(shown):
-    assert "no run" not in get(shown, "/run/nothing", 404)
+    assert "no runs begin with" in get(shown, "/run/nothing", 404)
     with exclusive(shown, "a coordinator"):
         text, over = get(shown, "/run/live"), get(shown, "/run/over")
     assert ("waiting for b to connect" in text, "waiting for" in over) == (True, False)

@@ -106,7 +106,7 @@ def test_a_site_that_is_dismissed_while_it_prepares_hears_why(
     async def dismiss(sessions: Frames) -> None:
         await sessions.send("a", m.Dismissed("run-1", outcome, "it has other instances"))
 
-    with pytest.raises(error, match="run run-1 continues without this site: it has other instances"):
+    with pytest.raises(error, match="this site does not take part in run run-1: it has other instances"):
         while_it_prepares(tmp_path, dismiss)
 
 

@@ -185,10 +185,10 @@ def test_a_sum_of_no_honest_sites_ends_a_training_and_names_nobody(what):
 
 
 def test_the_sentence_of_a_forecast_says_nothing_where_nobody_told_one():
-    assert forecast_sentence(np.zeros(6)) == "forecast: no site told one."
+    assert forecast_sentence(np.zeros(6)) == "forecast: no site has one."
     told = forecast_sentence(np.array([0.81, 1.0, 10.0, 1.0, 2.0, 0.0]))
     assert told.startswith(
-        "forecast: error -10.0 % over 10 left-out labels; own labels serve 1 sites best alone, 2 joined"
+        "forecast: error -10.0 % over 10 left-out labels; by their labels 1 sites do best alone, 2 joined"
     )
 
 

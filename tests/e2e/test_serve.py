@@ -221,7 +221,7 @@ def test_what_operators_say_to_a_federation_that_stands(tmp_path):
         assert "another agent has joined under this name" in fed.said("north")
         assert second.poll() is None
         well("coreg-coordinator", "revoke", "south", "--identity", "co", cwd=tmp_path)
-        until(lambda: "it was never signed here, or was revoked" in fed.said("south"))
+        until(lambda: "its certificate was never signed here, or was revoked" in fed.said("south"))
         assert agents["south"].poll() is None, "its operator may sign it again"
 
         def sites():

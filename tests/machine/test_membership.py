@@ -152,9 +152,9 @@ def test_a_site_that_has_not_connected_is_waited_for_by_name() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"n_unlabelled": 5}, ["5 unlabelled instances", "a has 6", "compare the two id columns"]),
+        ({"n_unlabelled": 5}, ["b lists 5 shared instances", "a lists 6", "compare the two id columns"]),
         ({"n_unlabelled": 0}, ["shares no unlabelled instance", "--unlabelled FILE"]),
-        ({"ids_digest": "other-ids"}, ["6 unlabelled instances as a", "ids differ", "other-ids", IDS[:12]]),
+        ({"ids_digest": "other-ids"}, ["b and a list 6 shared instances", "ids differ", "other-ids", IDS[:12]]),
         ({"machine": "y"}, ["rounds otherwise than a's", "same release of coreg and numpy"]),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_probe_is_content_when_grpc_is(home: Path) -> None:
     answer, words = outcome(home / "ca", check_identity(home / "a"))
     assert answer == b"a:hello"
     assert (
-        "speaks TLSv1.3; its certificate is our authority's, for localhost, 127.0.0.1, ::1; it accepted ours" in words
+        "speaks TLSv1.3; its certificate is our authority's, for localhost, 127.0.0.1, ::1; TLS accepted ours " in words
     )
 
 

@@ -41,7 +41,7 @@ def test_a_run_is_cancelled_by_a_beginning_of_its_name_until_it_has_ended(store:
     for plan in (ONE, TWO):
         store.close_run(plan, Outcome.CANCELLED, "", NOW)
     assert queue.read() == QueueRead((), {})
-    for name, words in (("one", "is over, or cancelled already"), ("three", "0 runs begin"), ("", "2 runs begin")):
+    for name, words in (("one", "is over, or cancelled already"), ("three", "no runs begin"), ("", "2 runs begin")):
         with pytest.raises(UsageError, match=words):
             queue.cancel(name, "", NOW)
 
