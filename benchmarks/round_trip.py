@@ -287,10 +287,12 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
         ]
         for v in range(SITES)
     }  # fmt: skip
-    sampler = Sampler()
+    sampler, centre = Sampler(), Sampler()
 
-    def started(_who: str, process: "subprocess.Popen[bytes]") -> None:
+    def started(who: str, process: "subprocess.Popen[bytes]") -> None:
         sampler.processes.append(process.pid)
+        if who == "coordinator":
+            centre.processes.append(process.pid)
 
     together(place, name, ["run", f"federation/{name}.toml"], agents, started=started)
     stored = ("--store", f"federation/{name}.sqlite", "--json")
@@ -300,7 +302,8 @@ def coreg(place: Path, m: int, rounds: int, aggregation: str, checkout: str) -> 
     at = [datetime.fromisoformat(each["at"]).timestamp() for each in found]
     seconds = [each["seconds"] for each in found[WARM_UP:]]
     cpu = sampler.between(at[WARM_UP - 1], at[-1]) / len(seconds)
-    return {"wall": statistics.median(seconds), "cpu": cpu}
+    alone = centre.between(at[WARM_UP - 1], at[-1]) / len(seconds)
+    return {"wall": statistics.median(seconds), "cpu": cpu, "coordinator cpu": alone}
 
 
 def main() -> None:

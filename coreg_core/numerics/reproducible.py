@@ -24,18 +24,22 @@ FULL = 3  # slices of a number: 3 x 20 bits are more than its 53
 
 def tree_sum(values: Arr) -> Arr:
     """Σ over the first axis of (n, ...) by halving."""
-    rest = np.array(values, order="C")
-    while len(rest) > 1:
-        half = (len(rest) + 1) // 2
-        upper = rest[half:]
-        np.add(rest[: len(upper)], upper, out=rest[: len(upper)])
-        rest = rest[:half]
-    return np.asarray(rest[0]) if len(rest) else np.zeros(values.shape[1:])
+    return _halved(np.array(values, order="C"))
+
+
+def _halved(rest: Arr) -> Arr:
+    """`tree_sum` in place."""
+    left = len(rest)
+    while left > 1:
+        half = (left + 1) // 2
+        np.add(rest[: left - half], rest[half:left], out=rest[: left - half])
+        left = half
+    return np.asarray(rest[0]) if len(rest) else np.zeros(rest.shape[1:])
 
 
 def dot(a: Arr, b: Arr) -> float:
     """aᵀb of two (n,)."""
-    return float(tree_sum(np.multiply(a, b)))
+    return float(_halved(np.multiply(a, b)))  # in the product's own memory: a copy costs more than the sum
 
 
 def norm(a: Arr) -> float:

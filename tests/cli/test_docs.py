@@ -271,3 +271,7 @@ def test_the_experiments_page_has_every_figure_and_every_full_run():
     assert not any(run["quick"] for run in runs)
     plots = {f"{plot['name']}.svg" for run in runs for plot in run["report"]["plots"]}
     assert plots == {path.name for path in folder.glob("*.svg")}
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 120
