@@ -88,7 +88,7 @@ def test_missing_settings_are_named_as_options_and_as_variables_after_a_misspelt
     ("text", "named"),
     [
         ('dta = "t.csv"', ["dta: unknown key; did you mean data?"]),
-        ('approval = "never"\nspeed = 1\n[data.p]\ntable = "t"', ["3 fault(s)", "approval", "speed", "data.p.id"]),
+        ('approval = "never"\nspeed = 1\n[data.p]\ntable = "t"', ["3 faults", "approval", "speed", "data.p.id"]),
         ('[data."a/b"]\ntable = "t"\nid = "i"', ["data set"]),
         ('[data.p]\ntable = "t"\nid = "i"\nscale = "yes"', ["data.p.scale = 'yes'"]),
         ("patience = 5", ["patience: unknown key; it is now connect_timeout"]),

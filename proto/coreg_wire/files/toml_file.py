@@ -1,5 +1,6 @@
 """A TOML file as a dictionary, and errors that name the key, its fault and the correction."""
 
+import re
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 
 from coreg_core.errors import UsageError
 
+# Names that pydantic gives to the members of a union.
+_MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|int|str|bool)$")
 DEEPEST = 16  # a file of coreg has four levels
 # Keys of release 0.2, and their present names.
 RENAMED = {
@@ -101,13 +104,21 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
     """
     known, faults = list(known), dict[str, list[str]]()
     for e in error.errors():  # pydantic has one error for each member of a union ("paper" or a number)
-        location = e["loc"]
+        location = tuple(part for part in e["loc"] if not _MEMBER.match(str(part)))
         if location[:1] and location[0] in skip:
             location = (location[0], *location[2:])
         where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
         extra = e["type"] == "extra_forbidden"
         given = "" if extra or isinstance(e["input"], dict) else f" = {e['input']!r}"
-        told = unknown_key(str(location[-1]), known) if extra else e["msg"]
+        told = unknown_key(str(location[-1]), known) if extra else _plainly(e["msg"])
         faults.setdefault(where + given, []).append(told)
     lines = "\n".join(f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items())
-    return UsageError(f"{path}: {len(faults)} fault(s):\n{lines}")
+    return UsageError(f"{path}: {len(faults)} fault{'s' * (len(faults) != 1)}:\n{lines}")
+
+
+def _plainly(message: str) -> str:
+    """A message of pydantic for a person who has not heard of it."""
+    message = message.partition(", unable to parse")[0]
+    for theirs, ours in {"Input should be": "expected", "a valid": "a", "integer": "whole number"}.items():
+        message = message.replace(theirs, ours)
+    return message
