@@ -312,7 +312,7 @@ def test_the_report_correlates_what_the_sets_gave():
 
 def test_three_sets_are_too_few_for_a_correlation():
     one = {reading: [[10.0, 9.0, 2.0, 1.5]] * 2 for reading in ("literal", "consistent")} | {"kernel ridge": [3.0]}
-    with pytest.raises(UsageError, match="3 sets"):
+    with pytest.raises(UsageError, match="the pool has 3"):
         rademacher.EXPERIMENT.report(dict.fromkeys(("bolts", "cpu", "sleep"), one), quick=True)
 
 
