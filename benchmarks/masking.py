@@ -18,6 +18,7 @@ from coreg_core.numerics.self_test import machine_digest
 from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Agreement, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
+from site_agent.machine.run_keys import transcript_of
 
 
 def spent(work, repeats: int = 3) -> tuple[float, object]:
@@ -38,10 +39,11 @@ def main() -> None:
     plain = {name: Offer(site=name, resume=(), release="", **about, **empty) for name in names}
     secrets = {name: simulated_keys(name).draw(offer) for name, offer in plain.items()}
     roster = tuple(secret.offer for secret in secrets.values())
-    wrapped = {name: secret.wrap(plan, roster) for name, secret in secrets.items()}
+    transcript = transcript_of(plan, roster)
+    wrapped = {name: secret.wrap(plan, roster, transcript) for name, secret in secrets.items()}
 
     def agree(name):
-        secrets[name].wrap(plan, roster)
+        secrets[name].wrap(plan, roster, transcript)
         return secrets[name].unwrap({other: wrapped[other][name] for other in names if other != name})
 
     agreeing, _ = spent(lambda: agree(names[0]), 1)

@@ -94,7 +94,9 @@ def approval(update: RunUpdate, event: Received[Approval]) -> None:
 
 def wait_for_operators(update: RunUpdate) -> bool:
     """Start the approval timeout if operators alone are awaited. True if it was started."""
-    if update.live.operators or not update.run.unapproved or update.run.unapproved != update.run.awaited:
+    if update.live.operators or False not in update.live.approvals.values():
+        return False  # first, since this runs after every offer and the rest is linear in the number of sites
+    if not update.run.unapproved or update.run.unapproved != update.run.awaited:
         return False
     _notify_operators(update)
     update.deadline(update.run.timeouts.approval, operators=True)

@@ -71,8 +71,8 @@ class Run:
                 return tuple(s for s in wanted if s not in live.here)
             case Phase.PLANNING:
                 # Members, or before the first attempt the invited sites; all sites if these are too few.
-                members = frozenset(recorded.participants) or live.invited
-                came = [s for s in wanted if s in members | live.proven and s not in live.late]
+                members = (frozenset(recorded.participants) or live.invited) | live.proven
+                came = [s for s in wanted if s in members and s not in live.late]
                 counted = came if len(came) >= self.plan.membership.min_sites else wanted
                 return tuple(s for s in counted if s not in live.ready)
             case Phase.RETURNING:
@@ -80,7 +80,8 @@ class Run:
             case Phase.ASKING | Phase.STALLED:
                 return tuple(s for s in recorded.participants if s not in live.answers)
             case Phase.DELIVERING:
-                return tuple(s for s in live.receivers if s not in live.fetched | recorded.fetched)
+                fetched = live.fetched | recorded.fetched
+                return tuple(s for s in live.receivers if s not in fetched)
             case Phase.DONE:
                 return ()
 

@@ -30,10 +30,14 @@ SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ ρ_v²; then Σ 1/(1 + μ b_v) of each c
 
 @dataclass(frozen=True, eq=False)
 class AgreementState:
-    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`; ``inner`` is the schedule's own state."""
+    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`; ``inner`` is the schedule's own state.
+
+    The schedule follows from the sums. It is kept because its terms have M numbers, and M sites ask for it in every round.
+    """
 
     labels: float = 0.0
     sums: tuple[float, ...] = ()
+    schedule: Schedule[Any] | None = None
     inner: Any = None
 
 
@@ -62,8 +66,8 @@ class AgreementComputation:
         weights = [column.weight for column in self._columns(state)]
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
-    def schedule(self, state: AgreementState) -> Schedule[Any]:
-        """The terms of the schedule, from the plan and the sums."""
+    def _schedule(self, state: AgreementState) -> Schedule[Any]:
+        """The schedule of the plan and the sums."""
         bounds, norms, roundings, *stays = state.sums
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
         relative = relative_step(m, M)
@@ -92,7 +96,8 @@ class AgreementComputation:
         if not state.sums:
             layout = Layout(0, 0, SIZES + len(columns))
             return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
-        query: Query = self.schedule(state).query(state.inner)
+        assert state.schedule is not None
+        query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
         bounds = [b + norm for b, norm in zip(own, column_norms(query.targets).tolist(), strict=True)]
@@ -123,10 +128,12 @@ class AgreementComputation:
                 if not all(np.isfinite(x) and x >= 0.0 for x in scalars):
                     raise BadData(SOME_SITE.format("has a size below zero, or one that is not finite"))
                 state = replace(state, sums=scalars)
-                return replace(state, inner=self.schedule(state).start(self.n_unlabelled))
+                schedule = self._schedule(state)
+                return replace(state, schedule=schedule, inner=schedule.start(self.n_unlabelled))
             case _:
+                assert state.schedule is not None
                 self._check(state, question, values)
-                return replace(state, inner=self.schedule(state).step(state.inner, values))
+                return replace(state, inner=state.schedule.step(state.inner, values))
 
     def _check(self, state: AgreementState, asked: Ask, values: Arr) -> None:
         sweeps = self.iteration.name == "block-coordinate-descent"
@@ -142,11 +149,11 @@ class AgreementComputation:
         return 0 if state.inner is None else int(state.inner.round)
 
     def progress(self, state: AgreementState) -> Progress | None:
-        return None if state.inner is None else self.schedule(state).progress(state.inner)
+        return None if state.schedule is None else state.schedule.progress(state.inner)
 
     def outcome(self, state: AgreementState) -> tuple[Outcome, str] | None:
         """How the schedule has ended; None while it runs."""
-        if state.inner is None or not self.schedule(state).finished(state.inner):
+        if state.schedule is None or not state.schedule.finished(state.inner):
             return None
         progress = self.progress(state)
         stop = None if progress is None else overall_stop(progress.stops)
@@ -154,7 +161,7 @@ class AgreementComputation:
 
     def models(self, state: AgreementState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""
-        return None if state.inner is None else self.schedule(state).models(state.inner)
+        return None if state.schedule is None else state.schedule.models(state.inner)
 
     def columns(self, state: AgreementState) -> tuple[Column, ...]:
         """λ and μ of each model."""

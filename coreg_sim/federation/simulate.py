@@ -82,7 +82,7 @@ class SharedFold:
         self.token = os.urandom(16).hex()
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """See `site_agent.machine.replica.Fold`."""
+        """See `site_agent.machine.job.Fold`."""
         *when, what = key
         known = self._made.get(what)
         if known is None or known[0] != tuple(when):

@@ -37,7 +37,6 @@ from coreg_core.protocol.messages import Offer
 from coreg_core.protocol.plan import Plan, Scoring
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import is_signed, sign, statement
-from site_agent.machine.run_keys import transcript_of
 
 _ZEROS = memoryview(bytes(1 << 20))
 _NONCE = bytes(12)  # every key encrypts one text only
@@ -129,9 +128,9 @@ class AttemptSecrets:
     def __repr__(self) -> str:
         return f"AttemptSecrets({self.offer.site!r})"
 
-    def wrap(self, plan: Plan, roster: tuple[Offer, ...]) -> dict[str, str]:
+    def wrap(self, plan: Plan, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
         """See `Secrets.wrap`."""
-        self._plan, self._roster, self._transcript = plan, roster, transcript_of(plan, roster)
+        self._plan, self._roster, self._transcript = plan, roster, transcript
         self._check_distinct(roster)
         own, wrapped = self.offer.site, dict[str, str]()
         for peer in roster:

@@ -30,7 +30,7 @@ from site_agent.machine.site_data import PrivateData
 
 
 class AdditiveJob:
-    """`site_agent.machine.replica.Job`. This run discloses means over ``groups`` of labels; earlier runs disclosed ``told``.
+    """`site_agent.machine.job.Job`. This run discloses means over ``groups`` of labels; earlier runs disclosed ``told``.
 
     Raises
     ------

@@ -26,7 +26,7 @@ _NONE = np.zeros((0, 0))
 
 
 class AgreementJob:
-    """`site_agent.machine.replica.Job`: factors the site's data under the plan.
+    """`site_agent.machine.job.Job`: factors the site's data under the plan.
 
     Raises
     ------

@@ -10,7 +10,7 @@ attempt that is over is never resumed.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,48 +19,18 @@ from coreg_core.computation.reports import report_of
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData, Refused
 from coreg_core.masking.words import opened, summand
-from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.self_test import machine_digest
 from coreg_core.protocol.messages import Answer, Finished, Head, Offer, Part, Report, Step
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_core.protocol.words import Words
+from site_agent.machine.heads import heads_fault, signed_bytes
+from site_agent.machine.job import Fold, Job, Made, each_by_itself
 from site_agent.machine.rosters import common_position, roster_fault
 from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
 from site_agent.machine.run_log import Ended, Kept, RunLog, Sum
 
 NO_VALUES = np.zeros((0, 0))
-
-
-class Job(Protocol):
-    """One kind of run over this site's data."""
-
-    @property
-    def ids_digest(self) -> str:
-        """Digest of the shared instances' ids."""
-        ...
-
-    @property
-    def n_unlabelled(self) -> int: ...
-
-    @property
-    def data_digest(self) -> str:
-        """Digest of all data that the answers depend on."""
-        ...
-
-    def begin(self, sites: tuple[str, ...]) -> None:
-        """Return to the state before the first question, among these sites."""
-        ...
-
-    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
-        """This site's summand: vectors and scalars.
-
-        Raises
-        ------
-        CoregError
-            these rows do not allow an answer; the message names no datum.
-        """
-        ...
 
 
 class Breach(Refused):
@@ -76,22 +46,6 @@ class Stopped:
     """The state after a sum that honest sites cannot produce: the computation ends at every site with the same reason."""
 
     reason: str
-
-
-Made = TypeVar("Made")
-
-
-class Fold(Protocol):
-    """A cache of work that is equal for all members; a simulation of many sites shares it among them."""
-
-    def __call__(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """``make()``, or its earlier result for this key."""
-        ...
-
-
-def each_by_itself(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:  # noqa: ARG001
-    """No cache."""
-    return make()
 
 
 class Replica:
@@ -226,13 +180,13 @@ class Replica:
         if (fault := self._accept(sites)) is not None:
             raise Refused(fault)
         self._roster, self.sites = roster, sites
-        self._chain = transcript_of(self.plan, roster)
-        return {} if self._secrets is None else self._secrets.wrap(self.plan, roster)
+        self._chain = self._shared("transcript", lambda: transcript_of(self.plan, roster))
+        return {} if self._secrets is None else self._secrets.wrap(self.plan, roster, self._chain)
 
     def _start(self) -> None:
         """Start from the latest state that all sites have."""
         assert self._seal is not None
-        found = common_position(self._roster)
+        found = self._shared("common position", lambda: common_position(self._roster))
         if self.kept is not None and self.kept.sites == self.sites and found is not None:
             self.kept = self.kept.upto(found[0])
         else:
@@ -280,8 +234,12 @@ class Replica:
             lambda: computation.step(state, asked, values, total.scalars), ("step", total.values is None)
         )
 
+    def _answering(self, asked: Round) -> tuple[str, ...]:
+        every = len(asked.answering) == len(self.sites)
+        return self.sites if every else tuple(self.sites[i] for i in asked.answering)
+
     def _mine(self, asked: Round) -> bool:
-        return self.sites.index(self.name) in asked.answering
+        return self.name in self._answering(asked)
 
     def _take(self, step: Step) -> None:
         """Open the sum of the answers to the open question, and step the computation."""
@@ -292,10 +250,10 @@ class Replica:
         assert self.kept is not None
         if step.words is None:
             raise Breach(f"sent step {step.step} of run {self.plan.run} without the sum of its answers.")
-        if step.heads and (fault := self._heads_fault(step.heads, head, self._signers)) is not None:
+        if step.heads and (fault := self._shared_heads_fault(step.heads, head)) is not None:
             raise Breach(f"sent heads that differ between sites: {fault}")
-        row, layout, answering = step.words.values, asked.layout, tuple(self.sites[i] for i in asked.answering)
-        words = self._seal.open(self._context(head), row, layout.size, answering, private=asked.private)
+        row, layout = step.words.values, asked.layout
+        words = self._seal.open(self._context(head), row, layout.size, self._answering(asked), private=asked.private)
         if words is None:
             total = Sum(None, ())
         elif len(words) != layout.size:
@@ -312,21 +270,8 @@ class Replica:
 
     def _next(self) -> Answer:
         """The answer to the open question; at the end, the outcome."""
-        computation, seal = self._computation, self._seal
-        assert computation is not None
-        assert seal is not None
-        vectors = tuple[Arr, ...]()
-        if isinstance(self.state, Stopped):
-            report = Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
-            about = canonical("stopped", self.state.reason)
-        else:
-            report = report_of(computation, self.state, self.asked, exact=self._exact)
-            if self.asked is not None:
-                about, vectors = self.asked.words, tuple(self.asked.vectors)
-            else:
-                about = canonical("end", report.outcome)
-                vectors = tuple(map(np.ascontiguousarray, computation.final(self.state)))
-        head = self._headed(self._shared("head", lambda: seal.digest(about, vectors)))
+        report = self._shared(("report", self._exact), self._reported)
+        head = self._headed(self._shared("head", self._digest))
         words = self._words(self.asked, head) if self.asked is not None and self._mine(self.asked) else None
         answer = self._said(report, words=words, head=head)
         if self.asked is None:
@@ -336,13 +281,29 @@ class Replica:
             self._log.end(ended)
         return answer
 
+    def _reported(self) -> Report:
+        if isinstance(self.state, Stopped):
+            return Report(outcome=Outcome.SITE_FAULT.name, reason=self.state.reason)
+        return report_of(self.computation, self.state, self.asked, exact=self._exact)
+
+    def _digest(self) -> str:
+        """The keyed digest of the open question; at the end, of the result."""
+        assert self._seal is not None
+        if isinstance(self.state, Stopped):
+            return self._seal.digest(canonical("stopped", self.state.reason), ())
+        if self.asked is not None:
+            return self._seal.digest(self.asked.words, self.asked.vectors)
+        over, final = self.computation.outcome(self.state), self.computation.final(self.state)
+        return self._seal.digest(
+            canonical("end", "" if over is None else over[0].name), map(np.ascontiguousarray, final)
+        )
+
     def _words(self, asked: Round, head: Head) -> Words:
         assert self._seal is not None
         self._may_answer(asked)
         values, scalars = self.job.answer(asked)
         row = summand(asked.layout, values, scalars, asked.exponents, len(self.sites))
-        answering = tuple(self.sites[i] for i in asked.answering)
-        return Words(self._seal.mask(self._context(head), row, answering, private=asked.private))
+        return Words(self._seal.mask(self._context(head), row, self._answering(asked), private=asked.private))
 
     def _headed(self, state: str) -> Head:
         return Head(self.name, self._chain.hex(), state, "", "")
@@ -360,7 +321,7 @@ class Replica:
         about = canonical([[part.site, part.data] for part in parts], "" if words is None else words.digest)
         head = replace(head or self._headed(""), content=hashlib.sha256(about).hexdigest())
         if self._seal is not None:
-            head = replace(head, signature=self._seal.sign(_signed(self.plan.run, head)))
+            head = replace(head, signature=self._seal.sign(signed_bytes(self.plan.run, head)))
         said = Answer(self.plan.run, self.attempt, self._step, head, report or Report(), parts, words)
         self._head, self.last = head, said.report
         self._answers = {self._step - 1: self._answers[self._step - 1]} if self._step - 1 in self._answers else {}
@@ -374,22 +335,12 @@ class Replica:
     def _signers(self) -> dict[str, str]:
         return {offer.site: offer.session_key for offer in self._roster}
 
+    def _shared_heads_fault(self, heads: Iterable[Head], own: Head) -> str | None:
+        key = ("heads", own.chain, own.state)
+        return self._shared(key, lambda: self._heads_fault(heads, own, self._signers))
+
     def _heads_fault(self, heads: Iterable[Head], own: Head, signers: Mapping[str, str]) -> str | None:
-        """How the other sites' state differs from this site's, or None."""
-        found = {head.site: head for head in heads}
-        if set(found) != set(signers):
-            return f"heads of {', '.join(sorted(found)) or 'no site'}; expected {', '.join(sorted(signers))}."
-        for site, key in signers.items():
-            head = found[site]
-            if key and (
-                self._keys is None or not self._keys.is_signed(key, _signed(self.plan.run, head), head.signature)
-            ):
-                return f"the head of {site} has no valid signature of that site: it was changed in transit."
-        if others := sorted(site for site, head in found.items() if head.chain != own.chain):
-            return f"the coordinator sent {', '.join(others)} another sum than {self.name} in the same step."
-        if others := sorted(site for site, head in found.items() if head.state != own.state):
-            return f"{', '.join(others)} computed another state than {self.name} from the same sums."
-        return None
+        return heads_fault(self.plan.run, heads, own, signers, self._keys)
 
     def finish(self, finished: Finished) -> bool:
         """Whether the computation has ended in the same state at every site; `state` is then the last one.
@@ -435,7 +386,3 @@ class Replica:
         """The computation of this membership; available after the first step of the log."""
         assert self._computation is not None
         return self._computation
-
-
-def _signed(run: str, head: Head) -> bytes:
-    return canonical("coreg head 1", run, head.site, head.chain, head.state, head.content)

@@ -86,8 +86,8 @@ class Secrets(Protocol):
         """The signed public part."""
         ...
 
-    def wrap(self, plan: Plan, roster: tuple[Offer, ...]) -> dict[str, str]:
-        """This site's contribution to the key, sealed for each other site.
+    def wrap(self, plan: Plan, roster: tuple[Offer, ...], transcript: bytes) -> dict[str, str]:
+        """This site's contribution to the key, sealed for each other site; ``transcript`` is that of plan and roster.
 
         Raises
         ------

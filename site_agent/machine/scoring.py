@@ -66,7 +66,7 @@ class Batch:
 
 
 class ScoringJob:
-    """`site_agent.machine.replica.Job`: checks the plan against the model and the instances.
+    """`site_agent.machine.job.Job`: checks the plan against the model and the instances.
 
     Raises
     ------

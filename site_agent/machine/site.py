@@ -37,8 +37,9 @@ from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.factoring import FACTOR_MEMORY
+from site_agent.machine.job import Fold, each_by_itself
 from site_agent.machine.memory import Remembered, SiteResult, Told
-from site_agent.machine.replica import Behind, Breach, Fold, Replica, each_by_itself
+from site_agent.machine.replica import Behind, Breach, Replica
 from site_agent.machine.run_keys import Keys
 from site_agent.machine.run_log import Kept, Memory, RunLog
 from site_agent.machine.scoring import Batch, ScoringJob

@@ -14,11 +14,16 @@ from coreg_core.protocol.plan import Scoring
 from coreg_sim.federation.masks import fingerprint_of, identity_of, simulated_keys
 from coreg_wire.identity.signatures import sign, statement
 from site_agent.identity.run_keys import RunKeys
+from site_agent.machine.run_keys import transcript_of
 
 SITES = ("a", "b", "c")
 PLAN = make_plan(aggregation="secure", min_sites=3)
 PRIVATE = replace(PLAN, objective=Scoring("t1", receivers=("a", "b")))
 STEP = b"the context of one step"
+
+
+def wrap(secret, roster, plan=PLAN):
+    return secret.wrap(plan, roster, transcript_of(plan, roster))
 
 
 class Members:
@@ -30,7 +35,7 @@ class Members:
         self.roster = tuple(secret.offer for secret in self.secrets.values())
 
     def wrapped(self, roster=None):
-        found = {site: secret.wrap(self.plan, roster or self.roster) for site, secret in self.secrets.items()}
+        found = {site: wrap(secret, roster or self.roster, self.plan) for site, secret in self.secrets.items()}
         return {to: {site: found[site][to] for site in SITES if site != to} for to in SITES}
 
     def seals(self):
@@ -178,7 +183,7 @@ def test_an_offer_that_is_not_the_peers_own_is_refused_with_its_name(cheat):
     members = Members()
     a, b, c = members.roster
     with pytest.raises(Refused, match=words):
-        members.secrets["a"].wrap(PLAN, (a, change(b), c))
+        wrap(members.secrets["a"], (a, change(b), c))
 
 
 @pytest.mark.parametrize("field", ["key", "session_key", "identity"])
@@ -186,14 +191,14 @@ def test_one_site_under_two_names_is_refused(field):
     members = Members()
     a, b, c = members.roster
     with pytest.raises(Refused, match="c has the same key as b: one site cannot take part under two names"):
-        members.secrets["a"].wrap(PLAN, (a, b, forged(c, **{field: getattr(b, field)})))
+        wrap(members.secrets["a"], (a, b, forged(c, **{field: getattr(b, field)})))
 
 
 def test_a_peer_that_nobody_confirmed_is_refused():
     members = Members()
     alone = RunKeys(identity_of("a"), lambda site: None).draw(offer_of("a", PLAN))
     with pytest.raises(Refused, match="b is not among the"):
-        alone.wrap(PLAN, (alone.offer, *members.roster[1:]))
+        wrap(alone, (alone.offer, *members.roster[1:]))
 
 
 @pytest.mark.parametrize(

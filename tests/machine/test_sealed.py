@@ -350,10 +350,10 @@ def test_a_contribution_that_was_not_committed_to_names_the_site(monkeypatch: py
     """Whoever sees the others' first could choose its own after them."""
     honest = AttemptSecrets.wrap
 
-    def later(secrets: AttemptSecrets, plan: Plan, roster: tuple[m.Offer, ...]) -> dict[str, str]:
+    def later(secrets: AttemptSecrets, plan: Plan, roster: tuple[m.Offer, ...], transcript: bytes) -> dict[str, str]:
         if secrets.offer.site == "b":
             secrets._contribution = bytes(32)
-        return honest(secrets, plan, roster)
+        return honest(secrets, plan, roster, transcript)
 
     monkeypatch.setattr(AttemptSecrets, "wrap", later)
     pump = Pump(PLAN, make_sites("abc")).join().run()

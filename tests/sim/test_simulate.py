@@ -1,5 +1,7 @@
 """Whole simulated runs: masks and shared work change no bit."""
 
+import cProfile
+import pstats
 from collections import Counter
 from contextlib import contextmanager
 
@@ -62,6 +64,26 @@ def test_sealed_or_in_the_clear_and_worked_out_once_or_by_each_a_run_ends_on_the
     assert shared.numbers_sent > clear.numbers_sent
     assert set(counting.made.values()) == {1}, "what all members work out alike is worked out once"
     assert set(counting.asked.values()) == {len(PROBLEM.sites)}
+
+
+def calls_of_four_rounds(n_sites):
+    """Function calls and turns of generators in four rounds among so many sites."""
+    counts = []
+    for rounds in (2, 6):
+        problem, profile = generated(n_sites, 4, 10, 2, seed=1), cProfile.Profile()
+        iteration = Iteration("consensus", 0.0, 0.0, max_rounds=rounds)
+        plan = plan_for(problem, Agreement(form="semi-parametric", coupling=(0.01,)), iteration)
+        run = profile.runcall(simulate, problem, plan)
+        assert (run.outcome, run.rounds) == (Outcome.MAX_ROUNDS, rounds)
+        counts.append(pstats.Stats(profile).total_calls)
+    return counts[1] - counts[0]
+
+
+def test_the_work_of_a_round_is_proportional_to_the_number_of_sites():
+    """1,000 sites took 5 s a round: each built the schedule again, whose terms have one number for each site."""
+    calls_of_four_rounds(16)  # fills caches and imports
+    ratio = calls_of_four_rounds(64) / calls_of_four_rounds(16)
+    assert 2.0 < ratio < 4.4, "4 where each site does the same; 16 where each does something for each other site"
 
 
 def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():

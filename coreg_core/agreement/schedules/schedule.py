@@ -119,16 +119,9 @@ class Terms:
     stays: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        numbers = (
-            *self.coupling,
-            *self.bounds,
-            *self.roundings,
-            *self.steps,
-            self.initial_objective,
-            self.tolerance,
-            self.prediction_tolerance,
-        )
-        if not self.coupling or not self.bounds or not all(np.isfinite(x) and x >= 0 for x in numbers):
+        limits = (*self.steps, self.initial_objective, self.tolerance, self.prediction_tolerance)
+        numbers = np.array((*self.coupling, *self.bounds, *self.roundings, *limits))
+        if not self.coupling or not self.bounds or not (np.isfinite(numbers) & (numbers >= 0)).all():
             raise UsageError(
                 f"{self}: couplings, bounds, roundings and tolerances are finite numbers of at least 0, at least one each."
             )
