@@ -4,7 +4,8 @@ Every site of a federation steps the same schedule on the same sums, and a state
 the run. Addition, multiplication, division and square root of single numbers are the same everywhere (IEEE 754); the
 order in which a library adds is not. Two devices suffice:
 
-- a *halving tree*, x[:h] + x[h:] again and again, whose order depends on the length alone;
+- a *halving tree*, x[:h] + x[h:] again and again, whose order depends on the length alone; before it, the products of a
+  long `dot` are added in at most 16 pieces, so that they stay in the cache;
 - *exact products*: each factor is split into slices of so few bits that BLAS adds their products without rounding. Exact
   sums do not depend on the order (Ozaki et al. 2012, "Error-free transformations of matrix multiplication").
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from coreg_core.numerics.arrays import Arr
 
+_PIECE, _MOST_PIECES = 1 << 13, 16  # numbers of a dot product at a time
 _CHUNK = 1024  # rows of a product at a time: its slices stay in the cache
 FULL = 3  # slices of a number: 3 x 20 bits are more than its 53
 
@@ -38,8 +40,15 @@ def _halved(rest: Arr) -> Arr:
 
 
 def dot(a: Arr, b: Arr) -> float:
-    """aᵀb of two (n,)."""
-    return float(_halved(np.multiply(a, b)))  # in the product's own memory: a copy costs more than the sum
+    """aᵀb of two (n,). A temporary of their length would cost three times as much as its sum."""
+    width = max(_PIECE, 1 << (len(a) // _MOST_PIECES).bit_length())
+    total = np.multiply(a[:width], b[:width])
+    room = np.empty(width if len(a) > width else 0)
+    for start in range(width, len(a), width):
+        rows = slice(start, start + width)
+        piece = np.multiply(a[rows], b[rows], out=room[: len(a) - start])
+        total[: len(piece)] += piece
+    return float(_halved(total))
 
 
 def norm(a: Arr) -> float:

@@ -38,7 +38,8 @@ from coreg_core.protocol.plan import Plan, Scoring
 from coreg_wire.identity.names import key_fingerprint
 from coreg_wire.identity.signatures import is_signed, sign, statement
 
-_ZEROS = memoryview(bytes(1 << 20))
+_PIECE = 1 << 14  # words of a keystream at a time: they stay in the cache
+_ZEROS = memoryview(bytes(8 * _PIECE))
 _NONCE = bytes(12)  # every key encrypts one text only
 _SIZE = 32  # bytes of a contribution
 
@@ -315,9 +316,9 @@ class AttemptSeal:
 def _add_stream(words: Words, stream: bytes, *, negative: bool) -> None:
     """Add or subtract a keystream, in place and in pieces."""
     encryptor = Cipher(algorithms.AES256(stream[:32]), modes.CTR(stream[32:])).encryptor()
-    buffer, change = np.empty(min(len(words), 1 << 17), dtype=WORD), np.subtract if negative else np.add
-    for start in range(0, len(words), 1 << 17):
-        into = words[start : start + (1 << 17)]
+    buffer, change = np.empty(min(len(words), _PIECE), dtype=WORD), np.subtract if negative else np.add
+    for start in range(0, len(words), _PIECE):
+        into = words[start : start + _PIECE]
         mask = buffer[: len(into)]
         encryptor.update_into(_ZEROS[: mask.nbytes], mask.view(np.uint8).data)
         change(into, mask, out=into)

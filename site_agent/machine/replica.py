@@ -28,7 +28,7 @@ from site_agent.machine.heads import heads_fault, signed_bytes
 from site_agent.machine.job import Fold, Job, Made, each_by_itself
 from site_agent.machine.rosters import common_position, roster_fault
 from site_agent.machine.run_keys import Keys, PlaintextSeal, Seal, Secrets, canonical, transcript_of
-from site_agent.machine.run_log import Ended, Kept, RunLog, Sum
+from site_agent.machine.run_log import Ended, Kept, RunLog, Sum, Total
 
 NO_VALUES = np.zeros((0, 0))
 
@@ -224,14 +224,14 @@ class Replica:
         """``make()`` through the cache that members in one process share."""
         return self._fold((self.plan.run, self.attempt, self._position, name), make)
 
-    def _fold_in(self, total: Sum) -> None:
-        computation, state, asked = self._computation, self.state, self.asked
+    def _fold_in(self, total: Total) -> None:
+        computation, state, asked, values = self._computation, self.state, self.asked, total.values
         assert computation is not None
         assert asked is not None
-        values = NO_VALUES if total.values is None else total.values
         self._position += 1
         self.state, self.asked = self._folded(
-            lambda: computation.step(state, asked, values, total.scalars), ("step", total.values is None)
+            lambda: computation.step(state, asked, NO_VALUES if values is None else values, total.scalars),
+            ("step", values is None),
         )
 
     def _answering(self, asked: Round) -> tuple[str, ...]:
@@ -262,8 +262,7 @@ class Replica:
             read = words
             total = self._shared("sum", lambda: Sum(*opened(layout, read, asked.exponents)))
         self._chain = hashlib.sha256(self._chain + canonical(step.step, step.words.digest)).digest()
-        self.kept = self.kept.with_sum(total)
-        self._log.append(self.kept)
+        self.kept = self._log.append(self.kept.with_sum(total))
         self._fold_in(total)
 
     # --- answers --------------------------------------------------------------------------------------------------

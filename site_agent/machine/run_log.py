@@ -19,9 +19,24 @@ from coreg_core.protocol.messages import Head, Resume
 REACHABLE = 3  # the number of latest states in an offer: two sites never differ by more than one sum
 
 
+class Total(Protocol):
+    """The opened sum of one step: vectors and scalars; ``values`` is None if this site was not a receiver."""
+
+    @property
+    def values(self) -> Arr | None: ...
+
+    @property
+    def scalars(self) -> tuple[float, ...]: ...
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of its numbers."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The opened sum of one step: vectors and scalars; ``values`` is None if this site was not a receiver."""
+    """`Total` in memory."""
 
     values: Arr | None
     scalars: tuple[float, ...]
@@ -57,11 +72,11 @@ class Kept:
     sites: tuple[str, ...]
     data: str
     key: bytes = field(repr=False)
-    sums: tuple[Sum, ...] = ()
+    sums: tuple[Total, ...] = ()
     digests: tuple[str, ...] = ("",)
     ended: Ended | None = None
 
-    def with_sum(self, total: Sum) -> "Kept":
+    def with_sum(self, total: Total) -> "Kept":
         """A copy with one more sum. The digest covers the sites: equal sums of other sites give another state."""
         text = self.digests[-1].encode() + total.digest + ",".join(self.sites).encode()
         digest = hmac.new(self.key, text, hashlib.sha256).hexdigest()
@@ -88,8 +103,8 @@ class RunLog(Protocol):
         """Replace the record."""
         ...
 
-    def append(self, kept: Kept) -> None:
-        """Store the last sum, before the next answer leaves."""
+    def append(self, kept: Kept) -> Kept:
+        """Store the last sum, before the next answer leaves. Returns the record; a log on a disk keeps no vector in memory."""
         ...
 
     def end(self, ended: Ended) -> None:
@@ -110,7 +125,9 @@ class Memory:
     def begin(self, kept: Kept) -> None:
         self.kept = kept
 
-    append = begin
+    def append(self, kept: Kept) -> Kept:
+        self.kept = kept
+        return kept
 
     def end(self, ended: Ended) -> None:
         """See `RunLog.end`."""

@@ -1,5 +1,6 @@
 """What a run is resumed from: the sums as they were, or so many of them as are right, whatever became of the file."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import StorageError, UsageError
 from coreg_core.protocol.messages import Head
 from site_agent.machine.run_log import REACHABLE, Ended, Kept, Sum
 from site_agent.service.run_logs import RunLogs
@@ -35,8 +36,7 @@ def written(folder, sums=(), *, ended=False, begun=0):
         kept = kept.with_sum(total)
     log.begin(kept)
     for total in sums[begun:]:
-        kept = kept.with_sum(total)
-        log.append(kept)
+        kept = log.append(kept.with_sum(total))
     if ended:
         log.end(ended_after(len(kept.sums)))
     return log, kept
@@ -90,8 +90,26 @@ def test_a_site_that_was_killed_goes_on_writing_where_the_sums_are_right(tmp_pat
     found = log.load("data")
     assert len(found.sums) == 2
     log.begin(found)
-    log.append(found.with_sum(sums[3]))
-    assert told(log.load("data")) == told(found.with_sum(sums[3]))
+    more = log.append(found.with_sum(sums[3]))
+    assert told(log.load("data")) == told(more)
+
+
+def test_a_log_on_a_disk_keeps_no_vector_in_memory_and_says_when_it_is_gone(tmp_path):
+    """An agent grew by a vector a round: 800 kB for 100,000 instances."""
+    sums = [Sum(np.full((100_000, 1), float(i)), ()) for i in range(8)]
+    tracemalloc.start()
+    try:
+        log, kept = written(tmp_path, sums)
+        found = log.load("data")
+        assert tracemalloc.get_traced_memory()[0] < sums[0].values.nbytes
+    finally:
+        tracemalloc.stop()
+    assert told(found) == told(kept)
+    log.begin(found.upto(3))
+    assert [total.values[0, 0] for total in log.load("data").sums] == [0.0, 1.0, 2.0]
+    (tmp_path / "r1.sums").unlink()
+    with pytest.raises(StorageError, match=r"r1\.sums: the sums of this run can no longer be read"):
+        _ = found.sums[0].values
 
 
 def test_only_the_agent_reads_a_log_and_a_name_leads_nowhere_else(tmp_path):
