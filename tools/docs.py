@@ -204,8 +204,8 @@ def diabetes() -> str:
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text(encoding="utf-8"))
     names = {
         "mean": "mean of labels",
-        "alone": "alone",
-        "joined": "own model after joining",
+        "alone": "local model",
+        "joined": "joined model",
         "together": "scored together",
     }
     rows = []

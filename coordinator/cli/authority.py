@@ -20,7 +20,11 @@ def init(
     directory: Annotated[Path, typer.Argument(help="Created if it does not exist.")],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A name or address that sites dial; repeatable. Loopback is always added."),
+        typer.Option(
+            "--host",
+            help="A name or address that sites dial; repeatable. federation.toml then listens on all addresses of the "
+            "machine. Without it, on loopback only.",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the federation, for federation.toml.")] = None,
     site: Annotated[
@@ -48,13 +52,13 @@ def init(
     fingerprint = create_authority(directory, host or [], secret=secret)
     sample = directory / "federation.toml"
     if not sample.exists():
-        write_whole(sample, text_of(name, site or []).encode(), mode=0o600)
+        write_whole(sample, text_of(name, site or [], remote=bool(host)).encode(), mode=0o600)
     typer.echo(f"authority: {directory / 'ca.pem'}\n  fingerprint {fingerprint}")
     typer.echo(f"configuration: {sample}")
     edit = "" if site else "edit its [federation] sites; "
     typer.echo(
         f"next: {edit}each site runs `coreg-agent enroll --name NAME` and sends its request; "
-        f"sign it with `coreg-coordinator sign --identity {directory} REQUEST`"
+        f"sign it with `coreg-coordinator sign --identity {directory} --name NAME REQUEST`"
     )
 
 
@@ -86,7 +90,10 @@ def sign(
         kept = "the key is unchanged: the pins of its peers stay valid"
         peers = kept if signed.same_key else "the key is new: its peers must pin it again"
         typer.echo(f"  {peers}. The old certificate works until it expires, or until `sign` without --renew.")
-    typer.echo(f"next: the site runs `coreg-agent enroll --install {signed.certificate_path.name}`")
+    typer.echo(
+        f"next: send {signed.certificate_path} to the site, which runs `coreg-agent enroll --install "
+        f"{signed.certificate_path.name}` (with its --identity, if that is not ./identity)"
+    )
 
 
 def revoke(

@@ -54,7 +54,9 @@ def existing(store: Path) -> Path:
         it is not.
     """
     if not store.exists():
-        raise UsageError(f"{store}: no such run store; give --store, or run in the directory that holds it.")
+        found = next(iter(sorted(Path().glob("*/runs.sqlite"))), None)
+        hint = f" There is {found}: give --store {found}, or set COREG_STORE={found}." if found else ""
+        raise UsageError(f"{store}: no such run store.{hint or ' Name it with --store, or set COREG_STORE.'}")
     return store
 
 

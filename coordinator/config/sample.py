@@ -52,6 +52,7 @@ membership_changes = false
 convergence_report = "coarse"
 
 [service]
+# Where sites connect: "127.0.0.1:7600" is this machine only, "0.0.0.0:7600" all of its addresses.
 listen = "127.0.0.1:7600"
 # The directory with ca.pem, coordinator.key, coordinator.pem and authorised-sites.
 identity = "."
@@ -68,7 +69,8 @@ stall = 600
 """
 
 
-def sample(name: str | None, sites: Sequence[str]) -> str:
-    """The file with the given name and sites in place of the sample's."""
+def sample(name: str | None, sites: Sequence[str], *, remote: bool = False) -> str:
+    """The file with the given name and sites in place of the sample's; ``remote``: sites connect from other machines."""
     text = SAMPLE if name is None else SAMPLE.replace('"my federation"', json.dumps(name))
+    text = text.replace('listen = "127.0.0.1:', 'listen = "0.0.0.0:') if remote else text
     return text.replace('["site-a", "site-b", "site-c"]', json.dumps(list(sites))) if sites else text

@@ -47,7 +47,7 @@ def report(found: Sequence[SiteOutcome]) -> Report:
     # Only sets on which no choice was made are a fair test. A study without such sets reports all of its sets.
     honest = [site for site in found if site.set not in CHOSEN_ON] or list(found)
     tables = [
-        _methods("Each site's own model, against the site alone", OWN, groups),
+        _methods("Each site's model, against its local model", OWN, groups),
         _methods("Scored together, against the site alone", TOGETHER, groups),
         _rules(groups),
         _regimes(honest),
@@ -67,7 +67,7 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
         sets = len({site.set for site in among})
         if own is not None and pick is not None:
             out.append(
-                f"{sets} sets ({name}): own models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites harmed "
+                f"{sets} set{'s' * (sets > 1)} ({name}): joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites harmed "
                 f"(worse by more than {100 * HARM:.0f} %); scored together, where a site's own folds favour it, "
                 f"{percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
@@ -75,8 +75,15 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
-                    f"Targets on these sets: own models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
+                    f"Targets on these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
                     f"together at least 20 % better with at most 4 % harmed ({words[1]})."
+                )
+            if (mean := figure(among, "mean-of-labels")) is not None:
+                useless = " So the columns predict almost nothing, and a smaller error says little: do not join."
+                out.append(
+                    f"The mean of the labels in place of any model: {percent(mean.mean)}. "
+                    f"Joined models are {'better' if own.mean < mean.mean - HARM else 'no better'} than that."
+                    f"{'' if own.mean < mean.mean - HARM else useless}"
                 )
     return out
 
@@ -102,7 +109,7 @@ def _limits(found: Sequence[SiteOutcome]) -> list[str]:
     if len(by_set) > 1:
         worst, name = min(by_set, key=lambda each: (-each[0].harmed, each[1]))
         out.append(
-            f"Own models harm the largest share of sites on {name}: {share(worst.harmed)}, "
+            f"Joined models harm the largest share of sites on {name}: {share(worst.harmed)}, "
             f"{percent(worst.mean)} on average."
         )
     return out
@@ -149,7 +156,7 @@ def _rules(groups: dict[str, list[SiteOutcome]]) -> ReportTable:
             rows.append((f"{otherwise}, {name}", *(cell for each in cells for cell in (each[0], each[2]))))
     header = ("rule, else alone", *(f"{what}, {name}" for name in groups for what in ("mean", "harmed")))
     note = (
-        "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for own models, 0 for "
+        "The loss is the site's nested loss minus that of its model alone. The product uses limit 1 for joined models, 0 for "
         "scoring together."
     )
     return ReportTable("Other rules", header, tuple(rows), note)
@@ -269,7 +276,7 @@ def _calibration(found: Sequence[SiteOutcome]) -> list[ReportTable]:
             "Forecasts: rank correlation with the result",
             header,
             tuple(rows),
-            "The first line forecasts the change by coRLSR, the next three the change by the site's own model (blended), "
+            "The first line forecasts the change by coRLSR, the next three the change by the joined model (blended), "
             "the last the change by scoring together. Each site is one point.",
         )
     ]
@@ -306,7 +313,7 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
             if got is not None:
                 rows.append((labels, share(asked), got[0], f"{100 * got[1]:.1f} %", share(got[2])))
     return ReportTable(
-        "Prediction intervals of own models: share of test labels covered",
+        "Prediction intervals of joined models: share of test labels covered",
         ("labels", "level", "sites", "covered on average", "sites covered 5 points less"),
         tuple(rows),
         "The table includes regime biased50: an interval calibrated on biased labels covers fewer unbiased ones.",
@@ -317,7 +324,7 @@ def _intervals(found: Sequence[SiteOutcome]) -> ReportTable:
 
 
 def _losses(found: Sequence[SiteOutcome]) -> ReportTable:
-    """The largest losses by own models, or by scoring together as forecast: sets within regimes."""
+    """The largest losses by joined models, or by scoring together as forecast: sets within regimes."""
     rows = []
     for method in ("additive", "together-own-pick"):
         groups: dict[tuple[str, str], list[SiteOutcome]] = {}
@@ -363,7 +370,7 @@ def _price(found: Sequence[SiteOutcome]) -> Plot:
 
 
 def _labels(found: Sequence[SiteOutcome]) -> Plot:
-    """Own models and joint scores by the number of labels."""
+    """Joined models and joint scores by the number of labels."""
 
     def value(regime: str, method: str) -> float | None:
         got = figure([site for site in found if site.regime.name == regime and site.counted], method)

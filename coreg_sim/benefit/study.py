@@ -1,16 +1,13 @@
 """The data sets, regimes and draws of the study. A job is one federation.
 
-No site gets a column that is another target of the set. A manifest's entry names these columns as ``drop`` (or ``exclude``,
-``exclusions``), or the manifest itself does, by set, under the same names. `OTHER_TARGETS` has those that only a note mentions.
+No site gets a column that is another target of the set. A manifest's entry names these columns as ``drop``. `OTHER_TARGETS`
+has those that only a note mentions.
 """
 
-import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, table_of
@@ -26,9 +23,8 @@ JUDGED_ON = (
 GROUPS = {"chosen-on": CHOSEN_ON, "judged-on": JUDGED_ON}
 BUNDLED = "diabetes"  # from scikit-learn, if the folder has no set of this name
 OTHER_TARGETS = {"sarcos_test": ("torque5", "torque7")}
-_DROP_KEYS = ("drop", "exclude", "exclusions")
 # Increment it when a change of code changes the result of a job. Earlier records are then computed again.
-METHODS = 2
+METHODS = 3
 QUICK_ROWS, QUICK_DRAWS, DRAWS = 1000, 2, 3
 
 
@@ -45,10 +41,9 @@ class BenefitStudy:
     def jobs(self) -> list[Job]:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""
         fixed = {"rows": self.rows, "methods": METHODS}
-        drop = {name: list(dropped(Path(self.folder), name)) if self.folder is not None else [] for name in self.sets}
         pool = None if self.folder is None else Pool(Path(self.folder))
         table = {name: pool.digest(name) if pool is not None and pool.has(name) else "" for name in self.sets}
-        of = {name: {"drop": drop[name], "table": table[name], **fixed} for name in self.sets}
+        of = {name: {"drop": list(OTHER_TARGETS.get(name, ())), "table": table[name], **fixed} for name in self.sets}
         return [
             Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]})
             for draw in range(self.draws)
@@ -59,7 +54,7 @@ class BenefitStudy:
     def do(self, job: Job) -> dict[str, JSON]:
         """Compute one federation. The result is empty if the table is too small for the regime."""
         asked = job.arguments
-        table = _table(self.folder, asked["set"], tuple(asked["drop"]))
+        table = _table(self.folder, asked["set"])
         regime = REGIMES[asked["regime"]]
         # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
         seed = (asked["draw"], zlib.crc32(asked["set"].encode()), zlib.crc32(regime.name.encode()))
@@ -99,36 +94,14 @@ def study(
 
 def table_named(folder: Path, name: str) -> AttributeTable:
     """A data set of the study, without columns that are other targets."""
-    return _table(str(folder.resolve()), name, dropped(folder, name))
-
-
-def dropped(folder: Path, name: str) -> tuple[str, ...]:
-    """Columns of a data set that are other targets, from the manifest and from `OTHER_TARGETS`."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    entry: Mapping[str, Any] = next((each for each in manifest["datasets"] if each["name"] == name), {})
-    listed = [column for source in (entry, _by_set(manifest, name)) for column in _listed(source)]
-    known = [column for column in OTHER_TARGETS.get(name, ()) if column != entry.get("target")]
-    return tuple(dict.fromkeys([*listed, *(known if entry else ())]))
-
-
-def _by_set(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: manifest[key].get(name, ()) for key in _DROP_KEYS if isinstance(manifest.get(key), dict)}
-
-
-def _listed(source: Mapping[str, Any]) -> list[str]:
-    out: list[str] = []
-    for key in _DROP_KEYS:
-        value = source.get(key) or ()
-        out += [value] if isinstance(value, str) else list(value)
-    return out
+    return _table(str(folder.resolve()), name)
 
 
 @lru_cache(maxsize=4)
-def _table(folder: str | None, name: str, drop: tuple[str, ...]) -> AttributeTable:
+def _table(folder: str | None, name: str) -> AttributeTable:
     if folder is not None and (pool := _pool(folder)).has(name):
         data = pool.load(name)
-        present = {column.partition("=")[0] for column in data.columns} | set(data.columns)
-        return table_of(data, tuple(column for column in drop if column in present))
+        return table_of(data, tuple(c for c in OTHER_TARGETS.get(name, ()) if c in data.columns))
     return table_of(_bundled())
 
 

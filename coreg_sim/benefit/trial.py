@@ -9,6 +9,7 @@ r"""One federation: the error of each method on test rows at each site, and each
 | hgb-alone, extra-trees-alone | scikit-learn's, on the site's rows and columns | own model |
 | together | common rows, smoothed residuals | joint score |
 | together-private, -grouped-3, -open | private rows; residuals as means of three; open residuals | joint score |
+| mean-of-labels | the mean of the site's own labels; of the federation's where it has none | own model |
 | mean-of-sites, best-site | mean of the models alone; the one with the least leave-one-out error | joint score |
 | pooled, hgb-pooled, extra-trees-pooled | all labelled rows and columns in one place, for reference | joint score |
 
@@ -113,6 +114,8 @@ class Federation:
         errors = {v: fit.error for v in labelled if (fit := self.private[v].own_fit) is not None}
         best = min(errors, key=errors.__getitem__)
         mean = np.mean([self.alone_predictions[v] for v in labelled], axis=0)
+        means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
+        out["mean-of-labels"] = [float(np.mean((self.partition.y_test - mean) ** 2)) for mean in means]
         out["mean-of-sites"] = [self._mse(mean)] * M
         out["best-site"] = [self.alone[best]] * M
         out["together-private"] = [self._mse(self._joint(self.private))] * M

@@ -38,6 +38,7 @@ def benefit(
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the results. An interrupted study resumes from it.")
     ] = Path("benefit-out"),
+    details: Annotated[bool, typer.Option("--details", help="Print the tables too: methods, regimes, sets.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Partition real tables over sites, and compare each method with each site alone: gains, losses, forecasts.
@@ -77,4 +78,9 @@ def benefit(
     if as_json:
         output.print_json(done.page["headline"])
     else:
-        show(report(site_outcomes(done.results)), done.summary(done.page["federations"], "federations"))
+        closing = done.summary(done.page["federations"], "federations")
+        show(
+            report(site_outcomes(done.results)),
+            closing if details else f"{closing}. Add --details for the tables.",
+            details=details,
+        )

@@ -74,12 +74,20 @@ def lines(found: dict[str, Any]) -> list[str]:
             f"label noise of each site, in units of the federation's label variance: {noise}",
             f"root mean square error on held-out rows, mean over sites: {alone} alone, {mean} joined",
         ]
+    joined, before = (
+        np.mean([x for x in found[key] if x is not None] or [0.0]) for key in ("rmse_sites", "rmse_sites_alone")
+    )
+    harmed = (
+        "This coupling makes the sites worse. `coreg-sim sweep` compares couplings; for columns that are divided among the "
+        "sites, try --objective additive."
+    )
     return [
         f"{found['rounds']} rounds, {found['steps_in_series']} steps in series, {found['numbers_sent']} numbers sent "
         f"({human_bytes(found['bytes_sent'])}), {found['seconds']:.2f} s; Q - Q* <= {found['certified_gap']:.2e}",
         f"root mean square error on held-out rows, mean over sites: {alone} alone, {mean} joined",
         f"root mean square error of the sites' mean prediction: {found['rmse_mean_alone']:.4f} alone, "
         f"{found['rmse_mean']:.4f} joined",
+        *([harmed] if joined > before else []),
     ]
 
 

@@ -31,8 +31,8 @@ from site_agent.ledger import read_ledger
 CLOSE_ENOUGH = 1e-6
 DRAWS = Path(__file__).with_name("diabetes_draws.json")
 COLUMNS = {
-    "rmse_alone": ("alone", "alone"),
-    "rmse_own": ("own model after joining", "joined"),
+    "rmse_alone": ("local model", "alone"),
+    "rmse_own": ("joined model", "joined"),
     "rmse_together": ("scored together", "together"),
 }
 
@@ -77,7 +77,7 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     other = draws["deals"]["80 / 10 / 0"]
     changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
     console.print(
-        f"With 80, 10 and 0 labels instead of 15 each, own models change by {changes} (means of {draws['draws']} draws)."
+        f"With 80, 10 and 0 labels instead of 15 each, joined models change by {changes} (means of {draws['draws']} draws)."
     )
 
 

@@ -77,8 +77,9 @@ def from_table(
     room = len(y) - n_sites * n_labelled
     m = n_unlabelled if n_unlabelled is not None else room * 2 // 3
     if m < 1 or room - m < 1:
+        shared = f"{n_unlabelled} unlabelled" if n_unlabelled is not None else "1 unlabelled"
         raise BadData(
-            f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {m} unlabelled and 1 held out."
+            f"{path}: {len(y)} rows are too few for {n_sites} x {n_labelled} labelled, {shared} and 1 held out."
         )
     parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
     views = (Preprocessing.fit_columns(part).transform(part)[order] for part in parts)

@@ -7,6 +7,7 @@ columns as one 0/1 column for each level, with a level for missing values. Rows 
 import hashlib
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ from coreg_core.numerics.arrays import Arr
 
 MISSING = ("", "?", "NA", "nan", "NaN")
 KEYS = ("name", "file", "target", "task")  # of each entry of a manifest
+OPTIONAL = ("categorical", "drop")
+# These describe a set, and nothing reads them.
+NOTES = (
+    "about", "attributes", "columns", "missing_cells", "note", "rows", "rows_missing_target", "sets", "sha256", "source",
+    "used_by",
+)  # fmt: skip
 TASKS = ("regression", "binary")
 
 
@@ -65,6 +72,11 @@ class Pool:
                 raise UsageError(
                     f"{path}: the data set {name!r} has no {', '.join(missing)}. Add the keys; the task is regression or binary."
                 )
+            for key in entry:
+                if key not in (*KEYS, *OPTIONAL, *NOTES):
+                    close = get_close_matches(key, (*KEYS, *OPTIONAL), n=1)
+                    hint = f"Did you mean {close[0]!r}?" if close else f"The keys are {', '.join((*KEYS, *OPTIONAL))}."
+                    raise UsageError(f"{path}: the data set {name!r} has an unknown key {key!r}. {hint}")
             if entry["task"] not in TASKS:
                 raise UsageError(
                     f"{path}: the data set {name!r} has task {entry['task']!r}. Use one of {', '.join(TASKS)}."
@@ -104,12 +116,19 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
         raise BadData(f"{path}: cannot be read ({error}).") from None
     if target not in frame.columns:
         raise BadData(f"{path}: no column {target!r}, which the manifest calls the target.")
-    for key in ("categorical", "drop", "exclude", "exclusions"):
-        named = entry.get(key, ())
-        if unknown := [c for c in ([named] if isinstance(named, str) else named) if c not in frame.columns]:
+    for key in OPTIONAL:
+        named = entry.get(key, [])
+        if not isinstance(named, list):
+            raise BadData(
+                f"{folder / 'manifest.json'}: {key} of {entry['name']!r} is a list of columns, not {named!r}."
+            )
+        if unknown := [c for c in named if c not in frame.columns]:
             raise BadData(
                 f"{path}: no column {unknown[0]!r}, which the manifest lists as {key}. Columns: {frame.columns}."
             )
+    frame = frame.drop(entry.get("drop", []))
+    if target not in frame.columns:
+        raise BadData(f"{folder / 'manifest.json'}: {entry['name']!r} drops its target {target!r}.")
     cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))
@@ -139,7 +158,7 @@ def _numeric(path: Path, name: str, values: Any) -> Arr:
     try:
         out[~missing] = values[~missing].astype(np.float64)
     except ValueError as error:
-        raise BadData(f"{path}: column {name!r} is not numeric ({error}); list it as categorical.") from None
+        raise BadData(f"{path}: column {name!r} is not numeric ({error}); list it under categorical or drop.") from None
     mean = out[~missing].mean() if not missing.all() else 0.0
     out[missing] = mean
     return out
@@ -152,8 +171,19 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
     except ValueError:
         levels = sorted(set(values))
         if task != "binary" or len(levels) != 2:
-            raise BadData(f"{path}: the target {name!r} is not numeric.") from None
+            raise BadData(
+                f"{path}: the target {name!r} is not numeric ({next(v for v in values if not _is_number(v))!r}). coreg trains "
+                'regressors. Two classes are possible as numbers, 0 and 1, or with task "binary".'
+            ) from None
         return np.array([float(value == levels[1]) for value in values])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def fetch(names: tuple[str, ...], folder: Path) -> list[str]:

@@ -31,14 +31,14 @@ def waiting(name: str) -> Iterator[Callable[[int, int], None]]:
         yield line
 
 
-def show(report: Report, closing: str, heading: str = "") -> None:
-    """Findings, tables and a closing line on standard output."""
+def show(report: Report, closing: str, heading: str = "", *, details: bool = True) -> None:
+    """Findings, tables (``details``) and a closing line on standard output."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     if heading:
         console.print(heading)
     for finding in report.findings:
         console.print(f"- {finding}", markup=False)
-    for table in report.tables:
+    for table in report.tables if details else ():
         shown = Table(title=table.title, title_justify="left", box=None, header_style="bold")
         for j, column in enumerate(table.header):
             shown.add_column(column, justify="left" if j == 0 else "right")

@@ -1,5 +1,6 @@
 """coreg-agent ledger: show or verify the ledger of everything that left this machine."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,7 @@ from coreg_wire.terminal.output import print_json
 if TYPE_CHECKING:
     from site_agent.ledger.audit import Audited, SignedHead
 
-_NOT_SHOWN = ("at", "kind", "previous", "certificate", "carried")
-_CUT = ("signature",)
+_NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "carried", "signature", "chain")
 
 
 def ledger(
@@ -60,8 +60,7 @@ def _show(path: Path, *, as_json: bool) -> None:
         elif line.torn:
             typer.echo(f"line {line.number}: TORN ({line.entry['text']}); the chain goes on from it", err=True)
         else:
-            detail = " ".join(_detail(k, v) for k, v in line.entry.items() if k not in _NOT_SHOWN)
-            typer.echo(f"{line.entry['at']}  {line.entry['kind']:<12} {detail}")
+            typer.echo(shown(line.entry))
     if not as_json:
         typer.echo(
             f"{count} entries; the chain is whole up to the last line. Removed last lines do not show: use --verify "
@@ -69,8 +68,31 @@ def _show(path: Path, *, as_json: bool) -> None:
         )
 
 
-def _detail(key: str, value: object) -> str:
-    return f"{key}={str(value)[:16]}…" if key in _CUT else f"{key}={value}"
+def shown(entry: Mapping[str, Any]) -> str:
+    """An entry as one line for people; --json has all of its fields."""
+    kind, said = str(entry["kind"]), ""
+    match kind:
+        case "Hello":
+            said = f"protocol {entry.get('protocol')}, release {entry.get('release')}"
+        case "Offer":
+            said = f"takes part; {entry.get('n_unlabelled')} shared instances"
+        case "Answer" if entry.get("numbers"):
+            sums = {"sealed": "sealed", "in clear": "NOT SEALED"}.get(str(entry.get("sent")), str(entry.get("sent")))
+            said = f"{entry['numbers']} numbers, {sums}: {entry.get('what')}; labels: {entry.get('labels')}"
+        case "Answer":
+            said = "no numbers: keys, proofs or progress"
+        case "Fetched":
+            said = "has its model; signed the ledger"
+        case "Countersigned":
+            said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
+        case "Continued":
+            said = f"continues {entry.get('after')}"
+        case _:
+            said = ", ".join(f"{key}: {value}" for key, value in entry.items() if key not in _NOT_SHOWN)
+    run = f"  run {entry['run']}" if "run" in entry else ""
+    step = f" step {entry['step']}" if "step" in entry else ""
+    at = str(entry["at"])[:19].replace("T", " ")
+    return f"{at}  {kind:<13}{run}{step}  {said}"
 
 
 def _beside(path: Path) -> list[Path]:

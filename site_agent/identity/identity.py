@@ -35,7 +35,7 @@ EARLIER = "earlier-ca.pem"  # authorities that are no longer trusted, to verify 
 NEXT_KEY = "next.key"  # of a renewal with another key, until its answer is installed
 _STEPS = (
     "Run `coreg-agent enroll`, send site.csr to the coordinator's operator, who runs `coreg-coordinator sign`, "
-    "then run `coreg-agent enroll --install BUNDLE` with the answer."
+    "then run `coreg-agent enroll --install NAME.pem` with the answer."
 )
 _SIGN_AGAIN = "Run `coreg-agent enroll --renew`, send site.csr to the coordinator's operator, and install the answer."
 

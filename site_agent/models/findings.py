@@ -18,9 +18,9 @@ from site_agent.machine.memory import Judged
 Found: TypeAlias = dict[str, Any]
 ROWS = {
     "mean": "mean of labels",
-    "alone": "alone",
-    "agreement": "agreement, own λ",
-    "joined": "learnt together",
+    "alone": "local model",
+    "agreement": "joined, own λ",
+    "joined": "joined model",
     "together": "scored together",
 }
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
@@ -154,6 +154,13 @@ def _change(found: Mapping[str, Any]) -> float:
     return float(found["together"]["rmse"] / alone - 1.0) if alone > 0.0 else 0.0
 
 
+def _joined_change(found: Mapping[str, Any]) -> str:
+    """The joined model's error on left-out labels, against the local model's."""
+    alone, joined = found["alone"]["rmse"], (found.get("joined") or found["agreement"])["rmse"]
+    change = joined / alone - 1.0 if alone > 0.0 else 0.0
+    return f"{100 * abs(change):.1f} % {'larger' if change > 0.0 else 'smaller'}"
+
+
 def _like(experience: Experience, forecast: float) -> str:
     """Results of sites with a similar forecast in the benefit study, which is not this federation."""
     band = experience.like(forecast)
@@ -176,11 +183,14 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
             else []
         )
     if found["own"] == Choice.ALONE.value:
-        first = "stay alone. On left-out labels the joined model's error is more than one standard error larger."
+        change = _joined_change(found)
+        first = f"stay alone. On left-out labels the joined model's error is {change}, more than one standard error."
     elif found.get("joined") is None and found.get("agreement") is None:
         first = "keep the joined model. This site has too few labels for a test."
     else:
-        first = "keep the joined model. On left-out labels its error is at most one standard error larger."
+        change = _joined_change(found)
+        within = ", which is within one standard error" if change.endswith("larger") else ""
+        first = f"keep the joined model. On left-out labels its error is {change}{within}."
     out = [f"recommendation: {first} The local model is saved too."]
     errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
     if found.get("mean") and errors and min(errors) >= found["mean"]["rmse"]:

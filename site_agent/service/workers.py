@@ -165,6 +165,7 @@ class RunWorkers:
         worker = self._workers[message.run]
         site = worker.site
         before, r2 = site.progress, site.r2_without_labels
+        phase = "" if site.asked is None else site.asked.phase
         answers = site.handle(message)
         if site.breach is not None:
             return [], Worked(message, breach=site.breach)
@@ -181,7 +182,7 @@ class RunWorkers:
         if isinstance(message, Step):
             progress = site.progress
             if progress is not None and (before is None or progress.round > before.round):
-                self._notify(notices.progressed(message.run, progress))
+                self._notify(notices.progressed(message.run, progress, phase))
             if r2 is None and (found := site.r2_without_labels) is not None:
                 self._notify(notices.finding(findings.without_labels(found)))
         if isinstance(message, Proposal):

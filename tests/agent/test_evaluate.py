@@ -156,7 +156,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     assert list(found) == [f"run one ({one})", f"run two ({two})"]
     first, second = found.values()
     assert first[0] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
-    assert [line.split("  ")[0] for line in first[2:4]] == ["alone", "learnt together"]
+    assert [line.split("  ")[0] for line in first[2:4]] == ["local model", "joined model"]
     assert "-10.0 %" in first[3]
     assert ("on 40 left-out labels" in second[0], "+25.0 %" in second[3], "stay alone" in second[4]) == (True,) * 3
     like = calibration.R2.like(0.85)
@@ -177,7 +177,7 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
 def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(folder):
     path = changed(folder, "path.model", found=PATH | {"own": "joined", "chosen": 0.0})
     [shown] = statements(path).values()
-    assert ("alone" in shown[2], "+25.0 %" in "\n".join(shown)) == (True, False)
+    assert ("local model" in shown[2], "+25.0 %" in "\n".join(shown)) == (True, False)
     assert shown[3:] == ["Your labels chose λ = 0; both files are equal: they make the same predictions."]
 
 

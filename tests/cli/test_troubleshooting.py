@@ -46,7 +46,7 @@ def strings():
 
 
 def quoted():
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("> ")]
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("### ")]
     return [quotation for line in lines for quotation in re.findall(r'"([^"]+)"', line)]
 
 

@@ -79,7 +79,7 @@ def test_a_good_identity_is_returned_whole_and_hides_its_key(home: Path) -> None
 @pytest.mark.parametrize("name", ["site.key", "site.pem", "ca.pem"])
 def test_a_missing_file_names_itself_and_the_three_steps(home: Path, name: str) -> None:
     (home / "a" / name).unlink()
-    with pytest.raises(UsageError, match=rf"{name} does not exist.*enroll.*sign.*--install BUNDLE"):
+    with pytest.raises(UsageError, match=rf"{name} does not exist.*enroll.*sign.*--install NAME.pem"):
         check_identity(home / "a")
 
 

@@ -270,10 +270,15 @@ def test_an_unknown_experiment_is_reported():
         ({"task": "regresion"}, r"task 'regresion'. Use one of regression, binary"),
         ({"drop": ["warrd"]}, r"no column 'warrd', which the manifest lists as drop. Columns: "),
         ({"categorical": ["b"]}, "no column 'b', which the manifest lists as categorical"),
+        ({"drop": "a"}, "drop of 't' is a list of columns, not 'a'"),
+        ({"drop": ["y"]}, "'t' drops its target 'y'"),
+        ({"exclude": ["a"]}, "unknown key 'exclude'. The keys are name, file, target, task, categorical, drop"),
+        ({"categoricals": ["a"]}, "unknown key 'categoricals'. Did you mean 'categorical'"),
+        ({"target": "w"}, "the target 'w' is not numeric .'red'.. coreg trains regressors"),
     ],
 )
 def test_a_mistyped_manifest_is_an_error(tmp_path, change, words):
-    (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
+    (tmp_path / "t.csv").write_text("a,y,w\n1,2,red\n3,4,blue\n")
     entry = {"name": "t", "file": "t.csv", "target": "y", "task": "regression"} | change
     (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
     with pytest.raises((BadData, UsageError), match=words):
