@@ -67,9 +67,9 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
         sets = len({site.set for site in among})
         if own is not None and pick is not None:
             out.append(
-                f"{sets} set{'s' * (sets > 1)} ({name}): joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of the sites harmed "
-                f"(worse by more than {100 * HARM:.0f} %); scored together, where a site's own folds favour it, "
-                f"{percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
+                f"{sets} set{'s' * (sets > 1)} ({name}): joined models {percent(own.mean)} on average, "
+                f"{share(own.harmed, 1)} of the sites harmed (worse by more than {100 * HARM:.0f} %); "
+                f"scored together, where a site's own folds favour it, {percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
             if name == "judged on":
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
