@@ -17,7 +17,7 @@ from coreg_core.agreement.objective import ScheduleName
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement, Form, Iteration
 from coreg_sim.federation.problems import Problem, from_table, generated
-from coreg_sim.federation.simulate import close_enough, held_out_errors, plan_for, simulate
+from coreg_sim.federation.simulate import held_out_errors, plan_for, simulate
 from coreg_sim.study.jobs import JSON, Job
 from coreg_sim.study.report import Cell, Report, ReportTable
 from coreg_wire.terminal.svg import Plot, Series
@@ -48,7 +48,7 @@ class Sweep:
     form: Form
     schedule: ScheduleName
     tolerance: float
-    prediction_tolerance: float | None
+    prediction_tolerance: float
     max_rounds: int
     features: int
     data: str | None = None
@@ -72,8 +72,7 @@ class Sweep:
         asked = job.arguments
         problem = self._problem(asked["sites"], asked["labelled"], asked["unlabelled"], asked["seed"])
         objective = Agreement(form=self.form, coupling=self.couplings, seed=asked["seed"])
-        within = close_enough(problem, self.prediction_tolerance)
-        iteration = Iteration(self.schedule, self.tolerance, within, self.max_rounds)
+        iteration = Iteration(self.schedule, self.tolerance, self.prediction_tolerance, self.max_rounds)
         run = simulate(problem, plan_for(problem, objective, iteration))
         alone, mean_alone = held_out_errors(problem, run.alone)
         columns = []
@@ -123,7 +122,7 @@ class Sweep:
             spread = tuple(100 * (halves[i] or 0.0) for i in kept)
             y = tuple(100 * means[i] for i in kept)
             lines.append(Series(f"{sites} sites, {split}", x, y, "line", spread))
-        unfinished = sum(r["stop"] != "CONVERGED" for r in results.values())
+        unfinished = sum(not r["stop"].startswith("CONVERGED") for r in results.values())
         findings = [
             f"The best of {tried} settings whose sites are better than alone beyond chance (the interval allows for "
             f"{tried} tries): {best[1]}."

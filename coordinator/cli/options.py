@@ -32,7 +32,8 @@ ListenOption = Annotated[
     str | None,
     typer.Option("--listen", envvar="COREG_LISTEN", help="HOST:PORT instead of the file's; port 0: a free one."),
 ]
-OtherStoreOption = Annotated[Path | None, typer.Option("--store", envvar="COREG_STORE", help="Instead of the file's.")]
+# COREG_STORE does not override a file that is named: a copy of a federation would work on the store of the original.
+OtherStoreOption = Annotated[Path | None, typer.Option("--store", help="Instead of the file's.")]
 OtherIdentityOption = Annotated[
     Path | None, typer.Option("--identity", envvar="COREG_IDENTITY", help="Instead of the file's.")
 ]

@@ -11,7 +11,14 @@ from coreg_core.protocol.outcomes import Outcome, advice
 
 RECENT = 20  # steps from which the duration of a step is estimated
 GROUPS = {"open": "not finished", "approval": "approval pending", "good": "converged", "failed": "failed or stopped"}
-_ENDS = {"CONVERGED": "good", "MAX_ROUNDS": "warn", "STAGNATED": "warn", "INTERRUPTED": "idle", "CANCELLED": "idle"}
+_ENDS = {
+    "CONVERGED": "good",
+    "CONVERGED_TO_ROUNDING": "good",
+    "MAX_ROUNDS": "warn",
+    "STAGNATED": "warn",
+    "INTERRUPTED": "idle",
+    "CANCELLED": "idle",
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def state_of(run: RunSummary, text: str, *, parked: bool, up: bool) -> State:
 
 def _why(outcome: Outcome, reason: str | None) -> str:
     """The reason of an end and the next step; for a converged run only a reason, if there is one."""
-    if outcome is Outcome.CONVERGED:
+    if outcome.good:
         return reason or ""
     return f"{reason or outcome.value} {advice(outcome)}".rstrip()
 
@@ -88,7 +95,11 @@ def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable
     """
     step = f"step {run.steps}"
     terms = {name: value for name, value in run.plan.items() if name != "run"}
-    same = (r for r in earlier if r.stop == "CONVERGED" and {k: v for k, v in r.plan.items() if k != "run"} == terms)
+    same = (
+        r
+        for r in earlier
+        if (r.stop or "").startswith("CONVERGED") and {k: v for k, v in r.plan.items() if k != "run"} == terms
+    )
     before = next(same, None) if terms else None
     most = before.steps if before is not None and before.steps > run.steps else _expected(run, rounds)
     phase = rounds[-1]["phase"] if rounds else ""

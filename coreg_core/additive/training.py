@@ -41,6 +41,9 @@ from coreg_core.numerics.reproducible import norm, tree_sum
 # less there has no measurable effect on the tuned model, and saves a tenth of the rounds.
 EARLY = 10.0
 
+# Label deviations for each shared instance: a larger certified error of the score is no convergence.
+SCORE_LIMIT = 1e-3
+
 
 @dataclass(frozen=True)
 class Training:
@@ -97,8 +100,11 @@ class Training:
         return Phase(state.phase) is Phase.DONE
 
     def stop(self, state: TrainingState) -> Stop | None:
-        """How the final solve ended; None before."""
-        return (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)[state.stop]
+        """How the final solve ended; None before. A small residual with a large bound on the score is no convergence."""
+        stop = (None, Stop.CONVERGED, Stop.STAGNATED, Stop.MAX_ROUNDS)[state.stop]
+        bound = self.certificate(state).score_bound
+        certified = not np.isfinite(bound) or bound <= SCORE_LIMIT * float(np.sqrt(len(state.score)))
+        return Stop.STAGNATED if stop is Stop.CONVERGED and not certified else stop
 
     def certificate(self, state: TrainingState) -> AdditiveCertificate:
         """The three bounds; infinite before they are known."""

@@ -7,7 +7,7 @@ Source: Brefeld et al. (2006), equation 2; certificates: docs/research/mathemati
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-desce
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
 # that a certificate near machine precision covers rounding.
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
+ROUND_UP = 1.0 + 1e-12  # covers the rounding of a bound's own few operations
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Certificate:
 
     gap: float  # at least Q − Q*
     prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
+    own_gap: float = math.inf  # the part of the schedule, which further rounds lower; the rest is rounding
+    own_bound: float = math.inf
 
 
 def disagreement(predictions: Float64[Arr, "M m"]) -> float:
@@ -114,7 +117,44 @@ def consensus_certificate(
     noise = ROUNDING * scale + step
     factors = consensus_factors(weight, bounds, stays)
     root, apart = (factor * (residual_norm + noise) for factor in factors)
-    return with_response_error(root, noise, bounds, response_error, shift, apart)
+    own_root, own_bound = (factor * residual_norm for factor in factors)
+    stated = with_response_error(root, noise, bounds, response_error, shift, apart)
+    return replace(stated, own_gap=own_root * own_root, own_bound=own_bound)
+
+
+def optimality_certificate(
+    energy: float,
+    largest: float,
+    off: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    stays: float | None = None,
+) -> Certificate:
+    r"""Certificates of functions at a common target z, from how far each is from the best one at z.
+
+    $Q - Q^* \le \frac{M}{S}(\sqrt E + \sqrt{M\mu}\,\delta)^2$ and
+    $\lVert\hat y_v - \hat y_v^*\rVert \le c\,e_v + d(\delta + c\sqrt{E/M})$ with $S = \sum_v 1/(1 + x_v)$,
+    $c = \min(\sqrt b, 1/\sqrt\mu)$ and d of `consensus_factors` (docs/research/mathematics.md). No ρ enters.
+
+    Parameters
+    ----------
+    energy, largest
+        E = Σ e_v² of `views.optimality`, and the largest e_v.
+    off
+        δ, at least ‖z − mean f_v(Z)‖₂.
+    weight, bounds, stays
+        as of `consensus_certificate`.
+    """
+    M = len(bounds)
+    total = math.fsum(1.0 / (1.0 + weight * bounds)) if stays is None else stays
+    _, d = consensus_factors(weight, bounds, stays)
+    reach = float(np.sqrt(bounds.max()))
+    c = min(reach, 1.0 / math.sqrt(weight)) if weight > 0.0 else reach
+    root = math.sqrt(energy) + math.sqrt(M * weight) * off
+    gap = root * root * M / total if weight > 0.0 else energy
+    own = off * off * M * M * weight / total
+    bound = c * largest + d * (off + c * math.sqrt(energy / M))
+    return Certificate(ROUND_UP * gap, ROUND_UP * bound, own, d * off)
 
 
 def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:

@@ -2,7 +2,8 @@ r"""The paper's objective as a federation computes it: a schedule of `coreg_core
 
     labels (of relative couplings) → sizes → the schedule's questions
 
-Only the sums of the sites' b_v, ‖y_v‖² and ρ_v are known. Where the largest counts, the code assumes that one site has all.
+Only the sums of the sites' b_v, ‖y_v‖², n_v and ρ_v² are known. Where the largest counts, the code assumes that one site has
+all.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ from coreg_core.numerics.reproducible import column_norms
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration
 
-SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ ρ_v²; then Σ 1/(1 + μ b_v) of each column
+SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v², and after those of each column Σ 1/(1 + μ b_v)
+# Predictions that are certified to this, in units of a typical label, are as good as exact.
+GOOD_END, DEFAULT = 1e-3, Iteration()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +71,26 @@ class AgreementComputation:
 
     def _schedule(self, state: AgreementState) -> Schedule[Any]:
         """The schedule of the plan and the sums."""
-        bounds, norms, roundings, *stays = state.sums
+        bounds, norms, labels, *of_columns = state.sums
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
+        roundings, stays = of_columns[: len(columns)], of_columns[len(columns) :]
         relative = relative_step(m, M)
+        # √m typical labels, as the objective sees them; where all are zero, one absolute unit for each instance.
+        typical = sqrt(m) * (sqrt(norms / labels) if norms > 0.0 else 1.0)
+        asked, default = self.iteration, DEFAULT
+        usual = asked.tolerance >= default.tolerance and asked.prediction_tolerance >= default.prediction_tolerance
         sweeps = self.iteration.name == "block-coordinate-descent"
         terms = Terms(
             coupling=tuple(column.coupling for column in columns),
             bounds=(bounds,) * M if sweeps else (bounds, *(0.0,) * (M - 1)),
             initial_objective=norms,
             tolerance=self.iteration.tolerance,
-            prediction_tolerance=self.iteration.prediction_tolerance,
+            prediction_tolerance=self.iteration.prediction_tolerance * typical,
             max_rounds=self.iteration.max_rounds,
-            roundings=(sqrt(roundings), *(0.0,) * (M - 1)),
+            roundings=tuple(map(sqrt, roundings)),
             steps=(relative, relative * max(self._bounds(state)) + least_step(m)),
             stays=() if sweeps else tuple(stays),
+            rounding_limit=GOOD_END * typical if usual else 0.0,
         )
         return make_schedule(self.iteration.name, terms)
 
@@ -94,7 +103,7 @@ class AgreementComputation:
             return Round(Ask("labels"), Layout(0, 0, 1), (), all_sites, phase="preliminary")
         columns = self._columns(state)
         if not state.sums:
-            layout = Layout(0, 0, SIZES + len(columns))
+            layout = Layout(0, 0, SIZES + 2 * len(columns))
             return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
         assert state.schedule is not None
         query: Query = state.schedule.query(state.inner)
@@ -125,7 +134,7 @@ class AgreementComputation:
                     raise BadData("no site of this federation has a label. At least one site needs labelled rows.")
                 return replace(state, labels=scalars[0])
             case "sizes":
-                if not all(np.isfinite(x) and x >= 0.0 for x in scalars):
+                if not all(np.isfinite(x) and x >= 0.0 for x in scalars) or scalars[2] < 1.0:
                     raise BadData(SOME_SITE.format("has a size below zero, or one that is not finite"))
                 state = replace(state, sums=scalars)
                 schedule = self._schedule(state)
@@ -138,7 +147,7 @@ class AgreementComputation:
     def _check(self, state: AgreementState, asked: Ask, values: Arr) -> None:
         sweeps = self.iteration.name == "block-coordinate-descent"
         if asked.part == "linear" and not sweeps:
-            most = np.array([self.n_sites - stays for stays in state.sums[SIZES:]])
+            most = np.array([self.n_sites - stays for stays in state.sums[-len(asked.columns) :]])
             if (wrong := linear_fault(asked.targets, values, most, self.n_sites)) is not None:
                 raise BadData(SOME_SITE.format(wrong))
 

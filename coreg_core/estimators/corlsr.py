@@ -16,6 +16,7 @@ from coreg_core.agreement.objective import (
     consensus_weight,
     disagreement,
     objective,
+    optimality_certificate,
     with_response_error,
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
@@ -29,6 +30,7 @@ from coreg_core.agreement.views import (
     make_view,
     values_precisely,
 )
+from coreg_core.agreement.views.optimality import optimality
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators._views import ViewsRegressor, deal
@@ -38,7 +40,9 @@ from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
 _DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
+_GOOD_END = 1e-3  # of a typical label: the largest bound of a fit that is as good as exact
 _PRECISE_ENTRIES = 500_000  # 0.3 s
+_CERTIFIED_ENTRIES = 5_000_000  # of a view: 2 s
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
@@ -267,12 +271,12 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         terms = self._terms(data, views)
         match self.solver:
             case "direct":
-                solutions, certificate = self._at(views, consensus_closed_form(views, self.coupling), terms)
-                return _Fit(solutions, certificate, 0, _judged(terms, certificate), terms.response_error)
+                solutions, certificate = self._at(data, views, consensus_closed_form(views, self.coupling), terms)
+                return _Fit(solutions, certificate, 0, _judged(terms, certificate), terms.response_error(0))
             case "stacked":
                 return self._stacked(data, views, terms)
             case _:
-                return self._rounds(views, terms)
+                return self._rounds(data, views, terms)
 
     def _terms(self, data: list[_ViewData], views: list[View]) -> Terms:
         largest = max(float(np.abs(d.y).max()) for d in data)
@@ -284,15 +288,31 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol / self._unit,
             max_rounds=self.max_rounds,
-            roundings=tuple(view.response_error(weight) for view in views),
+            roundings=(max(view.response_error(weight) for view in views),),
+            rounding_limit=_GOOD_END * self._typical(data) if self.prediction_tol is None else 0.0,
         )
 
-    def _at(self, views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+    def _typical(self, data: list[_ViewData]) -> float:
+        """√m labels of typical size."""
+        labels = np.concatenate([d.y for d in data])
+        return float(np.sqrt(len(data[0].Z) * np.mean(np.square(labels))))
+
+    def _at(self, data: list[_ViewData], views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
         weight = consensus_weight(self.coupling, len(views))
         solutions = [view.solve(z, weight) for view in views]
-        return solutions, self._certified(solutions, np.broadcast_to(z, (len(views), len(z))), weight, terms)
+        return solutions, self._certified(
+            data, views, solutions, np.broadcast_to(z, (len(views), len(z))), weight, terms
+        )
 
-    def _certified(self, solutions: list[Solution], targets: Arr, weight: float, terms: Terms) -> Certificate:
+    def _certified(
+        self,
+        data: list[_ViewData],
+        views: list[View],
+        solutions: list[Solution],
+        targets: Arr,
+        weight: float,
+        terms: Terms,
+    ) -> Certificate:
         """The certificate of models that answer ``targets`` at ``weight``, from the models: sharper than that of the schedules.
 
         A schedule knows only Q(0), and uses the largest ρ for every site. Here each view's share of Q is known.
@@ -310,17 +330,41 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
         )
         own = np.array([s.function_rounding for s in solutions])
-        shift = float(np.linalg.norm(np.array(terms.roundings) * shares + own))
+        rounding = np.array([view.response_error(weight) for view in views])
+        shift = float(np.linalg.norm(rounding * shares + own))
         norms = np.linalg.norm(targets, axis=1)
         noise = ROUNDING * float((norms + sizes + np.linalg.norm(mean)).max(initial=0.0))
+        # Algorithm 1's models answer one target each; at the optimum they answer their mean too.
+        close = self._close(data, solutions, targets[0] if weight == mu else None, mu, bounds)
         if weight == mu:
             residual = float(np.linalg.norm(mean - targets[0])) + noise
             root, apart = (factor * residual for factor in consensus_factors(mu, bounds))
-            return with_response_error(root, noise, bounds, terms.response_error, shift, apart)
-        # Algorithm 1: g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v).
-        gradient = weight * targets - mu * mean + (mu - weight) * predictions
-        root = float(np.sqrt(bounds @ (np.linalg.norm(gradient, axis=1) + mu * noise) ** 2))
-        return with_response_error(root, noise, bounds, terms.response_error, shift)
+            stated = with_response_error(root, noise, bounds, terms.response_error(0), shift, apart)
+        else:  # g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v)
+            gradient = weight * targets - mu * mean + (mu - weight) * predictions
+            root = float(np.sqrt(bounds @ (np.linalg.norm(gradient, axis=1) + mu * noise) ** 2))
+            stated = with_response_error(root, noise, bounds, terms.response_error(0), shift)
+        return stated if close is None else _least(stated, close)
+
+    def _close(
+        self, data: list[_ViewData], solutions: list[Solution], target: Arr | None, mu: float, bounds: Arr
+    ) -> Certificate | None:
+        """The certificate without ρ, at a target or at the functions' mean: of the exact form, where it costs seconds at most."""
+        entries = max((len(d.X) + len(d.Z)) ** 2 for d in data)
+        if self.form != "exact" or entries > _CERTIFIED_ENTRIES:
+            return None
+        z = np.mean([s.prediction for s in solutions], axis=0) if target is None else target
+        found = [optimality(s.function, d.X, d.y, d.Z, z, d.ridge, mu) for s, d in zip(solutions, data, strict=True)]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        mean = np.mean([each.values for each in known], axis=0)
+        errors = [each.values_error for each in known]
+        off = float(np.linalg.norm(z - mean)) + ROUNDING * float(np.linalg.norm(z)) + max(errors)
+        e = [each.residual for each in known]
+        stated = optimality_certificate(sum(x * x for x in e), max(e), off, mu, bounds)
+        apart = [float(np.linalg.norm(s.prediction - each.values)) for s, each in zip(solutions, known, strict=True)]
+        return replace(stated, prediction_bound=stated.prediction_bound + max(errors) + max(apart))
 
     def _stacked(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
         exact = self.form == "exact"
@@ -329,7 +373,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         # The textbook solution answers no query, so it is certified by its distance, in the norm √(Q − Q*), to the models at
         # its own mean, which answer one. The squares of that norm are sums of squares: only the functions cancel.
         predictions = np.array([t.U @ c for t, c in zip(textbook, coefs, strict=True)])
-        at_mean, certificate = self._at(views, predictions.mean(axis=0), terms)
+        at_mean, certificate = self._at(data, views, predictions.mean(axis=0), terms)
         weight, solutions, apart = consensus_weight(self.coupling, len(views)), [], 0.0
         for t, c, d, other, prediction in zip(textbook, coefs, data, at_mean, predictions, strict=True):
             function = KernelExpansion(d.kernel, t.points, c)
@@ -339,11 +383,11 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         others = np.array([s.prediction for s in at_mean])
         off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
         stated = Certificate(gap, certificate.prediction_bound + off)
-        return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error)
+        return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error(0))
 
-    def _rounds(self, views: list[View], terms: Terms) -> _Fit:
-        # A hundredth is left for the rounding of the functions' coefficients, which schedules ignore.
-        tolerance, prediction_tolerance = 0.99 * terms.tolerance, 0.99 * terms.prediction_tolerance
+    def _rounds(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
+        # The rest is left for rounding: a schedule ends where its own part is small, and the models are judged after it.
+        tolerance, prediction_tolerance = 0.25 * terms.tolerance, 0.5 * terms.prediction_tolerance
         tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
         schedule = make_schedule(self.solver, tighter)
         state = run_in_memory(schedule, views)
@@ -354,19 +398,19 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         targets = np.array([models.of(v)[:, 0] for v in range(len(views))])
         solutions = [view.solve(target, weight) for view, target in zip(views, targets, strict=True)]
         own = Certificate(float(progress.gap[0]), float(progress.prediction_bound[0]))
-        more = self._certified(solutions, targets, weight, terms)
+        more = self._certified(data, views, solutions, targets, weight, terms)
         # The schedule's own is of answers; the functions' coefficients are rounded beside them.
         beside = 2.0 * float(np.linalg.norm([s.function_rounding for s in solutions]))
         # A function g of energy norm e has ‖g(Z)‖ ≤ e min(√b, 1/√μ).
         mu, most = consensus_weight(self.coupling, len(views)), float(np.sqrt(max(terms.bounds)))
         apart = beside * (most if mu == 0.0 else min(most, 1.0 / float(np.sqrt(mu))))
         own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound + apart)
-        certificate = Certificate(min(own.gap, more.gap), min(own.prediction_bound, more.prediction_bound))
+        certificate = _least(own, more)
         # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
-        stop = terms.stop_of(certificate.gap, certificate.prediction_bound) or overall_stop(progress.stops)
-        if stop is Stop.CONVERGED:
+        stop = overall_stop(progress.stops)
+        if stop is not Stop.MAX_ROUNDS or terms.met_by(certificate.gap, certificate.prediction_bound):
             stop = _judged(terms, certificate)
-        return _Fit(solutions, certificate, progress.round, stop or Stop.MAX_ROUNDS, terms.response_error)
+        return _Fit(solutions, certificate, progress.round, stop, terms.response_error(0))
 
 
 def _unit_of(ys: list[Arr]) -> float:
@@ -382,9 +426,17 @@ def _times(f: KernelExpansion, unit: float) -> KernelExpansion:
     return replace(f, coef=f.coef * unit, coef_low=None if f.coef_low is None else f.coef_low * unit)
 
 
+def _least(a: Certificate, b: Certificate) -> Certificate:
+    """The smaller of each bound: both certificates hold."""
+    gap, own_gap = min(a.gap, b.gap), min(a.own_gap, b.own_gap)
+    return Certificate(gap, min(a.prediction_bound, b.prediction_bound), own_gap, min(a.own_bound, b.own_bound))
+
+
 def _judged(terms: Terms, certificate: Certificate) -> Stop:
-    """CONVERGED where both certificates hold; a closed form that misses them is STAGNATED."""
-    return terms.stop_of(certificate.gap, certificate.prediction_bound) or Stop.STAGNATED
+    """The stop of models that no further round can improve."""
+    stop = terms.stop_of(certificate, ended=True)
+    assert stop is not None, "it has ended"
+    return stop
 
 
 def _targets(y_views: Any, n_views: int) -> list[Any]:

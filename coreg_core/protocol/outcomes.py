@@ -10,6 +10,7 @@ class Outcome(Enum):
     """The end of a run; the text states the event, and `advice` the next action."""
 
     CONVERGED = "Both certificates fell below the tolerances."
+    CONVERGED_TO_ROUNDING = "The schedule reached the tolerances; what remains of the bound is the rounding of float64."
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
     REFUSED = "A site refused the plan."
@@ -20,10 +21,16 @@ class Outcome(Enum):
     CANCELLED = "Cancelled by the operator."
     DAMAGED = "The coordinator's records of this run are damaged, or older than the sites'."
 
+    @property
+    def good(self) -> bool:
+        """Whether the models are as precise as the plan asked, up to rounding."""
+        return self in (Outcome.CONVERGED, Outcome.CONVERGED_TO_ROUNDING)
+
 
 _AGAIN = "Start every agent again and repeat the coordinator's command"
 _ADVICE = {
     Outcome.CONVERGED: "",
+    Outcome.CONVERGED_TO_ROUNDING: "",
     Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.REFUSED: "Change the plan or the site's policy.",
@@ -36,6 +43,7 @@ _ADVICE = {
 }
 _EXIT_CODES = {
     Outcome.CONVERGED: 0,
+    Outcome.CONVERGED_TO_ROUNDING: 0,
     Outcome.MAX_ROUNDS: 3,
     Outcome.STAGNATED: 3,
     Outcome.REFUSED: 4,

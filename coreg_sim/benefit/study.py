@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, table_of
+from coreg_sim.benefit.partition import MOST_LEVELS, REGIMES, AttributeTable, partition, table_of
 from coreg_sim.benefit.trial import trial
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.study.jobs import JSON, Job
@@ -83,6 +83,9 @@ def study(
             f"{', '.join(unknown)}: no such data set{f' in {folder}' if folder else ' without a folder. Name it with --data'}. "
             f"--sets takes names of the manifest, {BUNDLED} (from scikit-learn), and the groups {', '.join(GROUPS)}."
         )
+    for name in wanted:
+        if name in there and pool is not None and name not in CHOSEN_ON + JUDGED_ON:
+            _refuse_texts(pool, name)
     chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
         raise UsageError(f"--regimes {', '.join(unknown)}: unknown. The regimes are {', '.join(REGIMES)}.")
@@ -90,6 +93,18 @@ def study(
     return BenefitStudy(
         None if folder is None else str(folder.resolve()), wanted, chosen, draws, QUICK_ROWS if quick else None
     )
+
+
+def _refuse_texts(pool: Pool, name: str) -> None:
+    """Refuse columns of names, free text or dates: `table_of` leaves them out, and nothing would say it."""
+    data = pool.load(name)
+    wide = {data.columns[of[0]].partition("=")[0]: len(of) for of in data.attributes if len(of) > MOST_LEVELS}
+    if wide:
+        found = ", ".join(f"{column!r} has {levels} different texts" for column, levels in wide.items())
+        raise UsageError(
+            f"{name}: {found}; at most {MOST_LEVELS} can be used. List such columns under drop, or group their texts. Replace "
+            "a date by a number, for example days."
+        )
 
 
 def table_named(folder: Path, name: str) -> AttributeTable:

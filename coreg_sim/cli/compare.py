@@ -15,12 +15,12 @@ from coreg_core.agreement.schedules.schedule import Terms
 from coreg_core.agreement.views import View
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.threads import pin_threads
-from coreg_core.protocol.outcomes import Outcome, exit_code
+from coreg_core.protocol.outcomes import exit_code
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, Plan
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
 from coreg_sim.federation.problems import Problem
-from coreg_sim.federation.simulate import close_enough, factored, plan_for, simulate
+from coreg_sim.federation.simulate import factored, plan_for, simulate, typical_size
 from coreg_wire.terminal import output
 
 
@@ -32,7 +32,7 @@ def compare(
     coupling: o.CouplingOption = o.DEFAULT_COUPLING,
     form: o.FormOption = "exact",
     tolerance: o.Tolerance = 1e-10,
-    prediction_tolerance: o.PredictionTolerance = None,
+    prediction_tolerance: o.PredictionTolerance = 1e-5,
     max_rounds: o.MaxRounds = 10_000,
     data: o.Data = None,
     target: o.Target = None,
@@ -54,8 +54,8 @@ def compare(
     with o.place(on, address, sites_per_actor) as there:
         if objective == "additive":
             raise typer.Exit(_additive(problem, there, threads, as_json=as_json))
-        within = close_enough(problem, prediction_tolerance)
-        iterations = [Iteration(name, tolerance, within, max_rounds, threads) for name in SCHEDULE_NAMES]
+        within = prediction_tolerance * typical_size(problem, Agreement())
+        iterations = [Iteration(name, tolerance, prediction_tolerance, max_rounds, threads) for name in SCHEDULE_NAMES]
         plans = [plan_for(problem, Agreement(form=form, coupling=(coupling,)), each) for each in iterations]
         truth = there.closed_form(problem, plans[0])
         results = [simulate(problem, plan, hosting=there.hosting) for plan in plans]
@@ -75,7 +75,7 @@ def compare(
         output.print_json({"closed_form": closed, "error": within, "schedules": rows})
     else:
         _print_table(rows, within, truth.objective, truth.seconds)
-    raise typer.Exit(0 if all(r.outcome is Outcome.CONVERGED for r in results) else 3)
+    raise typer.Exit(0 if all(r.outcome.good for r in results) else 3)
 
 
 def _additive(problem: Problem, there: o.Place, threads: int, *, as_json: bool) -> int:

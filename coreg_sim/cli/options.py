@@ -33,11 +33,11 @@ FormOption = Annotated[Form, typer.Option("--form", help="The form of the views.
 ScheduleOption = Annotated[ScheduleName, typer.Option("--schedule", help="The schedule of the rounds.")]
 Tolerance = Annotated[float, typer.Option("--tolerance", min=0, help="Stop at this certified gap, relative to Σ‖y‖².")]
 PredictionTolerance = Annotated[
-    float | None,
+    float,
     typer.Option(
         "--prediction-tolerance",
         min=0,
-        help="Stop at this certified error of the predictions (2-norm) [1e-5 √m: 1e-5 per instance].",
+        help="Stop at this certified error of the predictions, in units of a typical label per instance.",
     ),
 ]
 MaxRounds = Annotated[int, typer.Option("--max-rounds", min=1, help="Maximum number of rounds (sweeps).")]

@@ -11,7 +11,7 @@ from coreg_core.protocol.outcomes import exit_code, told
 from coreg_core.protocol.plan import Additive, Agreement, Iteration, plan_fault
 from coreg_sim.cli import figures
 from coreg_sim.cli import options as o
-from coreg_sim.federation.simulate import Steps, close_enough, plan_for, simulate
+from coreg_sim.federation.simulate import Steps, plan_for, simulate
 from coreg_wire.terminal import output
 
 
@@ -47,7 +47,7 @@ def run(
     schedule: o.ScheduleOption = SCHEDULE_NAMES[0],
     form: o.FormOption = "exact",
     tolerance: o.Tolerance = 1e-10,
-    prediction_tolerance: o.PredictionTolerance = None,
+    prediction_tolerance: o.PredictionTolerance = 1e-5,
     max_rounds: o.MaxRounds = 10_000,
     data: o.Data = None,
     target: o.Target = None,
@@ -69,8 +69,7 @@ def run(
     if objective == "additive":
         plan = plan_for(problem, Additive(), Iteration(threads=threads), aggregation=aggregation)
     else:
-        within = close_enough(problem, prediction_tolerance)
-        iteration = Iteration(schedule, tolerance, within, max_rounds, threads)
+        iteration = Iteration(schedule, tolerance, prediction_tolerance, max_rounds, threads)
         plan = plan_for(problem, Agreement(form=form, coupling=(coupling,)), iteration, aggregation=aggregation)
     if (fault := plan_fault(plan)) is not None:
         raise UsageError(f"--aggregation {aggregation}: {fault}")

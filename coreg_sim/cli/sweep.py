@@ -33,7 +33,7 @@ def sweep(
     form: o.FormOption = "exact",
     schedule: o.ScheduleOption = SCHEDULE_NAMES[0],
     tolerance: o.Tolerance = 1e-8,
-    prediction_tolerance: o.PredictionTolerance = None,
+    prediction_tolerance: o.PredictionTolerance = 1e-5,
     max_rounds: o.MaxRounds = 10_000,
     views: o.Views = "5",
     data: o.Data = None,

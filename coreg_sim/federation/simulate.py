@@ -34,6 +34,7 @@ from coreg_core.protocol.outcomes import Outcome, told
 from coreg_core.protocol.plan import Aggregation, Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from coreg_sim.federation.problems import Problem
+from site_agent.machine.factoring import units
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.run_log import Kept, Memory
 from site_agent.machine.site import Rules, Site
@@ -105,12 +106,10 @@ def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
     yield Hosted(InProcess(sites), lambda name: sites[name].result)
 
 
-def close_enough(problem: Problem, asked: float | None = None) -> float:
-    """A bound on the predictions' error (2-norm): the given one, or 1e-5 √m, that is 1e-5 for each instance.
-
-    A fixed bound does not work: the certificate includes rounding, which grows with the instances and the sites.
-    """
-    return asked if asked is not None else 1e-5 * float(np.sqrt(problem.n_unlabelled))
+def typical_size(problem: Problem, objective: Agreement) -> float:
+    """√m typical labels: the unit of `Iteration.prediction_tolerance`."""
+    labels = np.concatenate([np.subtract(d.y, units(d.y, objective.label_units)[0]) for d in problem.sites.values()])
+    return float(np.sqrt(problem.n_unlabelled * np.mean(np.square(labels))))
 
 
 def plan_for(

@@ -132,6 +132,7 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))
+    texts: list[str] = []
     blocks: list[Arr] = []
     columns: list[str] = []
     attributes: list[tuple[int, ...]] = []
@@ -144,21 +145,35 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
             block = (values[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
             names = [f"{name}={level or '?'}" for level in levels]
         else:
-            block, names = _numeric(path, name, values)[:, None], [name]
+            try:
+                block, names = _numeric(values, name)[:, None], [name]
+            except _NotNumeric as error:
+                texts.append(str(error))
+                continue
         attributes.append(tuple(range(len(columns), len(columns) + len(names))))
         columns += names
         blocks.append(block)
+    if texts:
+        raise BadData(
+            f"{path}: not numeric: {', '.join(texts)}. In manifest.json, list a column under categorical if it has few "
+            "different texts, and under drop if it is an id, a date or free text."
+        )
     X = np.ascontiguousarray(np.hstack(blocks)) if blocks else np.zeros((len(y), 0))
     return NumericDataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
 
 
-def _numeric(path: Path, name: str, values: Any) -> Arr:
+class _NotNumeric(ValueError):
+    """A column with a cell that is no number."""
+
+
+def _numeric(values: Any, name: str) -> Arr:
     missing = np.isin(values, MISSING)
     out = np.full(len(values), np.nan)
     try:
         out[~missing] = values[~missing].astype(np.float64)
-    except ValueError as error:
-        raise BadData(f"{path}: column {name!r} is not numeric ({error}); list it under categorical or drop.") from None
+    except ValueError:
+        row = next(i for i in np.flatnonzero(~missing) if not _is_number(values[i]))
+        raise _NotNumeric(f"{name!r} (row {row + 1} of those with a target)") from None
     mean = out[~missing].mean() if not missing.all() else 0.0
     out[missing] = mean
     return out
@@ -172,7 +187,7 @@ def _target(path: Path, name: str, values: Any, task: str) -> Arr:
         levels = sorted(set(values))
         if task != "binary" or len(levels) != 2:
             raise BadData(
-                f"{path}: the target {name!r} is not numeric ({next(v for v in values if not _is_number(v))!r}). coreg trains "
+                f"{path}: the target {name!r} is not numeric. coreg trains "
                 'regressors. Two classes are possible as numbers, 0 and 1, or with task "binary".'
             ) from None
         return np.array([float(value == levels[1]) for value in values])

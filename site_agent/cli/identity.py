@@ -48,7 +48,7 @@ def enroll(
     if install_bundle is not None:
         installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
-        typer.echo("next: coreg-agent check --data … --target … --id … --coordinator HOST:PORT")
+        typer.echo("next: pin the peers (`coreg-agent peers`), then `coreg-agent check --config agent.toml`")
         return
     if renewal:
         asked = renew(identity, new_key=new_key)

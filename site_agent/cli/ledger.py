@@ -52,6 +52,7 @@ def ledger(
 def _show(path: Path, *, as_json: bool) -> None:
     from site_agent.ledger.files import read_lines
 
+    _must_exist(path)
     count = 0
     for line in read_lines(path):
         count += 1
@@ -85,6 +86,8 @@ def shown(entry: Mapping[str, Any]) -> str:
             said = "has its model; signed the ledger"
         case "Countersigned":
             said = f"received: the coordinator signed the ledger's first {entry['head']['lines']} lines"
+        case "Approval":
+            said = "the site's operator approved" if entry.get("given") else "waits for the site's operator"
         case "Continued":
             said = f"continues {entry.get('after')}"
         case _:
@@ -93,6 +96,13 @@ def shown(entry: Mapping[str, Any]) -> str:
     step = f" step {entry['step']}" if "step" in entry else ""
     at = str(entry["at"])[:19].replace("T", " ")
     return f"{at}  {kind:<13}{run}{step}  {said}"
+
+
+def _must_exist(path: Path) -> None:
+    from coreg_core.errors import UsageError
+
+    if not path.exists():
+        raise UsageError(f"{path}: no such ledger. Name the file: it is ledger.jsonl in the site's identity folder.")
 
 
 def _beside(path: Path) -> list[Path]:
@@ -106,6 +116,7 @@ def _beside(path: Path) -> list[Path]:
 def _verify(path: Path, checkpoints: Path | None, authority: list[Path], *, as_json: bool) -> None:
     from site_agent.ledger.audit import audit, read_record
 
+    _must_exist(path)
     authorities = [one for file in authority or _beside(path) for one in _certificates(file)]
     own = path.parent / "site.pem"
     site = _name(own) if own.exists() else None

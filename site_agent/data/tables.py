@@ -177,7 +177,8 @@ def _read(path: Source, source: str, found: Faults) -> tuple[pl.DataFrame, Ints,
             frame = _parquet_as_text(pl.read_parquet(path, glob=False), source)
             return frame, np.arange(2, frame.height + 2), None
         case suffix:
-            what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet."
+            instead = " In Excel, save it as 'CSV UTF-8'." if suffix.startswith(".xls") else ""
+            what = f"{suffix or 'a file without a suffix'} is neither .csv nor .parquet.{instead}"
             raise BadTable(Fault(source, what, kind="file"))
 
 

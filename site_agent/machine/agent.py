@@ -138,7 +138,7 @@ def _heard(agent: Agent, message: ToSite) -> tuple[Agent, list[Action]]:
 
 def _unknown_end(agent: Agent, message: Finished) -> tuple[Agent, list[Action]]:
     """The end of a run without a plan here: it ended earlier, or while this agent was disconnected."""
-    if message.heads or message.outcome is Outcome.CONVERGED:
+    if message.heads or message.outcome.good:
         return agent, [_breach(f"ended run {message.run} with a model, but this site did not accept its plan.")]
     actions: list[Action] = [Say(Fetched(message.run))]
     if agent.once:

@@ -89,9 +89,9 @@ class AgreementJob:
                 return _NONE, (float(len(self.data.y)),)
             case "sizes":
                 self._require_hidden_labels(weights)
-                rounding = self.view.response_error(float(weights.max()))
+                rounding = [self.view.response_error(weight) ** 2 for weight in weights.tolist()]
                 kept = stays(self._bound, weights.tolist())
-                return _NONE, (self._bound, self._norm, rounding**2, *kept)
+                return _NONE, (self._bound, self._norm, float(len(self._y)), *rounding, *kept)
             case _:
                 try:
                     with np.errstate(all="ignore"):

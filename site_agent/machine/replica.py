@@ -350,7 +350,7 @@ class Replica:
             the computation has not ended, or it ended in another state at some site.
         """
         if not finished.heads:
-            if finished.outcome is Outcome.CONVERGED:
+            if finished.outcome.good:
                 raise Breach(f"ended run {self.plan.run} as converged without the head of any site.")
             return False
         kept = self.kept

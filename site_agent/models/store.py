@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from coreg_core.errors import BadData, StorageError, UsageError
-from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
@@ -85,7 +84,7 @@ class ModelStore:
 
         written, study = self._put(plan, result, write), self.folder_of(plan).parent
         try:
-            if result.outcome is Outcome.CONVERGED or not (study / CURRENT).exists():
+            if result.outcome.good or not (study / CURRENT).exists():
                 self.disk.point(study / CURRENT, plan.run)
                 self.disk.sync_folder(study)
             self._forget_old(study)

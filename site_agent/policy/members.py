@@ -24,11 +24,12 @@ def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[boo
         ),
         (
             least < sites or plan.membership.on_dropout == "continue",
-            f"min_sites={least} of {sites} would allow sums over another set of sites, which is a second operator {_KEY}",
+            f"min_sites={least} of {sites} would allow sums over another set of sites, which is a second response operator "
+            f"{_KEY}",
         ),
         (
             plan.privacy.membership_changes,
-            f"membership_changes=true would allow sums over another set of sites, which is a second operator {_KEY}",
+            f"membership_changes=true would allow sums over another set of sites, which is a second response operator {_KEY}",
         ),
     ]
     match plan.objective:
@@ -46,7 +47,7 @@ def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> lis
     return [
         (
             len(terms.coupling) > 1 or 0.0 in terms.coupling,
-            f"coupling={list(terms.coupling)} is not one number above 0, and each coupling is another operator {_KEY}",
+            f"coupling={list(terms.coupling)} is not one number above 0, and each coupling is another response operator {_KEY}",
         ),
         (
             plan.iteration.name == "block-coordinate-descent",
@@ -55,12 +56,12 @@ def _of_agreement(plan: Plan, terms: Agreement, data: PrivateData | None) -> lis
         (
             linear and few_values,
             "a linear form would let members recognise this site's columns of two values in the span of all columns, which "
-            f"reveals its operator {_KEY}",
+            f"reveals its response operator {_KEY}",
         ),
         (
             linear and data is not None and plan.iteration.max_rounds >= data.Z.shape[1],
             f"max_rounds={plan.iteration.max_rounds} answers of a linear form are as many as this site has columns, which "
-            f"reveals its whole operator {_KEY}",
+            f"reveals its whole response operator {_KEY}",
         ),
     ]
 
@@ -69,13 +70,20 @@ def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
     return [
         (
             terms.tuning_steps > 0,
-            f"tuning_steps={terms.tuning_steps} would add as many operators; set 0 {_KEY}",
+            f"tuning_steps={terms.tuning_steps} would add as many response operators; set 0 {_KEY}",
         ),
         (
             terms.probes > 1,
             f"probes={terms.probes} would disclose more directions of each site than one probe; set 1 {_KEY}",
         ),
-        (terms.forecast or terms.rows == "common", f"folds, and each fold is another operator {_KEY}"),
+        (
+            terms.forecast or terms.rows == "common",
+            f"forecast={terms.forecast}, rows={terms.rows!r}: each fold is another response operator; set forecast = false "
+            f"{_KEY}",
+        ),
         (terms.residuals != "smoothed", f"residuals={terms.residuals!r} {_KEY}"),
-        (terms.kernel == "linear", f"a linear kernel: with it, one operator is enough to separate the sites {_KEY}"),
+        (
+            terms.kernel == "linear",
+            f"a linear kernel: with it, one response operator is enough to separate the sites {_KEY}",
+        ),
     ]

@@ -43,7 +43,8 @@ _TELLS = {
 class Policy(BaseModel):
     """The keys of policy.toml. The defaults allow a plan with the defaults of federation.toml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Strict: a consent is not guessed from a text. `strict=False` below lets a list of TOML be a tuple.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     max_rounds: int = Field(default=10_000, ge=1)
     min_sites: int = Field(default=2, ge=1)
@@ -59,15 +60,17 @@ class Policy(BaseModel):
     max_questions: int | None = Field(default=None, ge=1)
     # Forms and kernels of the functions. The polynomial kernel must be listed: no rule's ridge bounds its diagonal, so its models
     # pass through every label.
-    forms: tuple[Form, ...] = Field(default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1)
-    kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1)
+    forms: tuple[Form, ...] = Field(
+        default=("exact", "semi-parametric", "landmarks", "linear"), min_length=1, strict=False
+    )
+    kernels: tuple[KernelName, ...] = Field(default=("gaussian", "laplacian", "linear"), min_length=1, strict=False)
     degree_max: int = Field(default=3, ge=1)
     schedules: tuple[ScheduleName, ...] = Field(
-        default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1
+        default=("conjugate-gradients", "consensus", "block-coordinate-descent"), min_length=1, strict=False
     )
     # label_units: of the agreement; "raw" also reveals the level of the labels. targets: of the additive objective.
-    label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1)
-    targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1)
+    label_units: tuple[LabelUnits, ...] = Field(default=("centred", "standardised"), min_length=1, strict=False)
+    targets: tuple[Targets, ...] = Field(default=("federation", "raw"), min_length=1, strict=False)
     # Limits in units of this site's labelled rows (site_agent/policy/units.py). bandwidth: times their median distance.
     bandwidth_min: float = Field(default=0.5, gt=0)
     bandwidth_max: float = Field(default=10.0, gt=0)
@@ -94,7 +97,7 @@ class Policy(BaseModel):
     # Allow sums over other sets of sites; single answers follow from their differences. Plan and every site must allow it.
     membership_changes: bool = False
     # The additive objective discloses more than predictions (docs/concepts/threat-model.md), so it must be listed.
-    objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1)
+    objectives: tuple[Literal["agreement", "additive"], ...] = Field(default=("agreement",), min_length=1, strict=False)
     # Allow labelled instances among the shared ids; ...
     common_rows: bool = False
     # ... means over groups of at least so many labels (3 or more; absent: none); ...
@@ -123,7 +126,9 @@ class Policy(BaseModel):
         for site, fingerprint in peers.items():
             other = next((s for s, f in peers.items() if f == fingerprint and s != site), None)
             if other is not None:
-                raise ValueError(f"{site} and {other} have the same fingerprint, so they are one site")
+                raise ValueError(
+                    f"{site} and {other} have the same fingerprint, so one pin is wrong. Delete both lines, and pin both again"
+                )
         return peers
 
     @property

@@ -33,16 +33,17 @@ output = "model.coreg"  # the model file; it holds labelled rows
 _CHOSEN: dict[Preset, str] = {
     "strict": """\
 # The policy of this site. The agent refuses every plan against it.
-# Preset "strict": members of a run read its sums and nothing else. One set of instances has one operator, so no algebra can
-# separate the sums into single sites. This excludes paths of couplings, tuning, forecasts and changes of membership.
+# Preset "strict": members of a run read its sums and nothing else. One set of instances has one response operator
+# (docs/concepts/glossary.md), so no algebra can separate the sums into single sites. This excludes paths of couplings,
+# tuning, forecasts and changes of membership.
 members_may_learn = "sums"
 aggregation = "secure"
 objectives = ["agreement"]
 """,
     "partners": """\
 # The policy of this site. The agent refuses every plan against it.
-# Preset "partners": members of a run read its sums and are trusted. A member could compute this site's operator and predictions
-# on the shared instances. It could not compute labels of other rows or features.
+# Preset "partners": members of a run read its sums and are trusted. A member could compute this site's predictions on the
+# shared instances, and how they react to a target. It could not compute labels of other rows or features.
 members_may_learn = "operators"
 aggregation = "secure"
 objectives = ["agreement", "additive"]

@@ -120,7 +120,9 @@ async def keep_dialling(
             reason = await asyncio.to_thread(dial.dialler.diagnose) or reason
         waited, address = loop.time() - last_session, dial.dialler.address
         if waited >= dial.timeout:
-            raise Unreachable(f"{address}: {reason} (tried for {waited:.0f} s). Start the agent again when it is up.")
+            where = "" if reason.startswith(address) else f"{address}: "
+            tried = f"{where}{reason.rstrip('.')} (tried for {waited:.0f} s)"
+            raise Unreachable(f"{tried}. Start the agent again when the coordinator is up.")
         limit = "no timeout" if math.isinf(dial.timeout) else f"timeout in {dial.timeout - waited:.0f} s"
         note(f"no session with {address} for {waited:.0f} s: {reason.rstrip('.')}; trying again ({limit})")
         await asyncio.sleep(min(dial.jitter(0.5 * pause, 1.5 * pause), dial.timeout - waited))

@@ -54,7 +54,9 @@ def test_the_timeout_holds_whatever_answers(other):
     notes, since = [], time.monotonic()
     with other() as port:
         dial = Dial(GrpcDialler(f"127.0.0.1:{port}", None), 1.0)
-        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again when it is up"):
+        with pytest.raises(
+            Unreachable, match=rf"127\.0\.0\.1:{port}.*Start the agent again when the coordinator is up"
+        ):
             asyncio.run(asyncio.wait_for(keep_dialling(greet, dial, notes.append), timeout=40))
     assert 0.9 <= time.monotonic() - since < 8, notes  # the last attempt may begin just before the end
 

@@ -223,7 +223,7 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("max_rounds 5", "line 1"),
         ("max_rounds = 5\nmax_rounds = 6", "line 2"),
         ('objectives = ["additive"]\ngrouped_at_least = 2', "grouped_at_least"),  # two labels are no group
-        (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "so they are one site"),
+        (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "so one pin is wrong. Delete both lines"),
         ('[peers]\na = "12"', "peers"),
         ("questions_a_day = 5", "it is now max_questions_per_day"),
         ('answers = "sums"', '"sums" is "secure"'),

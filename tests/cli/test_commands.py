@@ -133,7 +133,7 @@ def test_every_outcome_has_a_documented_exit_code_and_advice():
     assert {exit_code(outcome) for outcome in Outcome} <= set(EXIT_CODES)
     assert {stop.name for stop in Stop} <= {outcome.name for outcome in Outcome}, "a schedule's end is a run's"
     for outcome in Outcome:
-        assert bool(exit_code(outcome)) is bool(advice(outcome)) is (outcome is not Outcome.CONVERGED)
+        assert bool(exit_code(outcome)) is bool(advice(outcome)) is not outcome.good
         assert told(outcome, "b is gone") == f"{outcome.name.lower()}: b is gone. {advice(outcome)}".rstrip()
         assert told(outcome, "").startswith(f"{outcome.name.lower()}: {outcome.value.rstrip('.')}.")
 
@@ -159,7 +159,7 @@ def test_a_comparison_of_schedules_agrees_with_the_closed_form(command):
         # Q is a sum that is rounded: a few hundred eps of it.
         assert row["true_gap"] <= row["certified_gap"] + 1e-13 * found["closed_form"]["objective"]
         assert row["true_error"] <= row["certified_prediction_bound"] + 1e-11
-        assert row["certified_prediction_bound"] <= 1e-6
+        assert row["certified_prediction_bound"] <= found["error"], "1e-6 typical labels for each instance"
 
 
 def test_a_revoked_site_is_named_where_it_is_still_listed_and_at_every_submission(command, tmp_path):

@@ -83,7 +83,7 @@ def test_a_site_that_is_rejected_while_it_prepares_hears_why(tmp_path: Path) -> 
 
 
 def test_a_coordinator_that_goes_while_a_site_prepares_is_dialled_again(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="Start the agent again when it is up"):
+    with pytest.raises(Unreachable, match="Start the agent again when the coordinator is up"):
         while_it_prepares(tmp_path, lambda sessions: sessions.close())
 
 

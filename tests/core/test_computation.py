@@ -49,7 +49,8 @@ def answers_of(views, norms, labels):
                 return NONE, (float(labels[v]),)
             case "sizes":
                 kept = stays(view.bound(), weights.tolist())
-                return NONE, (view.bound(), norms[v], view.response_error(float(weights.max())) ** 2, *kept)
+                rounding = [view.response_error(weight) ** 2 for weight in weights.tolist()]
+                return NONE, (view.bound(), norms[v], float(labels[v]), *rounding, *kept)
             case _:
                 return view.respond(question.targets, weights, question.part), ()
 

@@ -131,13 +131,13 @@ def test_a_closed_form_above_its_tolerances_does_not_say_converged(solver):
     assert model.fit(Xs, [X[:, 0] for X in Xs], Zs).stop_ is Stop.CONVERGED
 
 
-def test_roundings_are_one_a_site_and_raise_what_is_stated():
-    terms = Terms((0.1,), (1.0, 2.0), 4.0, 1e-6, 1e-6, 5, roundings=(1e-9, 1e-8))
-    assert (terms.response_error, terms.shift) == (1e-8, 2e-8)
-    assert Terms((0.1,), (1.0,), 4.0, 1e-6, 1e-6, 5).response_error == 0.0
+def test_roundings_are_one_a_column_and_raise_what_is_stated():
+    terms = Terms((0.1, 10.0), (1.0, 2.0), 4.0, 1e-6, 1e-6, 5, roundings=(1e-9, 1e-8))
+    assert [(terms.response_error(j), terms.shift(j)) for j in (0, 1)] == [(1e-9, 2e-9), (1e-8, 2e-8)]
+    assert Terms((0.1,), (1.0,), 4.0, 1e-6, 1e-6, 5).response_error(0) == 0.0
     for wrong in ((1e-9,), (1e-9, np.nan), (-1e-9, 1e-9)):
         with pytest.raises(UsageError, match="roundings"):
-            Terms((0.1,), (1.0, 2.0), 4.0, 1e-6, 1e-6, 5, roundings=wrong)
+            Terms((0.1, 10.0), (1.0, 2.0), 4.0, 1e-6, 1e-6, 5, roundings=wrong)
     bounds = np.array([1.0, 2.0])
     plain, rounded = (consensus_certificate(1e-7, 1.0, 0.4, bounds, rho, 2 * rho) for rho in (0.0, 1e-8))
     assert rounded.gap == pytest.approx((np.sqrt(plain.gap) * (1 + 4e-8) + 4e-8) ** 2, rel=1e-12)

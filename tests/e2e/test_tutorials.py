@@ -66,6 +66,7 @@ def test_the_quickstart_and_the_month_run_as_typed(tmp_path):
 def test_your_own_table_runs_as_typed(tmp_path):
     said = typed(blocks(TUTORIALS / "your-own-table.md"), tmp_path, 200)
     assert "joined models" in said
+    assert [line for line in shown(TUTORIALS / "your-own-table.md") if not re.search(line, said)] == []
     assert "worse by more than 2 %" in said, "the page explains this line"
 
 

@@ -35,7 +35,11 @@ def test_an_end_is_its_outcome_its_reason_and_what_to_do_next() -> None:
     for outcome, reason in ((Outcome.STALLED, "b is away."), (Outcome.SITE_FAULT, "b: no. Check it.")):
         for given in (reason, reason.rstrip(".")):
             assert message_for(outcome, given) == f"{outcome.name.lower()}: {reason} {advice(outcome)}"
-    assert {o for o in Outcome if not advice(o)} == {o for o in Outcome if exit_code(o) == 0} == {Outcome.CONVERGED}
+    assert (
+        {o for o in Outcome if not advice(o)}
+        == {o for o in Outcome if exit_code(o) == 0}
+        == {o for o in Outcome if o.good}
+    )
     for resumable in (Outcome.STALLED, Outcome.TOO_FEW_SITES):
         assert "command" in advice(resumable)
         assert "resumes" in advice(resumable)

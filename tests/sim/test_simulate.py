@@ -4,6 +4,7 @@ import cProfile
 import pstats
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Additive, Agreement, Iteration
 from coreg_sim.federation.additive import models_of
 from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site
+from coreg_sim.federation.simulate import Hosted, SharedFold, plan_for, simulate, simulated_site, typical_size
 
 PROBLEM = generated(4, 8, 20, 2, seed=1)
 PLANS = {
@@ -104,3 +105,16 @@ def test_a_breach_ends_a_simulation_at_once_and_is_its_reason():
 
     with pytest.raises(Refused, match=r"the site ended: the coordinator asked for another run\."):
         simulate(PROBLEM, plan_for(PROBLEM, *PLANS["consensus"]), hosting=breaching)
+
+
+@pytest.mark.parametrize(
+    ("sites", "unlabelled", "form", "scale", "most"),
+    [(4, 50_000, "semi-parametric", 1.0, 50), (16, 300, "exact", 1.0, 35), (16, 300, "exact", 1000.0, 35)],
+)
+def test_a_run_with_default_tolerances_ends_well_and_soon_in_any_unit(sites, unlabelled, form, scale, most):
+    """148 and 127 rounds, both STAGNATED, when the tolerance had the unit of the labels."""
+    problem = generated(sites, 50, unlabelled, 5, seed=0)
+    scaled = {name: replace(data, y=scale * data.y) for name, data in problem.sites.items()}
+    run = simulate(replace(problem, sites=scaled), plan_for(problem, Agreement(form=form), Iteration()))
+    assert (run.outcome, run.rounds <= most) == (Outcome.CONVERGED, True)
+    assert run.certified_prediction_bound <= 1e-6 * typical_size(replace(problem, sites=scaled), Agreement())

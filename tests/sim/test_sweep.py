@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_sim.cli.app import app
-from coreg_sim.federation.problems import generated
-from coreg_sim.federation.simulate import close_enough
 from coreg_sim.federation.views_file import partitioned, read_views
 from coreg_sim.sweep import interval
 
@@ -171,10 +169,3 @@ def test_the_other_commands_take_a_views_file_too(tmp_path, command):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout.splitlines()[-1])
     assert told.get("rounds") or told["closed_form"]
-
-
-def test_close_enough_grows_with_the_instances_unless_a_number_is_asked_for():
-    problem = generated(2, 5, 400, 2, seed=0)
-    assert close_enough(problem) == pytest.approx(2e-4)
-    assert close_enough(problem, 1e-9) == 1e-9
-    assert close_enough(problem, 0.0) == 0.0

@@ -10,6 +10,7 @@ Source: Brefeld et al. (2006), Algorithm 1, Propositions 4.1 and 4.2; certificat
 """
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -89,7 +90,7 @@ class BlockCoordinateDescent:
         terms, M = self.terms, self.terms.n_views
         bounds = np.array(terms.bounds)
         total = state.predictions.sum(axis=0)
-        gap, residual, rounding = (np.zeros(terms.n_columns) for _ in range(3))
+        gap, own, residual, rounding = (np.zeros(terms.n_columns) for _ in range(4))
         for v in range(M):
             others = total - state.predictions[v]
             change = column_norms(others - (M - 1) * state.targets[v])
@@ -98,12 +99,14 @@ class BlockCoordinateDescent:
             residual = np.maximum(residual, change)
             rounding = np.maximum(rounding, noise)
             gap += 4.0 * np.square(np.array(terms.coupling) * (change + noise)) * bounds[v]
+            own += 4.0 * np.square(np.array(terms.coupling) * change) * bounds[v]
         if M == 1:
-            gap[:] = 0.0
-        stated = [
-            with_response_error(float(np.sqrt(g)), float(noise), bounds, terms.response_error, terms.shift)
-            for g, noise in zip(gap, rounding, strict=True)
-        ]
+            gap[:] = own[:] = 0.0
+        reach = float(np.sqrt(bounds.max()))
+        stated = []
+        for j, (g, o, r) in enumerate(zip(gap.tolist(), own.tolist(), rounding.tolist(), strict=True)):
+            c = with_response_error(sqrt(g), r, bounds, terms.response_error(j), terms.shift(j))
+            stated.append(replace(c, own_gap=o, own_bound=reach * sqrt(o)))
         gap, bound = np.array([c.gap for c in stated]), np.array([c.prediction_bound for c in stated])
         running = state.stops == 0
         residual = np.where(running, residual, state.residual)
@@ -111,10 +114,10 @@ class BlockCoordinateDescent:
         bound = np.where(running, bound, state.prediction_bound)
         least_round = np.where(gap < state.least_gap, state.round, state.least_round)
         stops = state.stops.copy()
-        for j in np.flatnonzero(running):
+        for j in np.flatnonzero(running).tolist():
             stuck = bool(state.round - least_round[j] >= PATIENCE)
             last = state.round >= terms.max_rounds
-            stops[j] = terms.code_after(float(gap[j]), float(bound[j]), stuck=stuck, last=last)
+            stops[j] = terms.code_after(stated[j], stuck=stuck, last=last)
         return replace(
             state,
             verified_targets=state.targets,

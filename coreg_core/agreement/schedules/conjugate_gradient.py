@@ -158,7 +158,7 @@ class ConjugateGradient:
             residual[j] = np.sqrt(rr_new)
             c = self._certificate(j, residual[j], 0.0)
             gap[j], bound[j] = c.gap, c.prediction_bound
-            due = due or self.terms.stop_of(c.gap, c.prediction_bound) is not None
+            due = due or self.terms.met_by(c.gap, c.prediction_bound) or self.terms.reached_by(c)
         state = replace(state, z=z, r=r, p=p, rr=rr, residual=residual, gap=gap, prediction_bound=bound, verified=0)
         ask = Next.VERIFY if due else Next.DIRECTION
         return replace(state, ask=ask, since_verified=state.since_verified + 1)
@@ -182,7 +182,7 @@ class ConjugateGradient:
             stuck = bool(strikes[j] >= STRIKES or norms[j] == 0.0)
             # A direction and the verification after it take two rounds; where only one is left, the run ends.
             last = state.round + 2 > self.terms.max_rounds
-            stops[j] = self.terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
+            stops[j] = self.terms.code_after(c, stuck=stuck, last=last)
             residual[j], gap[j], bound[j] = norms[j], c.gap, c.prediction_bound
             r[:, j] = true[:, j]
             rr_new = dot(r[:, j], r[:, j])
@@ -215,7 +215,7 @@ class ConjugateGradient:
 
     def _certificate(self, column: int, residual_norm: float, scale: float) -> Certificate:
         weight, bounds = float(self.weights[column]), np.array(self.terms.bounds)
-        rho, shift = self.terms.response_error, self.terms.shift
+        rho, shift = self.terms.response_error(column), self.terms.shift(column)
         step = self.terms.step(float(scale))
         stays = self.terms.stays[column] if self.terms.stays else None
         return consensus_certificate(float(residual_norm), float(scale), weight, bounds, rho, shift, step, stays)

@@ -73,21 +73,21 @@ class Consensus:
         gap, bound, stops = state.gap.copy(), state.prediction_bound.copy(), state.stops.copy()
         fell = residual < state.least_residual
         least_round = np.where(fell, state.round, state.least_round)
-        for j in np.flatnonzero(running):
+        for j in np.flatnonzero(running).tolist():
             c = consensus_certificate(
                 float(residual[j]),
                 float(scale[j]),
                 float(self.weights[j]),
                 bounds,
-                terms.response_error,
-                terms.shift,
+                terms.response_error(j),
+                terms.shift(j),
                 terms.step(float(scale[j])),
                 terms.stays[j] if terms.stays else None,
             )
             gap[j], bound[j] = c.gap, c.prediction_bound
             stuck = bool(state.round - least_round[j] >= PATIENCE)
             last = state.round + 1 >= terms.max_rounds
-            stops[j] = terms.code_after(c.gap, c.prediction_bound, stuck=stuck, last=last)
+            stops[j] = terms.code_after(c, stuck=stuck, last=last)
         return replace(
             state,
             round=state.round + 1,

@@ -57,12 +57,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not TOML: {error}.") from None
+        raise UsageError(f"{path}: {_syntax(str(error), path)}") from None
     except RecursionError:
         raise too_deep from None
     if _deeper_than(DEEPEST, read):
         raise too_deep
     return read
+
+
+def _syntax(message: str, path: Path) -> str:
+    """A fault of syntax, with its line and a hint for the two commonest."""
+    at = re.search(r"\(at line (\d+), column \d+\)", message)
+    hints = {
+        "Invalid value": " Write true, false, a number, or a text in quotes.",
+        "Cannot overwrite": " The key is set twice: remove one of the lines.",
+    }
+    hint = next((text for start, text in hints.items() if message.startswith(start)), "")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    line = lines[int(at[1]) - 1].strip() if at and int(at[1]) <= len(lines) else ""
+    shown = f" in `{line[:80]}`" if line and "=" in line and "secret" not in line else ""
+    return f"not TOML: {message}{shown}.{hint}"
 
 
 def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
@@ -118,7 +132,13 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
 
 def _plainly(message: str) -> str:
     """A message of pydantic for a person who has not heard of it."""
-    message = message.partition(", unable to parse")[0]
-    for theirs, ours in {"Input should be": "expected", "a valid": "a", "integer": "whole number"}.items():
+    message = message.partition(", unable to parse")[0].removeprefix("Value error, ")
+    plain = {
+        "Input should be": "expected",
+        "a valid": "a",
+        "integer": "whole number",
+        "a boolean": "true or false, without quotes",
+    }
+    for theirs, ours in plain.items():
         message = message.replace(theirs, ours)
     return message
