@@ -111,8 +111,11 @@ class Pool:
 def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     path, target, nominal = folder / entry["file"], entry["target"], set(entry.get("categorical", ()))
     try:
-        frame = pl.read_csv(path, infer_schema=False).fill_null("")
-    except (OSError, pl.exceptions.PolarsError) as error:
+        with path.open(encoding="utf-8") as file:
+            header = file.readline()
+        separator = ";" if header.count(";") > header.count(",") else ","
+        frame = pl.read_csv(path, infer_schema=False, separator=separator).fill_null("")
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         raise BadData(f"{path}: cannot be read ({error}).") from None
     if target not in frame.columns:
         raise BadData(f"{path}: no column {target!r}, which the manifest calls the target.")

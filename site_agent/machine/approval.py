@@ -42,7 +42,8 @@ def describe_request(request: Request) -> dict[str, str]:
         "method": _method(plan),
         "sites": others,
         "leaves this machine": _leaves(request),
-        "answers": f"at most {request.answers}, with {_numbers(request)} numbers each",
+        "answers": f"at most {request.answers} (the plan's limit; most runs need some dozens), with {_numbers(request)} numbers "
+        "each",
     }
     seconds = _seconds(request)
     if seconds is not None:

@@ -128,8 +128,8 @@ OPERATORS = {
     "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds=3 answers of a linear form"),
     "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "tuning_steps=1"),
     "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes=2"),
-    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "folds"),
-    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "folds"),
+    "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "fold is another response operator"),
+    "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "fold is another response operator"),
     "open": (additive_plan, ADDITIVE | {"rows": "common", "residuals": "open"}, "residuals='open'"),
     "linear kernel": (additive_plan, ADDITIVE | {"kernel": "linear"}, "a linear kernel"),
 }
@@ -223,6 +223,10 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("max_rounds 5", "line 1"),
         ("max_rounds = 5\nmax_rounds = 6", "line 2"),
         ('objectives = ["additive"]\ngrouped_at_least = 2', "grouped_at_least"),  # two labels are no group
+        ('scoring = "yes"', "scoring = 'yes': expected true or false, without quotes"),
+        ('min_sites = "3"', "min_sites = '3': expected a whole number"),
+        ("scoring = yes", "in `scoring = yes`. Write true, false, a number, or a text in quotes"),
+        ("scoring = true\nscoring = true", "The key is set twice"),
         (f'[peers]\na = "{"1" * 64}"\nb = "{"1" * 64}"', "so one pin is wrong. Delete both lines"),
         ('[peers]\na = "12"', "peers"),
         ("questions_a_day = 5", "it is now max_questions_per_day"),

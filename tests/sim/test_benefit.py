@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from stand_in import stand_in
 from typer.testing import CliRunner
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, partition, table_of
 from coreg_sim.benefit.report import calibration, report
@@ -101,6 +101,25 @@ def test_other_targets_are_no_columns(tmp_path):
     assert len(table_of(Pool(folder).load("mg")).attributes) == before["mg"] - 1
     with pytest.raises(UsageError, match="no column z"):
         table_of(Pool(folder).load("mg"), ("z",))
+
+
+def test_columns_of_names_or_dates_are_refused_and_every_text_is_named_at_once(tmp_path):
+    """A column of 580 texts that was listed as categorical was left out, and nothing said it."""
+    rows = "\n".join(f"p{i};2024-01-{i % 28 + 1:02};{i % 7};{i}" for i in range(60))
+    (tmp_path / "t.csv").write_text(f"who;when;x;y\n{rows}\n")  # separated as a spreadsheet does it
+
+    def manifest(**more):
+        entry = {"name": "t", "file": "t.csv", "target": "y", "task": "regression"} | more
+        (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
+
+    manifest()
+    with pytest.raises(BadData, match=r"not numeric: 'who' .*, 'when' .*\. In manifest\.json"):
+        study(tmp_path, None, "n20")
+    manifest(categorical=["who", "when"])
+    with pytest.raises(UsageError, match="'who' has 60 different texts, 'when' has 28 different texts; at most 12"):
+        study(tmp_path, None, "n20")
+    manifest(drop=["who", "when"])
+    assert study(tmp_path, None, "n20").sets == ("t",)
 
 
 def test_the_two_groups_share_no_set():
