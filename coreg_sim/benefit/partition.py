@@ -163,6 +163,13 @@ def partition(
     return Partition(columns, labelled, labels, shared, test, table.y[test], honest)
 
 
+def least_rows(regime: Regime) -> int:
+    """Rows that a table needs for the regime."""
+    wanted = max(regime.labels) if regime.same_rows else sum(regime.labels)
+    apart = LEAST_TEST + wanted * (2 if regime.twist == "biased" else 1)
+    return next(rows for rows in itertools.count(apart) if rows - min(regime.shared, int(SHARED_PART * rows)) >= apart)
+
+
 def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
     """The attributes of each site; None if a site would have none."""
     if how == "adjacent":

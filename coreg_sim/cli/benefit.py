@@ -46,6 +46,7 @@ def benefit(
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
+    from coreg_sim.benefit.partition import REGIMES, least_rows
     from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, study
     from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
@@ -56,10 +57,11 @@ def benefit(
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
         if not found:
-            raise UsageError(
-                f"no federation: {', '.join(asked.sets)} has too few rows and columns for {', '.join(asked.regimes)}. "
-                "Choose other --regimes or --sets."
+            needs = (
+                f"{name} needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
+                for name in asked.regimes
             )
+            raise UsageError(f"no federation: {', '.join(asked.sets)} is too small. {'; '.join(needs)}.")
         return {
             "study": {**asdict(asked), "folder": None},
             "federations": sum(map(bool, results.values())),

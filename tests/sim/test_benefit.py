@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
-from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, partition, table_of
+from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, least_rows, partition, table_of
 from coreg_sim.benefit.report import calibration, report
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, study, table_named
 from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
@@ -85,6 +85,10 @@ def test_a_table_too_small_is_left_out_of_a_regime():
     assert all(partition(table_of(flat), regime, (0,)) is None for regime in REGIMES.values())
     assert partition(table(900), REGIMES["n50"], (0,), most_rows=200) is None
     assert len(partition(table(900), REGIMES["n10"], (0,), most_rows=200).test) == 200 - 90 - 30
+    for regime in REGIMES.values():
+        least = least_rows(regime)
+        assert partition(table(least, attributes=9), regime, (0,)) is not None
+        assert partition(table(least - 1, attributes=9), regime, (0,)) is None
 
 
 def test_other_targets_are_no_columns(tmp_path):
@@ -312,7 +316,7 @@ def test_what_a_study_refuses(folder, tmp_path):
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
         (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
-        (["--data", folder, "--regimes", "n200", "--out", tmp_path], "rows and columns"),
+        (["--data", folder, "--regimes", "n200", "--out", tmp_path], "is too small. n200 needs 3 columns and 1171 rows"),
         (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
     ):
