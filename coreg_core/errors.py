@@ -77,4 +77,4 @@ def require_scikit_learn(who: str) -> None:
     except ModuleNotFoundError as error:
         if error.name != "sklearn":
             raise
-        raise NotInstalled(f"{who} needs scikit-learn: pip install 'coreg-federation[estimators]'.") from None
+        raise NotInstalled(f"{who} needs scikit-learn: pip install '.[estimators]' in the clone of coreg.") from None

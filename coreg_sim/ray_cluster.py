@@ -49,7 +49,7 @@ def connected(address: str | None = None, cpus: int | None = None, *, instead: s
     try:
         import ray
     except ImportError:
-        raise UsageError(f"Ray is not installed: pip install 'coreg-federation[sim]', or {instead}.") from None
+        raise UsageError(f"Ray is not installed: pip install '.[sim]' in the clone of coreg, or {instead}.") from None
     with ExitStack() as stack:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address is None:

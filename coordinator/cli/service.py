@@ -141,7 +141,7 @@ def _need_web_extra() -> None:
     from importlib.util import find_spec
 
     if missing := [name for name in ("starlette", "uvicorn", "jinja2") if find_spec(name) is None]:
-        raise UsageError(f"the pages need {', '.join(missing)}: pip install 'coreg-federation[web]'.")
+        raise UsageError(f"the pages need {', '.join(missing)}: pip install '.[web]' in the clone of coreg.")
 
 
 def _token(path: Path | None) -> str | None:

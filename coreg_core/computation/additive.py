@@ -44,8 +44,8 @@ _WORDS = {
 _REASONS = {
     Outcome.CONVERGED: "the verified residual fell below final_tolerance.",
     Outcome.MAX_ROUNDS: "the final solve reached max_rounds; raise it, or loosen final_tolerance.",
-    Outcome.STAGNATED: "the verified residual no longer falls, or the certified error of the score is above 1e-3 of a label "
-    "deviation. Loosen final_tolerance, raise the ridge, or use another kernel.",
+    Outcome.STAGNATED: "the verified residual no longer falls, or the certified error of the score is above a tenth of a "
+    "label deviation. Loosen final_tolerance, raise the ridge, or use another kernel.",
 }
 # Of FORECAST: squared errors joined and alone, labels; then the number of sites for which alone, joined, scored together is best.
 FORECAST_SUMS = 6

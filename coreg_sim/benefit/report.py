@@ -7,7 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
-from coreg_sim.benefit.summary import HARM, OWN, TOGETHER, SiteOutcome, figure, rank_correlation, standard_errors
+from coreg_sim.benefit.summary import (
+    HARM,
+    OWN,
+    TOGETHER,
+    Figure,
+    SiteOutcome,
+    figure,
+    rank_correlation,
+    standard_errors,
+)
 from coreg_sim.benefit.trial import COVERAGES
 from coreg_sim.study.jobs import JSON
 from coreg_sim.study.report import Cell, Report, ReportTable
@@ -24,6 +33,7 @@ _HARD = {
     "same50": ("additive", "additive-common", "together-own-pick"),
     "n200": ("additive", "together-own-pick"),
 }
+FEW = 30  # sites: with fewer, another draw changes the sentences
 _FORECAST_BINS = (-1.0, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, np.inf)
 _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
@@ -79,13 +89,28 @@ def _findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                     f"together at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
             if (mean := figure(among, "mean-of-labels")) is not None:
-                useless = " So the columns predict almost nothing, and a smaller error says little: do not join."
                 out.append(
-                    f"The mean of the labels in place of any model: {percent(mean.mean)}. "
-                    f"Joined models are {'better' if own.mean < mean.mean - HARM else 'no better'} than that."
-                    f"{'' if own.mean < mean.mean - HARM else useless}"
+                    f"The mean of the labels in place of any model: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
+                )
+            if len(among) < FEW:
+                out.append(
+                    f"These are only {len(among)} sites of some federations. Use more draws (--draws 10) before you decide."
                 )
     return out
+
+
+def _beside_mean(mean: Figure, own: Figure, pick: Figure) -> str:
+    better = own.mean < mean.mean - HARM, pick.mean < mean.mean - HARM
+    by = f"by more than {100 * HARM:.0f} %"
+    match better:
+        case (True, True):
+            return f"Joined models and scores made together are better than that {by}."
+        case (True, False):
+            return f"Joined models are better than that {by}, scores made together are not."
+        case (False, True):
+            return f"Scores made together are better than that {by}, joined models are not."
+        case _:
+            return f"Nothing is better than that {by}: the columns predict little, and a smaller error says little."
 
 
 def _limits(found: Sequence[SiteOutcome]) -> list[str]:

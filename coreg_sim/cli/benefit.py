@@ -77,10 +77,15 @@ def benefit(
         done = run_study(asked, out, "benefit-quick" if quick else "benefit", Where(jobs), page, progress)
     for name in done.page["absent"]:
         typer.echo(f"{name}: too few rows or columns for any of these regimes.", err=True)
+    used = {key.split("/")[-2] for key, result in done.results.items() if result}
+    for name in asked.regimes:
+        if name not in used:
+            needs = f"needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
+            typer.echo(f"{name}: left out, because it {needs}.", err=True)
     if as_json:
         output.print_json(done.page["headline"])
     else:
-        closing = done.summary(done.page["federations"], "federations")
+        closing = done.summary(done.page["federations"], "federation" + "s" * (done.page["federations"] != 1))
         show(
             report(site_outcomes(done.results)),
             closing if details else f"{closing}. Add --details for the tables.",

@@ -197,7 +197,10 @@ def advice(kind: str, column: str, dialect: Dialect) -> str:
         case "thousands separators":
             return "Write numbers without a mark for thousands."
         case "date":
-            return f"Use --dates {column} to make features of dates, or leave the column out with --drop {column}."
+            return (
+                f"Make features of its dates (--dates {column} of coreg-agent), or leave the column out (--drop {column}; in a "
+                "views file, remove it from columns)."
+            )
         case "detection limit":
             return (
                 "Replace it by a number, for example half the limit, or declare it as missing (--na-values, or na_values in "

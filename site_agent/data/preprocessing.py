@@ -278,8 +278,8 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
     if len(values) > MOST_LEVELS:
         what = f"{len(values)} different texts. At most {MOST_LEVELS} are one-hot encoded."
-        instead = f"For dates, use --dates {name}" if holds_dates(values) else "Group them"
-        todo = f"{instead}, or leave the column out with --drop {name}."
+        instead = f"Make features of its dates (--dates {name} of coreg-agent)" if holds_dates(values) else "Group them"
+        todo = f"{instead}, or leave the column out (--drop {name}; in a views file, remove it from columns)."
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     return tuple(sorted(values.to_list()))
 

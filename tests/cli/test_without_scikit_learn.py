@@ -21,7 +21,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
-SENTENCE = "needs scikit-learn: pip install 'coreg-federation[estimators]'.\n"
+SENTENCE = "needs scikit-learn: pip install '.[estimators]' in the clone of coreg.\n"
 
 
 def without(code, *arguments, cwd=None):
@@ -101,7 +101,7 @@ def test_one_that_is_there_and_broken_tells_its_own_error(tmp_path):
         timeout=100,
     )
     assert "No module named 'libgomp_of_another_world'" in said.stderr
-    assert "coreg-federation[estimators]" not in said.stderr
+    assert ".[estimators]" not in said.stderr
 
 
 # --- what is imported is declared -----------------------------------------------------------------------------------

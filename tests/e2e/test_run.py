@@ -30,7 +30,7 @@ def test_three_sites_reach_the_closed_form_and_every_message_is_in_their_ledgers
         assert [agent.wait() for agent in agents.values()] == [0, 0, 0], fed.last("north")
         assert fed.models() == fed.undisturbed(), "masks and the wire change no bit"
         end = fed.events()[-1]
-        assert (end["event"], end["stop"], end["last"]["bound"] <= 1e-8) == ("finished", "CONVERGED", True)
+        assert (end["event"], end["stop"], end["last"]["bound"] <= 1e-7) == ("finished", "CONVERGED", True)
 
         # The certificate bounds the distance to the closed form; both solutions' own rounding is far below 1e-10.
         tables = {s: prepare(Inputs(table=tmp_path / f"{s}.csv", target="y", id="id")) for s in SITES}

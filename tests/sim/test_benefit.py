@@ -316,7 +316,10 @@ def test_what_a_study_refuses(folder, tmp_path):
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
         (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
-        (["--data", folder, "--regimes", "n200", "--out", tmp_path], "is too small. n200 needs 3 columns and 1171 rows"),
+        (
+            ["--data", folder, "--regimes", "n200", "--out", tmp_path],
+            "is too small. n200 needs 3 columns and 1171 rows",
+        ),
         (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
     ):
@@ -336,7 +339,7 @@ def test_the_bundled_set_alone_makes_a_report(tmp_path):
     """It is a set on which choices were made, so the page has no calibration: its tables are empty, and no error."""
     result = benefit("--quick", "--draws", 1, "--regimes", "n10", "--out", tmp_path)
     assert (result.exit_code, result.exception) == (0, None)
-    assert "1 federations" in result.stdout
+    assert "1 federation, " in result.stdout
     assert json.loads((tmp_path / "benefit-quick.json").read_text())["calibration"]["own"]["bands"] == []
 
 
@@ -347,7 +350,8 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     assert "1 set (judged on)" in made.findings[0]
     assert "Targets on these sets" in made.findings[1]
     assert re.match(r"The mean of the labels in place of any model: [+-]\d", made.findings[2])
-    assert "3 sites of 10 labels" in made.findings[3]
+    assert made.findings[3].startswith("These are only 6 sites")
+    assert "3 sites of 10 labels" in made.findings[4]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with the result" in titles

@@ -178,7 +178,7 @@ def test_ray_that_is_not_installed_is_reported(command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     result = sim(*command, "--on", "ray")
     assert isinstance(result.exception, UsageError)
-    assert "coreg-federation[sim]" in str(result.exception)
+    assert "'.[sim]'" in str(result.exception)
 
 
 @RAY

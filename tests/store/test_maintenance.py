@@ -187,4 +187,4 @@ def test_the_restore_drill(whole: Path, tmp_path: Path) -> None:
     told = PAGE.read_text(encoding="utf-8")
     steps = ("backup runs-2026-11.sqlite", "coreg-coordinator verify", "coreg-coordinator runs", "runs.sqlite-wal")
     assert all(step in told for step in steps)
-    assert "tests/store/test_maintenance.py" in told
+    assert "serve drill/federation.toml --store drill/runs.sqlite" in told, "whatever COREG_STORE names"
