@@ -47,10 +47,10 @@ def benefit() -> dict[str, str]:
         "answer": paragraph(
             f"Yes, on average. Over {len(study['sets'])} tables the error of a joined model is "
             f"{-100 * own['mean_change']:.1f} % smaller than the error of the site's local model, and "
-            f"{100 * own['harmed']:.1f} % of the sites are harmed. The error of predictions that are scored together, from the "
-            f"columns of all sites, is {-100 * score['mean_change']:.1f} % smaller, and {100 * score['harmed']:.1f} % of the "
-            "sites are harmed, if each site uses them only where its own cross-validation favours them. On the 10 tables "
-            "that were not used for any choice, the figures are the first line of the findings."
+            f"{100 * own['harmed']:.1f} % of the sites are harmed. Predictions can also be scored together, from the columns of "
+            f"all sites. Their error is {-100 * score['mean_change']:.1f} % smaller, and {100 * score['harmed']:.1f} % of the "
+            "sites are harmed. Here each site uses them only where its own cross-validation favours them. The findings below "
+            "begin with the 10 tables that were not used for any choice."
         ),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",

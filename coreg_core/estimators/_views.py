@@ -89,6 +89,25 @@ def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
     return targets
 
 
+def _refuse_texts_and_gaps(X: Any) -> None:
+    """Name the columns of a data frame that are no numbers; raises `BadData`. An array has no names to say."""
+    texts, gaps = list[str](), list[str]()
+    for name in getattr(X, "columns", ()):
+        try:
+            values = np.asarray(X[name], dtype=np.float64)
+        except (TypeError, ValueError):
+            texts.append(repr(name))
+            continue
+        if np.isnan(values).any():
+            gaps.append(repr(name))
+    if texts:
+        raise BadData(
+            f"not numeric: {', '.join(texts)}. Encode texts as 0/1 columns and dates as numbers, or drop the columns."
+        )
+    if gaps:
+        raise BadData(f"empty cells: {', '.join(gaps)}. Fill them first, for example with the column's mean.")
+
+
 def deal(
     estimator: Any, X: Any, y: Any, views: Any, label_mask: Any = None, *, all_shared: bool | None = False
 ) -> Dealt:
@@ -114,6 +133,7 @@ def deal(
     BadData
         a table, targets or a mask of inconsistent shapes.
     """
+    _refuse_texts_and_gaps(X)
     table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
     targets = checked_targets(y, len(table), estimator)
     columns = columns_of(views, table.shape[1], getattr(estimator, "feature_names_in_", None))

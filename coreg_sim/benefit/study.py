@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from coreg_core.errors import UsageError
 from coreg_sim.benefit.partition import MOST_LEVELS, REGIMES, AttributeTable, partition, table_of
 from coreg_sim.benefit.trial import trial
@@ -105,6 +107,20 @@ def _refuse_texts(pool: Pool, name: str) -> None:
             f"{name}: {found}; at most {MOST_LEVELS} can be used. List such columns under drop, or group their texts. Replace "
             "a date by a number, for example days."
         )
+
+
+def likely_ids(asked: BenefitStudy) -> list[str]:
+    """Sentences about columns of whole numbers that differ in every row: an id is no feature."""
+    out = []
+    for name in asked.sets if asked.folder is not None else ():
+        if name not in CHOSEN_ON + JUDGED_ON and _pool(asked.folder).has(name):
+            data = _pool(asked.folder).load(name)
+            for column, values in zip(data.columns, data.X.T, strict=True):
+                if len(np.unique(values)) == len(values) and (values == np.rint(values)).all():
+                    out.append(
+                        f"{name}: {column!r} has another whole number in each row. List it under drop if it is an id."
+                    )
+    return out
 
 
 def table_named(folder: Path, name: str) -> AttributeTable:

@@ -48,11 +48,13 @@ def benefit(
     require_scikit_learn("benefit")
     from coreg_sim.benefit.partition import REGIMES, least_rows
     from coreg_sim.benefit.report import calibration, report
-    from coreg_sim.benefit.study import CHOSEN_ON, study
+    from coreg_sim.benefit.study import CHOSEN_ON, likely_ids, study
     from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
     from coreg_sim.study.terminal import show, waiting
 
     asked = study(data, sets, regimes, draws=draws, quick=quick)
+    for sentence in likely_ids(asked):
+        typer.echo(sentence, err=True)
 
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)

@@ -1,6 +1,7 @@
 """scikit-learn's conventions for the methods over views: one table is enough."""
 
 import numpy as np
+import polars as pl
 import pytest
 from additive_problems import truth
 from numpy.testing import assert_allclose, assert_array_equal
@@ -270,3 +271,14 @@ def test_the_rule_for_kernels():
     assert_allclose(once.predict([X]), model.predict([X]), rtol=1e-6)
     with pytest.raises(UsageError, match="1 labelled row"):
         kernel_rule(X[:1], y[:1], "gaussian", "loo", "loo")
+
+
+def test_columns_of_a_data_frame_that_are_no_numbers_are_named_at_once():
+    frame = pl.DataFrame(
+        {"who": ["a", "b", "c"], "ward": ["x", "x", "y"], "age": [60.0, None, 72.0], "bmi": [1.0, 2.0, 3.0]}
+    )
+    model = AdditiveRegressor(views=[["age"], ["bmi"]])
+    with pytest.raises(BadData, match=r"not numeric: 'who', 'ward'\. Encode texts as 0/1 columns"):
+        model.fit(frame, np.array([1.0, 2.0, np.nan]))
+    with pytest.raises(BadData, match=r"empty cells: 'age'\. Fill them first"):
+        model.fit(frame.select("age", "bmi"), np.array([1.0, 2.0, np.nan]))

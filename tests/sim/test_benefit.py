@@ -15,7 +15,7 @@ from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, least_rows, partition, table_of
 from coreg_sim.benefit.report import calibration, report
-from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, study, table_named
+from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, _pool, likely_ids, study, table_named
 from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
 from coreg_sim.benefit.trial import trial
 from coreg_sim.cli.app import app
@@ -123,7 +123,13 @@ def test_columns_of_names_or_dates_are_refused_and_every_text_is_named_at_once(t
     with pytest.raises(UsageError, match="'who' has 60 different texts, 'when' has 28 different texts; at most 12"):
         study(tmp_path, None, "n20")
     manifest(drop=["who", "when"])
-    assert study(tmp_path, None, "n20").sets == ("t",)
+    asked = study(tmp_path, None, "n20")
+    assert (asked.sets, likely_ids(asked)) == (("t",), [])
+    table = (tmp_path / "t.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join(f"{'id' if i == 0 else i};{line}" for i, line in enumerate(table)) + "\n")
+    _pool.cache_clear()
+    [sentence] = likely_ids(study(tmp_path, None, "n20"))
+    assert "t: 'id' has another whole number in each row. List it under drop" in sentence
 
 
 def test_the_two_groups_share_no_set():
