@@ -63,8 +63,7 @@ def agreement(deal: Partition, alone: list[float]) -> list[float]:
             means[f"site-{v}"] = scaled[deal.test]
     problem = Problem(data, (), np.empty(0))
     terms = Agreement(bandwidth="loo", ridge="loo", coupling=(0.0, 0.1, 0.3, 1.0, 3.0), relative=True)
-    # The prediction bound is a sum over 250 instances, in deviations of the target.
-    run = simulate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-3)))
+    run = simulate(problem, plan_for(problem, terms, Iteration(tolerance=1e-8, prediction_tolerance=1e-4)))
     errors = list(alone)
     for name, result in zip(sorted(data), run.results, strict=True):
         chosen = 0 if result.choice is None else result.choice.chosen

@@ -15,6 +15,7 @@ from scipy.stats import t as student
 
 from coreg_core.agreement.objective import ScheduleName
 from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Form, Iteration
 from coreg_sim.federation.problems import Problem, from_table, generated
 from coreg_sim.federation.simulate import held_out_errors, plan_for, simulate
@@ -122,7 +123,7 @@ class Sweep:
             spread = tuple(100 * (halves[i] or 0.0) for i in kept)
             y = tuple(100 * means[i] for i in kept)
             lines.append(Series(f"{sites} sites, {split}", x, y, "line", spread))
-        unfinished = sum(not r["stop"].startswith("CONVERGED") for r in results.values())
+        unfinished = sum(not Outcome[r["stop"]].good for r in results.values())
         findings = [
             f"The best of {tried} settings whose sites are better than alone beyond chance (the interval allows for "
             f"{tried} tries): {best[1]}."

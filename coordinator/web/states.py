@@ -21,6 +21,9 @@ _ENDS = {
 }
 
 
+GOOD = {outcome.name for outcome in Outcome if outcome.good}
+
+
 @dataclass(frozen=True)
 class State:
     """``kind`` is the style of the badge, ``label`` its text, and ``text`` the sentence beside it."""
@@ -95,11 +98,7 @@ def progress_of(run: RunSummary, rounds: list[dict[str, Any]], earlier: Iterable
     """
     step = f"step {run.steps}"
     terms = {name: value for name, value in run.plan.items() if name != "run"}
-    same = (
-        r
-        for r in earlier
-        if (r.stop or "").startswith("CONVERGED") and {k: v for k, v in r.plan.items() if k != "run"} == terms
-    )
+    same = (r for r in earlier if r.stop in GOOD and {k: v for k, v in r.plan.items() if k != "run"} == terms)
     before = next(same, None) if terms else None
     most = before.steps if before is not None and before.steps > run.steps else _expected(run, rounds)
     phase = rounds[-1]["phase"] if rounds else ""

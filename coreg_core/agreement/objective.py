@@ -22,7 +22,8 @@ ScheduleName: TypeAlias = Literal["conjugate-gradients", "block-coordinate-desce
 # of its two passes (measured: 2 to 6 eps on the golden cases); 16 eps of the subtracted vectors is added to its norm, so
 # that a certificate near machine precision covers rounding.
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-ROUND_UP = 1.0 + 1e-12  # covers the rounding of a bound's own few operations
+# Predictions that are certified to this, in units of `typical_size`, are as good as exact.
+GOOD_END = 1e-3
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Certificate:
     prediction_bound: float  # at least ‖ŷ_v − ŷ_v*‖₂ for every v
     own_gap: float = math.inf  # the part of the schedule, which further rounds lower; the rest is rounding
     own_bound: float = math.inf
+
+
+def typical_size(squares: float, n_labels: float, n_unlabelled: int) -> float:
+    """√m labels of typical size, √(Σ‖y_v‖²/Σn_v); where all labels are 0, one absolute unit for each instance."""
+    return math.sqrt(n_unlabelled) * (math.sqrt(squares / n_labels) if squares > 0.0 else 1.0)
 
 
 def disagreement(predictions: Float64[Arr, "M m"]) -> float:
@@ -120,41 +126,6 @@ def consensus_certificate(
     own_root, own_bound = (factor * residual_norm for factor in factors)
     stated = with_response_error(root, noise, bounds, response_error, shift, apart)
     return replace(stated, own_gap=own_root * own_root, own_bound=own_bound)
-
-
-def optimality_certificate(
-    energy: float,
-    largest: float,
-    off: float,
-    weight: float,
-    bounds: Float64[Arr, " M"],
-    stays: float | None = None,
-) -> Certificate:
-    r"""Certificates of functions at a common target z, from how far each is from the best one at z.
-
-    $Q - Q^* \le \frac{M}{S}(\sqrt E + \sqrt{M\mu}\,\delta)^2$ and
-    $\lVert\hat y_v - \hat y_v^*\rVert \le c\,e_v + d(\delta + c\sqrt{E/M})$ with $S = \sum_v 1/(1 + x_v)$,
-    $c = \min(\sqrt b, 1/\sqrt\mu)$ and d of `consensus_factors` (docs/research/mathematics.md). No ρ enters.
-
-    Parameters
-    ----------
-    energy, largest
-        E = Σ e_v² of `views.optimality`, and the largest e_v.
-    off
-        δ, at least ‖z − mean f_v(Z)‖₂.
-    weight, bounds, stays
-        as of `consensus_certificate`.
-    """
-    M = len(bounds)
-    total = math.fsum(1.0 / (1.0 + weight * bounds)) if stays is None else stays
-    _, d = consensus_factors(weight, bounds, stays)
-    reach = float(np.sqrt(bounds.max()))
-    c = min(reach, 1.0 / math.sqrt(weight)) if weight > 0.0 else reach
-    root = math.sqrt(energy) + math.sqrt(M * weight) * off
-    gap = root * root * M / total if weight > 0.0 else energy
-    own = off * off * M * M * weight / total
-    bound = c * largest + d * (off + c * math.sqrt(energy / M))
-    return Certificate(ROUND_UP * gap, ROUND_UP * bound, own, d * off)
 
 
 def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.agreement.columns import Column
-from coreg_core.agreement.objective import consensus_weight, sweep_weight
+from coreg_core.agreement.objective import GOOD_END, consensus_weight, sweep_weight, typical_size
 from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
 from coreg_core.computation.plausibility import SOME_SITE, linear_fault
@@ -27,8 +27,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration
 
 SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v², and after those of each column Σ 1/(1 + μ b_v)
-# Predictions that are certified to this, in units of a typical label, are as good as exact.
-GOOD_END, DEFAULT = 1e-3, Iteration()
+DEFAULT = Iteration()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +74,8 @@ class AgreementComputation:
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
         roundings, stays = of_columns[: len(columns)], of_columns[len(columns) :]
         relative = relative_step(m, M)
-        # √m typical labels, as the objective sees them; where all are zero, one absolute unit for each instance.
-        typical = sqrt(m) * (sqrt(norms / labels) if norms > 0.0 else 1.0)
-        asked, default = self.iteration, DEFAULT
-        usual = asked.tolerance >= default.tolerance and asked.prediction_tolerance >= default.prediction_tolerance
+        typical, asked = typical_size(norms, labels, m), self.iteration
+        usual = asked.tolerance >= DEFAULT.tolerance and asked.prediction_tolerance >= DEFAULT.prediction_tolerance
         sweeps = self.iteration.name == "block-coordinate-descent"
         terms = Terms(
             coupling=tuple(column.coupling for column in columns),

@@ -10,14 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from coreg_core.agreement.closed_form import consensus_closed_form, solve_stacked, textbook_view
 from coreg_core.agreement.objective import (
-    ROUNDING,
+    GOOD_END,
     Certificate,
-    consensus_factors,
     consensus_weight,
     disagreement,
     objective,
-    optimality_certificate,
-    with_response_error,
+    typical_size,
 )
 from coreg_core.agreement.schedules import SCHEDULE_NAMES, make_schedule, run_in_memory
 from coreg_core.agreement.schedules.schedule import Stop, Terms, overall_stop
@@ -30,31 +28,21 @@ from coreg_core.agreement.views import (
     make_view,
     values_precisely,
 )
-from coreg_core.agreement.views.optimality import optimality
 from coreg_core.errors import BadData, UsageError
+from coreg_core.estimators._certified import ViewData, certified, certified_without_rho, smaller
 from coreg_core.estimators._inputs import one_a_view
 from coreg_core.estimators._views import ViewsRegressor, deal
 from coreg_core.kernels.bases import SPAN_TOLERANCE, EveryPoint, LabelledPoints, Span
-from coreg_core.kernels.functions import Kernel, make_kernel
+from coreg_core.kernels.functions import make_kernel
 from coreg_core.kernels.leave_one_out import kernel_rule
 from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 
 _DIGITS_OF_Q = 32 * float(np.finfo(np.float64).eps)
-_GOOD_END = 1e-3  # of a typical label: the largest bound of a fit that is as good as exact
 _PRECISE_ENTRIES = 500_000  # 0.3 s
-_CERTIFIED_ENTRIES = 5_000_000  # of a view: 2 s
 SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 
 
 _SAFE_EXPONENT = 200  # targets within 2^±200 have squares, and squares of their rounding, that are normal numbers
-
-
-class _ViewData(NamedTuple):
-    kernel: Kernel
-    X: Arr
-    y: Arr
-    Z: Arr
-    ridge: float
 
 
 class _Fit(NamedTuple):
@@ -218,7 +206,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
 
-    def _value(self, data: list[_ViewData], fit: _Fit) -> float:
+    def _value(self, data: list[ViewData], fit: _Fit) -> float:
         """Q of the functions. Rounding by ρ moves it by ρ Q; where that exceeds float64's digits, in double-double."""
         locals_, predictions = [], []
         for s, d in zip(fit.solutions, data, strict=True):
@@ -231,7 +219,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
 
     # --- the parts of fit -----------------------------------------------------------------------------------------
 
-    def _check(self, X_views: Sequence[Any], y_views: Any, Z_views: Sequence[Any]) -> list[_ViewData]:
+    def _check(self, X_views: Sequence[Any], y_views: Any, Z_views: Sequence[Any]) -> list[ViewData]:
         if self.form not in ("exact", "semi-parametric"):
             raise UsageError(f"form={self.form!r}: choose 'exact' or 'semi-parametric'.")
         if self.solver not in SOLVERS:
@@ -265,9 +253,9 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             make_kernel(self.kernel, bandwidth=float(b), degree=self.degree, offset=self.offset)
             for b in self.bandwidth_
         ]
-        return [_ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
+        return [ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
 
-    def _solve(self, data: list[_ViewData], views: list[View]) -> _Fit:
+    def _solve(self, data: list[ViewData], views: list[View]) -> _Fit:
         terms = self._terms(data, views)
         match self.solver:
             case "direct":
@@ -278,95 +266,46 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
             case _:
                 return self._rounds(data, views, terms)
 
-    def _terms(self, data: list[_ViewData], views: list[View]) -> Terms:
+    def _terms(self, data: list[ViewData], views: list[View]) -> Terms:
         largest = max(float(np.abs(d.y).max()) for d in data)
+        squares = sum(float(d.y @ d.y) for d in data)
+        typical = typical_size(squares, sum(len(d.y) for d in data), len(data[0].Z))
         weight = consensus_weight(self.coupling, len(views))
         return Terms(
             coupling=(float(self.coupling),),
             bounds=tuple(view.bound() for view in views),
-            initial_objective=sum(float(d.y @ d.y) for d in data),
+            initial_objective=squares,
             tolerance=self.tol,
             prediction_tolerance=1e-9 * largest if self.prediction_tol is None else self.prediction_tol / self._unit,
             max_rounds=self.max_rounds,
             roundings=(max(view.response_error(weight) for view in views),),
-            rounding_limit=_GOOD_END * self._typical(data) if self.prediction_tol is None else 0.0,
+            rounding_limit=GOOD_END * typical if self.prediction_tol is None else 0.0,
         )
 
-    def _typical(self, data: list[_ViewData]) -> float:
-        """√m labels of typical size."""
-        labels = np.concatenate([d.y for d in data])
-        return float(np.sqrt(len(data[0].Z) * np.mean(np.square(labels))))
-
-    def _at(self, data: list[_ViewData], views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
+    def _at(self, data: list[ViewData], views: list[View], z: Arr, terms: Terms) -> tuple[list[Solution], Certificate]:
         weight = consensus_weight(self.coupling, len(views))
         solutions = [view.solve(z, weight) for view in views]
-        return solutions, self._certified(
-            data, views, solutions, np.broadcast_to(z, (len(views), len(z))), weight, terms
-        )
+        targets = np.broadcast_to(z, (len(views), len(z)))
+        return solutions, self._certified(data, views, solutions, targets, weight, terms)
 
     def _certified(
         self,
-        data: list[_ViewData],
+        data: list[ViewData],
         views: list[View],
         solutions: list[Solution],
         targets: Arr,
         weight: float,
         terms: Terms,
     ) -> Certificate:
-        """The certificate of models that answer ``targets`` at ``weight``, from the models: sharper than that of the schedules.
-
-        A schedule knows only Q(0), and uses the largest ρ for every site. Here each view's share of Q is known.
-        """
         mu = consensus_weight(self.coupling, len(solutions))
-        predictions, bounds = np.array([s.prediction for s in solutions]), np.array(terms.bounds)
-        mean = predictions.mean(axis=0)
-        sizes = np.linalg.norm(predictions, axis=1)
-        pulls = np.linalg.norm(predictions - mean, axis=1)
-        # F_v and its precision: the rounding of the residuals, and of a norm that cancels.
-        known = 1e-13 * float(np.sqrt(terms.initial_objective)) + 16 * ROUNDING * float(np.sqrt(mu)) * float(
-            sizes.sum()
-        )
-        shares = (
-            np.sqrt([max(s.local_objective, 0.0) + mu * p * p for s, p in zip(solutions, pulls, strict=True)]) + known
-        )
-        own = np.array([s.function_rounding for s in solutions])
-        rounding = np.array([view.response_error(weight) for view in views])
-        shift = float(np.linalg.norm(rounding * shares + own))
-        norms = np.linalg.norm(targets, axis=1)
-        noise = ROUNDING * float((norms + sizes + np.linalg.norm(mean)).max(initial=0.0))
+        stated = certified(views, solutions, targets, weight, mu, terms)
         # Algorithm 1's models answer one target each; at the optimum they answer their mean too.
-        close = self._close(data, solutions, targets[0] if weight == mu else None, mu, bounds)
-        if weight == mu:
-            residual = float(np.linalg.norm(mean - targets[0])) + noise
-            root, apart = (factor * residual for factor in consensus_factors(mu, bounds))
-            stated = with_response_error(root, noise, bounds, terms.response_error(0), shift, apart)
-        else:  # g_v = 4λM(ŷ_v − ȳ) − 2μ_v(ŷ_v − t_v)
-            gradient = weight * targets - mu * mean + (mu - weight) * predictions
-            root = float(np.sqrt(bounds @ (np.linalg.norm(gradient, axis=1) + mu * noise) ** 2))
-            stated = with_response_error(root, noise, bounds, terms.response_error(0), shift)
-        return stated if close is None else _least(stated, close)
+        target = targets[0] if weight == mu else np.mean([s.prediction for s in solutions], axis=0)
+        exact = self.form == "exact"
+        close = certified_without_rho(data, solutions, target, mu, np.array(terms.bounds)) if exact else None
+        return stated if close is None else smaller(stated, close)
 
-    def _close(
-        self, data: list[_ViewData], solutions: list[Solution], target: Arr | None, mu: float, bounds: Arr
-    ) -> Certificate | None:
-        """The certificate without ρ, at a target or at the functions' mean: of the exact form, where it costs seconds at most."""
-        entries = max((len(d.X) + len(d.Z)) ** 2 for d in data)
-        if self.form != "exact" or entries > _CERTIFIED_ENTRIES:
-            return None
-        z = np.mean([s.prediction for s in solutions], axis=0) if target is None else target
-        found = [optimality(s.function, d.X, d.y, d.Z, z, d.ridge, mu) for s, d in zip(solutions, data, strict=True)]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
-            return None
-        mean = np.mean([each.values for each in known], axis=0)
-        errors = [each.values_error for each in known]
-        off = float(np.linalg.norm(z - mean)) + ROUNDING * float(np.linalg.norm(z)) + max(errors)
-        e = [each.residual for each in known]
-        stated = optimality_certificate(sum(x * x for x in e), max(e), off, mu, bounds)
-        apart = [float(np.linalg.norm(s.prediction - each.values)) for s, each in zip(solutions, known, strict=True)]
-        return replace(stated, prediction_bound=stated.prediction_bound + max(errors) + max(apart))
-
-    def _stacked(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
+    def _stacked(self, data: list[ViewData], views: list[View], terms: Terms) -> _Fit:
         exact = self.form == "exact"
         textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
         coefs = solve_stacked(textbook, self.coupling)
@@ -385,7 +324,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         stated = Certificate(gap, certificate.prediction_bound + off)
         return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error(0))
 
-    def _rounds(self, data: list[_ViewData], views: list[View], terms: Terms) -> _Fit:
+    def _rounds(self, data: list[ViewData], views: list[View], terms: Terms) -> _Fit:
         # The rest is left for rounding: a schedule ends where its own part is small, and the models are judged after it.
         tolerance, prediction_tolerance = 0.25 * terms.tolerance, 0.5 * terms.prediction_tolerance
         tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
@@ -405,7 +344,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         mu, most = consensus_weight(self.coupling, len(views)), float(np.sqrt(max(terms.bounds)))
         apart = beside * (most if mu == 0.0 else min(most, 1.0 / float(np.sqrt(mu))))
         own = Certificate((float(np.sqrt(own.gap)) + beside) ** 2, own.prediction_bound + apart)
-        certificate = _least(own, more)
+        certificate = smaller(own, more)
         # A schedule that stagnated by its own bound can still have converged; none has that misses its tolerances.
         stop = overall_stop(progress.stops)
         if stop is not Stop.MAX_ROUNDS or terms.met_by(certificate.gap, certificate.prediction_bound):
@@ -424,12 +363,6 @@ def _times(f: KernelExpansion, unit: float) -> KernelExpansion:
     if unit == 1.0:
         return f
     return replace(f, coef=f.coef * unit, coef_low=None if f.coef_low is None else f.coef_low * unit)
-
-
-def _least(a: Certificate, b: Certificate) -> Certificate:
-    """The smaller of each bound: both certificates hold."""
-    gap, own_gap = min(a.gap, b.gap), min(a.own_gap, b.own_gap)
-    return Certificate(gap, min(a.prediction_bound, b.prediction_bound), own_gap, min(a.own_bound, b.own_bound))
 
 
 def _judged(terms: Terms, certificate: Certificate) -> Stop:

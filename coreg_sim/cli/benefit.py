@@ -46,7 +46,7 @@ def benefit(
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
-    from coreg_sim.benefit.partition import REGIMES, least_rows
+    from coreg_sim.benefit.partition import needs
     from coreg_sim.benefit.report import calibration, report
     from coreg_sim.benefit.study import CHOSEN_ON, likely_ids, study
     from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
@@ -59,11 +59,8 @@ def benefit(
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
         if not found:
-            needs = (
-                f"{name} needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
-                for name in asked.regimes
-            )
-            raise UsageError(f"no federation: {', '.join(asked.sets)} is too small. {'; '.join(needs)}.")
+            each = "; ".join(map(needs, asked.regimes))
+            raise UsageError(f"no federation: {', '.join(asked.sets)} is too small. {each}.")
         return {
             "study": {**asdict(asked), "folder": None},
             "federations": sum(map(bool, results.values())),
@@ -82,8 +79,7 @@ def benefit(
     used = {key.split("/")[-2] for key, result in done.results.items() if result}
     for name in asked.regimes:
         if name not in used:
-            needs = f"needs {len(REGIMES[name].labels)} columns and {least_rows(REGIMES[name])} rows"
-            typer.echo(f"{name}: left out, because it {needs}.", err=True)
+            typer.echo(f"{needs(name)}: left out.", err=True)
     if as_json:
         output.print_json(done.page["headline"])
     else:

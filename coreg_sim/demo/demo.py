@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from coreg_core.numerics.threads import pin_threads
+from coreg_core.protocol.outcomes import Outcome
 from coreg_sim.demo import federations
 from coreg_sim.demo.diabetes import write_tables
 from coreg_sim.demo.processes import DemoFailed
@@ -169,4 +170,4 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     console.print(federations.seconds_told(spent))
     console.print(f"written: {output / 'report.json'}, {output / 'convergence.svg'}")
     console.print("Next: docs/tutorials/quickstart.md does the same by hand.")
-    return bool(str(report["stop"]).startswith("CONVERGED") and off <= CLOSE_ENOUGH)
+    return bool(Outcome[report["stop"]].good and off <= CLOSE_ENOUGH)

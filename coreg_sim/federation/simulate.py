@@ -23,6 +23,7 @@ from coordinator.machine.wording import message_for
 from coordinator.transports import Transport
 from coordinator.transports.in_process import InProcess
 from coreg_core.additive.model.terms import Additive
+from coreg_core.agreement import objective as objectives
 from coreg_core.agreement.closed_form import consensus_closed_form
 from coreg_core.agreement.objective import consensus_weight, disagreement, objective
 from coreg_core.agreement.views import Solution, View
@@ -107,9 +108,10 @@ def in_process(data: Mapping[str, PrivateData]) -> Iterator[Hosted]:
 
 
 def typical_size(problem: Problem, objective: Agreement) -> float:
-    """√m typical labels: the unit of `Iteration.prediction_tolerance`."""
-    labels = np.concatenate([np.subtract(d.y, units(d.y, objective.label_units)[0]) for d in problem.sites.values()])
-    return float(np.sqrt(problem.n_unlabelled * np.mean(np.square(labels))))
+    """The unit of `Iteration.prediction_tolerance`: see `coreg_core.agreement.objective.typical_size`."""
+    rule = objective.label_units
+    labels = np.concatenate([(d.y - units(d.y, rule)[0]) / units(d.y, rule)[1] for d in problem.sites.values()])
+    return objectives.typical_size(float(labels @ labels), len(labels), problem.n_unlabelled)
 
 
 def plan_for(

@@ -8,7 +8,7 @@ attempt that is over is never resumed.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -250,7 +250,11 @@ class Replica:
         assert self.kept is not None
         if step.words is None:
             raise Breach(f"sent step {step.step} of run {self.plan.run} without the sum of its answers.")
-        if step.heads and (fault := self._shared_heads_fault(step.heads, head)) is not None:
+
+        def compared() -> str | None:
+            return heads_fault(self.plan.run, step.heads, head, self._signers, self._keys)
+
+        if step.heads and (fault := self._shared(("heads", head.chain, head.state), compared)) is not None:
             raise Breach(f"sent heads that differ between sites: {fault}")
         row, layout = step.words.values, asked.layout
         words = self._seal.open(self._context(head), row, layout.size, self._answering(asked), private=asked.private)
@@ -334,13 +338,6 @@ class Replica:
     def _signers(self) -> dict[str, str]:
         return {offer.site: offer.session_key for offer in self._roster}
 
-    def _shared_heads_fault(self, heads: Iterable[Head], own: Head) -> str | None:
-        key = ("heads", own.chain, own.state)
-        return self._shared(key, lambda: self._heads_fault(heads, own, self._signers))
-
-    def _heads_fault(self, heads: Iterable[Head], own: Head, signers: Mapping[str, str]) -> str | None:
-        return heads_fault(self.plan.run, heads, own, signers, self._keys)
-
     def finish(self, finished: Finished) -> bool:
         """Whether the computation has ended in the same state at every site; `state` is then the last one.
 
@@ -357,7 +354,8 @@ class Replica:
         ended = None if kept is None else kept.ended  # here, or in an earlier process
         if ended is None or kept is None:
             raise Breach(f"ended run {self.plan.run} before this site received the last step.")
-        if (fault := self._heads_fault(finished.heads, ended.head, ended.signers)) is not None:
+        fault = heads_fault(self.plan.run, finished.heads, ended.head, ended.signers, self._keys)
+        if fault is not None:
             raise Breach(f"ended run {self.plan.run} with heads that differ between sites: {fault}")
         if self._computation is None or self.asked is not None:
             self._replay(kept)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coreg_core.agreement.objective import consensus_weight, objective, optimality_certificate
+from coreg_core.agreement.objective import consensus_weight, objective
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.agreement.views import EveryPoint, make_view
 from coreg_core.agreement.views.distance import local_objective, values_precisely
-from coreg_core.agreement.views.optimality import optimality
+from coreg_core.agreement.views.optimality import optimality, optimality_certificate
 from coreg_core.agreement.views.view import KernelExpansion
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.kernels.functions import Gaussian
