@@ -32,6 +32,7 @@ from site_agent.ledger import read_ledger
 CLOSE_ENOUGH = 1e-6
 DRAWS = Path(__file__).with_name("diabetes_draws.json")
 COLUMNS = {
+    "rmse_mean": ("mean of labels", "mean"),
     "rmse_alone": ("local model", "alone"),
     "rmse_own": ("joined model", "joined"),
     "rmse_together": ("scored together", "together"),
@@ -56,7 +57,8 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     """Print each site's errors in this draw, the means over many draws, and each site's own report."""
     draws = json.loads(DRAWS.read_text(encoding="utf-8"))
     many = draws["deals"]["15 each"]
-    table = Shown(title="root mean square error on 100 held-out patients", box=None, header_style="bold")
+    title = "root mean square error on 100 held-out patients"
+    table = Shown(title=title, box=None, header_style="bold", padding=(0, 1, 0, 0))  # 79 columns
     for heading in ("", *(title for title, _ in COLUMNS.values())):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for site, errors in sites.items():
@@ -71,9 +73,10 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
     )
     for site, errors in sites.items():
         change = errors["rmse_own"] / errors["rmse_alone"] - 1
+        advised = next((text for text in advice[site] if text.startswith("recommendation")), advice[site][-1])
         console.print(
             f"{site}: forecast from 15 labels (rough) {100 * errors['forecast']:+.1f} %, on these patients "
-            f"{100 * change:+.1f} %. Its report: {advice[site][-1]}"
+            f"{100 * change:+.1f} %. Its report: {advised}"
         )
     other = draws["deals"]["80 / 10 / 0"]
     changes = ", ".join(f"{site} {100 * (row['joined'] / row['alone'] - 1):+.1f} %" for site, row in other.items())
@@ -83,8 +86,8 @@ def show(sites: dict[str, dict[str, float]], pooled: float, advice: dict[str, li
 
 
 def _cells(keys: list[str], errors: dict[str, float]) -> list[str]:
-    alone = errors[keys[0]]
-    return [f"{alone:.1f}", *(f"{errors[key]:.1f} ({100 * (errors[key] / alone - 1):+.1f} %)" for key in keys[1:])]
+    mean, alone, *others = (errors[key] for key in keys)
+    return [f"{mean:.1f}", f"{alone:.1f}", *(f"{error:.1f} ({100 * (error / alone - 1):+.1f} %)" for error in others)]
 
 
 def show_ledgers(work: Path, sites: Sequence[str], console: Console) -> None:

@@ -118,7 +118,9 @@ def judged(work: Path, data: DemoData, scored: float) -> tuple[dict[str, dict[st
         table = read_table(data.held_out[site])
         alone, own = (load_model(work / f"additive-{site}{end}.model") for end in ("-local", ""))
         assert own.found is not None
+        labels = read_table(data.tables[site]).numbers(TARGET)
         errors[site] = {
+            "rmse_mean": rmse(np.full(len(data.held_out_y), np.nanmean(labels)), data.held_out_y),
             "rmse_alone": rmse(alone.predict(table), data.held_out_y),
             "rmse_own": rmse(own.predict(table), data.held_out_y),
             "rmse_together": scored,

@@ -50,13 +50,13 @@ def test_demo(tmp_path, monkeypatch, capsys):
     draws = json.loads((ROOT / "coreg_sim" / "demo" / "diabetes_draws.json").read_text())
     _, _, shown = printed.partition("root mean square error on 100 held-out patients")
     assert set(report["sites"]) == {"clinic", "laboratory-1", "laboratory-2"}
-    columns = {"rmse_alone": "alone", "rmse_own": "joined", "rmse_together": "together"}
+    columns = {"rmse_mean": "mean", "rmse_alone": "alone", "rmse_own": "joined", "rmse_together": "together"}
     for site, errors in report["sites"].items():
         assert set(errors) == {*columns, "forecast"}
         row, means = next((a, b) for a, b in itertools.pairwise(shown.splitlines()) if a.split()[:1] == [site])
         assert numbers_in(row) == [f"{errors[key]:.1f}" for key in columns], "the table shows what the report says"
         many = draws["deals"]["15 each"][site]
-        assert numbers_in(means)[-3:] == [f"{many[key]:.1f}" for key in columns.values()]
+        assert numbers_in(means)[-4:] == [f"{many[key]:.1f}" for key in columns.values()]
         change = 100 * (errors["rmse_own"] / errors["rmse_alone"] - 1)
         assert f"on these patients {change:+.1f} %" in shown, "a loss is printed as a gain is"
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.

@@ -29,9 +29,7 @@ class Stop(Enum):
     """How a column of a schedule ended. How a run ended is `coreg_core.protocol.outcomes.Outcome`."""
 
     CONVERGED = "both certificates fell below the tolerances"
-    CONVERGED_TO_ROUNDING = "float64 allows no smaller certificates, and the predictions are certified far below a label"
-        "rounding keeps the certificates from falling further, and the predictions are certified far below a label"
-    )
+    CONVERGED_TO_ROUNDING = "float64 allows no smaller certificates, and predictions are certified far below a label"
     STAGNATED = "the verified residual no longer falls"
     MAX_ROUNDS = "max_rounds was reached before the tolerances"
 
