@@ -304,10 +304,12 @@ def test_nearly_constant_columns_are_no_uncentred_features(seed, often):
     """Such a column has a large span of scales: the mean of the solution's sums is its rounding, some 1e-7 of their size."""
     rng, n, m = np.random.default_rng(seed), 15, 200
     rows = m + 2 * n
-    X = np.column_stack([*(rng.normal(size=(rows, 3)) for _ in range(2)), *(rng.random(rows) < often for _ in range(2))])
+    X = np.column_stack(
+        [*(rng.normal(size=(rows, 3)) for _ in range(2)), *(rng.random(rows) < often for _ in range(2))]
+    )
     mask = np.zeros((rows, 2), dtype=bool)
     mask[:n, 0] = mask[n : 2 * n, 1] = True
-    y = np.where(mask.any(axis=1), X[:, 0] + X[:, 3], np.nan)
+    y = np.where(mask.any(axis=1), X[:, 0] + X[:, 3] + 0.1 * rng.normal(size=rows), np.nan)
     model = AdditiveRegressor(views=[[0, 1, 2, 6], [3, 4, 5, 7]]).fit(X, y, label_mask=mask)
     assert np.isfinite(model.predict(X)).all()
 
