@@ -46,7 +46,7 @@ def message_for(notice: n.Notice) -> str:
         case n.PlanSent(sites=sites, seconds=seconds):
             return f"plan sent to {', '.join(sites)} ({at_most(seconds)})"
         case n.PlanAcceptedBy(site=site):
-            return f"{site} accepted the plan"
+            return f"{site} is ready: its policy allows the plan"
         case n.ApprovalAwaited(sites=sites, approved=approved, of=of, seconds=seconds):
             return f"waiting for approval by {', '.join(sites)} ({approved} of {of} approved, {at_most(seconds)})"
         case n.Approved(site=site):

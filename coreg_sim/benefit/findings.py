@@ -1,6 +1,6 @@
 """What a study found, in sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ _HARD = {
     "same50": ("additive", "additive-common", "together-own-pick"),
     "n200": ("additive", "together-own-pick"),
 }
+JUDGED, OTHER = "judged on", "other sets"  # groups of sets
 FEW = 30  # sites: with fewer, another draw changes the sentences
 
 
@@ -25,32 +26,43 @@ def share(value: float, digits: int = 0) -> str:
 
 
 def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
-    out = []
+    """The answer for each group of sets of the research; for other tables the answer for each regime."""
+    out = [f"Harmed: the error is more than {100 * HARM:.0f} % larger than that of the site alone."]
     for name, among in groups.items():
-        own, pick = figure(among, "additive"), figure(among, "together-own-pick")
-        sets = len({site.set for site in among})
-        if own is not None and pick is not None:
-            out.append(
-                f"{sets} set{'s' * (sets > 1)} ({name}): joined models {percent(own.mean)} on average, "
-                f"{share(own.harmed, 1)} of the sites harmed (worse by more than {100 * HARM:.0f} %); "
+        for heading, part in _parts(name, among):
+            own, pick = figure(part, "additive"), figure(part, "together-own-pick")
+            if own is None or pick is None:
+                continue
+            sentence = (
+                f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} sites harmed; "
                 f"scored together, where a site's own folds favour it, {percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
             )
-            if name == "judged on":
+            if (mean := figure(part, "mean-of-labels")) is not None:
+                sentence += (
+                    f" The mean of the labels instead of a model: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
+                )
+            out.append(sentence)
+            if name == JUDGED:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
                 words = tuple("reached" if each else "missed" for each in fine)
                 out.append(
                     f"Targets on these sets: joined models at least 6 % better with at most 8 % harmed ({words[0]}); scored "
                     f"together at least 20 % better with at most 4 % harmed ({words[1]})."
                 )
-            if (mean := figure(among, "mean-of-labels")) is not None:
-                out.append(
-                    f"The mean of the labels in place of any model: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
-                )
-            if len(among) < FEW:
-                out.append(
-                    f"These are only {len(among)} sites of some federations. Use more draws (--draws 10) before you decide."
-                )
+        if len(among) < FEW:
+            out.append(
+                f"These are only {len(among)} sites of some federations. Use more draws (--draws 10) before you decide."
+            )
     return out
+
+
+def _parts(name: str, among: list[SiteOutcome]) -> Iterator[tuple[str, list[SiteOutcome]]]:
+    if name != OTHER:
+        sets = len({site.set for site in among})
+        yield f"{sets} set{'s' * (sets > 1)} ({name})", among
+        return
+    for regime in dict.fromkeys(site.regime for site in among):
+        yield f"{regime.name} ({regime.about})", [site for site in among if site.regime == regime]
 
 
 def _beside_mean(mean: Figure, own: Figure, pick: Figure) -> str:

@@ -107,8 +107,8 @@ class Partition:
     honest: list[bool]
 
 
-def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable:
-    """The target, and the attributes that are not constant and not in ``drop``.
+def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int | None = MOST_LEVELS) -> AttributeTable:
+    """The target, and the attributes that are not constant, not in ``drop`` and have at most ``most_levels`` columns.
 
     Raises
     ------
@@ -123,7 +123,11 @@ def table_of(data: NumericDataSet, drop: tuple[str, ...] = ()) -> AttributeTable
             f"{data.name}: no column {', '.join(unknown)} to leave out. The columns are {', '.join(dict(named))}."
         )
     kept = [data.X[:, list(of)] for name, of in named if name not in drop]
-    kept = [block for block in kept if block.shape[1] <= MOST_LEVELS and np.ptp(block, axis=0).max(initial=0.0) > 0]
+    kept = [
+        block
+        for block in kept
+        if block.shape[1] <= (most_levels or block.shape[1]) and np.ptp(block, axis=0).max(initial=0.0) > 0
+    ]
     deviation = float(data.y.std())
     y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
     low, high = np.quantile(y, _CLIP)

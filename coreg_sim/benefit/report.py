@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from coreg_sim.benefit.findings import findings, limits, percent, share
+from coreg_sim.benefit.findings import JUDGED, OTHER, findings, limits, percent, share
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
 from coreg_sim.benefit.summary import (
     HARM,
@@ -33,9 +33,9 @@ _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 def report(found: Sequence[SiteOutcome]) -> Report:
     counted = [site for site in found if site.counted]
     groups = {
-        "judged on": [site for site in counted if site.set in JUDGED_ON],
+        JUDGED: [site for site in counted if site.set in JUDGED_ON],
         "chosen on": [site for site in counted if site.set in CHOSEN_ON],
-        "other sets": [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
+        OTHER: [site for site in counted if site.set not in CHOSEN_ON + JUDGED_ON],
     }
     groups = {name: among for name, among in groups.items() if among}
     # Only sets on which no choice was made are a fair test. A study without such sets reports all of its sets.

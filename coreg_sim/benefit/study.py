@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from coreg_core.errors import UsageError
-from coreg_sim.benefit.partition import MOST_LEVELS, REGIMES, AttributeTable, partition, table_of
+from coreg_sim.benefit.own import OwnTable
+from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, table_of
 from coreg_sim.benefit.trial import trial
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.study.jobs import JSON, Job
@@ -32,9 +31,12 @@ QUICK_ROWS, QUICK_DRAWS, DRAWS = 1000, 2, 3
 
 @dataclass(frozen=True)
 class BenefitStudy:
-    """The study as a value: folder (None: the bundled set), sets, regimes, draws of each, and the limit of rows (None: all)."""
+    """The study as a value: where the sets are, regimes, draws of each, and the limit of rows (None: all).
 
-    folder: str | None
+    ``source`` is a folder with a manifest, a table of the user's own, or None for the bundled set.
+    """
+
+    source: str | OwnTable | None
     sets: tuple[str, ...]
     regimes: tuple[str, ...]
     draws: int
@@ -43,9 +45,7 @@ class BenefitStudy:
     def jobs(self) -> list[Job]:
         """One job for each federation. Draws come one after another, so a partial study is balanced."""
         fixed = {"rows": self.rows, "methods": METHODS}
-        pool = None if self.folder is None else Pool(Path(self.folder))
-        table = {name: pool.digest(name) if pool is not None and pool.has(name) else "" for name in self.sets}
-        of = {name: {"drop": list(OTHER_TARGETS.get(name, ())), "table": table[name], **fixed} for name in self.sets}
+        of = {name: {**_identity(self.source, name), **fixed} for name in self.sets}
         return [
             Job(f"{name}/{regime}/{draw}", {"set": name, "regime": regime, "draw": draw, **of[name]})
             for draw in range(self.draws)
@@ -56,7 +56,7 @@ class BenefitStudy:
     def do(self, job: Job) -> dict[str, JSON]:
         """Compute one federation. The result is empty if the table is too small for the regime."""
         asked = job.arguments
-        table = _table(self.folder, asked["set"])
+        table = _table(self.source, asked["set"])
         regime = REGIMES[asked["regime"]]
         # Each regime has its own seed. Otherwise all regimes of a draw would have the same columns.
         seed = (asked["draw"], zlib.crc32(asked["set"].encode()), zlib.crc32(regime.name.encode()))
@@ -66,7 +66,12 @@ class BenefitStudy:
 
 
 def study(
-    folder: Path | None, sets: str | None, regimes: str | None, *, draws: int | None = None, quick: bool = False
+    source: Path | OwnTable | None,
+    sets: str | None,
+    regimes: str | None,
+    *,
+    draws: int | None = None,
+    quick: bool = False,
 ) -> BenefitStudy:
     """Make a study from the command's options: comma-separated sets (or groups of sets) and regimes; None takes all.
 
@@ -75,8 +80,20 @@ def study(
     UsageError
         A name is unknown.
     """
-    pool = None if folder is None else Pool(folder)
-    there = () if pool is None else pool.names()
+    if isinstance(source, OwnTable):
+        wanted: tuple[str, ...] = (source.name,)
+    else:
+        wanted = _wanted(source, sets)
+    chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
+    if unknown := [name for name in chosen if name not in REGIMES]:
+        raise UsageError(f"--regimes {', '.join(unknown)}: unknown. The regimes are {', '.join(REGIMES)}.")
+    draws = draws or (QUICK_DRAWS if quick else DRAWS)
+    place = str(source.resolve()) if isinstance(source, Path) else source
+    return BenefitStudy(place, wanted, chosen, draws, QUICK_ROWS if quick else None)
+
+
+def _wanted(folder: Path | None, sets: str | None) -> tuple[str, ...]:
+    there = () if folder is None else Pool(folder).names()
     wanted = there or (BUNDLED,)
     if sets is not None:
         wanted = tuple(dict.fromkeys(each for name in sets.split(",") for each in GROUPS.get(name, (name,))))
@@ -85,42 +102,15 @@ def study(
             f"{', '.join(unknown)}: no such data set{f' in {folder}' if folder else ' without a folder. Name it with --data'}. "
             f"--sets takes names of the manifest, {BUNDLED} (from scikit-learn), and the groups {', '.join(GROUPS)}."
         )
-    for name in wanted:
-        if name in there and pool is not None and name not in CHOSEN_ON + JUDGED_ON:
-            _refuse_texts(pool, name)
-    chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
-    if unknown := [name for name in chosen if name not in REGIMES]:
-        raise UsageError(f"--regimes {', '.join(unknown)}: unknown. The regimes are {', '.join(REGIMES)}.")
-    draws = draws or (QUICK_DRAWS if quick else DRAWS)
-    return BenefitStudy(
-        None if folder is None else str(folder.resolve()), wanted, chosen, draws, QUICK_ROWS if quick else None
-    )
+    return wanted
 
 
-def _refuse_texts(pool: Pool, name: str) -> None:
-    """Refuse columns of names, free text or dates: `table_of` leaves them out, and nothing would say it."""
-    data = pool.load(name)
-    wide = {data.columns[of[0]].partition("=")[0]: len(of) for of in data.attributes if len(of) > MOST_LEVELS}
-    if wide:
-        found = ", ".join(f"{column!r} has {levels} different texts" for column, levels in wide.items())
-        raise UsageError(
-            f"{name}: {found}; at most {MOST_LEVELS} can be used. List such columns under drop, or group their texts. Replace "
-            "a date by a number, for example days."
-        )
-
-
-def likely_ids(asked: BenefitStudy) -> list[str]:
-    """Sentences about columns of whole numbers that differ in every row: an id is no feature."""
-    out = []
-    for name in asked.sets if asked.folder is not None else ():
-        if name not in CHOSEN_ON + JUDGED_ON and _pool(asked.folder).has(name):
-            data = _pool(asked.folder).load(name)
-            for column, values in zip(data.columns, data.X.T, strict=True):
-                if len(np.unique(values)) == len(values) and (values == np.rint(values)).all():
-                    out.append(
-                        f"{name}: {column!r} has another whole number in each row. List it under drop if it is an id."
-                    )
-    return out
+def _identity(source: str | OwnTable | None, name: str) -> dict[str, JSON]:
+    """What decides the content of a set: other columns or another file are other jobs."""
+    if isinstance(source, OwnTable):
+        return {"target": source.target, "drop": [*source.drop], "dates": [*source.dates], "table": source.digest()}
+    digest = _pool(source).digest(name) if source is not None and _pool(source).has(name) else ""
+    return {"drop": list(OTHER_TARGETS.get(name, ())), "table": digest}
 
 
 def table_named(folder: Path, name: str) -> AttributeTable:
@@ -129,8 +119,10 @@ def table_named(folder: Path, name: str) -> AttributeTable:
 
 
 @lru_cache(maxsize=4)
-def _table(folder: str | None, name: str) -> AttributeTable:
-    if folder is not None and (pool := _pool(folder)).has(name):
+def _table(source: str | OwnTable | None, name: str) -> AttributeTable:
+    if isinstance(source, OwnTable):
+        return source.read()[0]
+    if source is not None and (pool := _pool(source)).has(name):
         data = pool.load(name)
         return table_of(data, tuple(c for c in OTHER_TARGETS.get(name, ()) if c in data.columns))
     return table_of(_bundled())

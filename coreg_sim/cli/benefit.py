@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from coreg_core.errors import UsageError, require_scikit_learn
-from coreg_sim.cli.options import JsonOption
+from coreg_sim.cli.options import Drop, JsonOption, Target
 from coreg_sim.study.jobs import JSON, Where, run_study, software
 from coreg_wire.terminal import output
 
@@ -15,7 +15,14 @@ from coreg_wire.terminal import output
 def benefit(
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="A folder of data sets with manifest.json [the diabetes data of scikit-learn]."),
+        typer.Option(
+            "--data", help="Your table (CSV, Parquet), or a folder with manifest.json [scikit-learn's diabetes]."
+        ),
+    ] = None,
+    target: Target = None,
+    drop: Drop = None,
+    dates: Annotated[
+        list[str] | None, typer.Option("--dates", help="A column of dates, made features; repeatable.")
     ] = None,
     sets: Annotated[
         str | None,
@@ -46,15 +53,25 @@ def benefit(
     Needs the extra `estimators`.
     """
     require_scikit_learn("benefit")
+    from coreg_sim.benefit.own import OwnTable
     from coreg_sim.benefit.partition import needs
     from coreg_sim.benefit.report import calibration, report
-    from coreg_sim.benefit.study import CHOSEN_ON, likely_ids, study
+    from coreg_sim.benefit.study import CHOSEN_ON, study
     from coreg_sim.benefit.summary import headline, site_outcomes  # scikit-learn and polars take one second to import
     from coreg_sim.study.terminal import show, waiting
 
-    asked = study(data, sets, regimes, draws=draws, quick=quick)
-    for sentence in likely_ids(asked):
-        typer.echo(sentence, err=True)
+    source: Path | OwnTable | None = data
+    if data is not None and not data.is_dir() and target is not None:
+        source = OwnTable(str(data), target, tuple(drop or ()), tuple(dates or ()))
+        for sentence in source.read()[1]:
+            typer.echo(f"{data}: {sentence}", err=True)
+    elif target or drop or dates:
+        raise UsageError("--target, --drop and --dates are for a table: name its file with --data, and its --target.")
+    elif data is not None and data.is_file():
+        raise UsageError(f"--data {data} is a table. Name the column to predict with --target.")
+    if sets is not None and isinstance(source, OwnTable):
+        raise UsageError("--sets chooses from a folder. Leave it out.")
+    asked = study(source, sets, regimes, draws=draws, quick=quick)
 
     def page(results: dict[str, dict[str, JSON]], seconds: float) -> dict[str, JSON]:
         found = site_outcomes(results)
@@ -62,7 +79,7 @@ def benefit(
             each = "; ".join(map(needs, asked.regimes))
             raise UsageError(f"no federation: {', '.join(asked.sets)} is too small. {each}.")
         return {
-            "study": {**asdict(asked), "folder": None},
+            "study": {**asdict(asked), "source": None},
             "federations": sum(map(bool, results.values())),
             "seconds": round(seconds, 1),
             "absent": [name for name in asked.sets if name not in {site.set for site in found}],

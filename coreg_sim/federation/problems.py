@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.numerics.arrays import Arr
 from site_agent.machine.site_data import PrivateData
+
+if TYPE_CHECKING:
+    from site_agent.data.tables import Table
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,9 @@ def from_table(
         Fewer columns than sites, or fewer rows than asked for.
     """
     from site_agent.data.preprocessing import Preprocessing
-    from site_agent.data.tables import read_table
 
-    table = read_table(path)
-    table.require([target], "the target")
-    table.require(drop, "to be dropped")
-    y = table.numbers(target)
-    known = np.flatnonzero(~np.isnan(y))
-    table, y = table.rows(known), y[known]
-    columns = [name for name in table.columns if name != target and name not in drop]
+    table, y = labelled_rows(path, target, drop)
+    columns = table.columns
     if len(columns) < n_sites:
         raise BadData(f"{path}: {len(columns)} feature columns for {n_sites} sites; every site needs at least one.")
     order = np.random.default_rng(seed).permutation(len(y))
@@ -84,6 +82,18 @@ def from_table(
     parts = (table.select(columns[v::n_sites]) for v in range(n_sites))
     views = (Preprocessing.fit_columns(part).transform(part)[order] for part in parts)
     return _partition(views, n_sites, y[order], n_labelled, m)
+
+
+def labelled_rows(path: Path, target: str, drop: Sequence[str]) -> tuple["Table", Arr]:
+    """The features and the target of the rows that have a target; BadTable if a column is missing or no number."""
+    from site_agent.data.tables import read_table
+
+    table = read_table(path)
+    table.require([target], "the target")
+    table.require(drop, "to be dropped")
+    y = table.numbers(target)
+    known = np.flatnonzero(~np.isnan(y))
+    return table.rows(known).select([n for n in table.columns if n != target and n not in drop]), y[known]
 
 
 def _partition(views: Iterable[Arr], n_sites: int, y: Arr, n: int, m: int) -> Problem:

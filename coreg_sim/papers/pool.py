@@ -7,7 +7,6 @@ columns as one 0/1 column for each level, with a level for missing values. Rows 
 import hashlib
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,8 @@ class Pool:
             entries = {entry["name"]: entry for entry in manifest["datasets"]}
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                f"{self.folder}: no folder with manifest.json. docs/tutorials/your-own-table.md shows how to make one for a "
-                "table; `coreg-sim paper --fetch` makes one with the papers' data sets."
+                f"{self.folder}: no folder with manifest.json. For a table of your own, name the file and --target "
+                "(docs/tutorials/your-own-table.md). `coreg-sim paper --fetch` makes a folder with the papers' data sets."
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
@@ -74,9 +73,8 @@ class Pool:
                 )
             for key in entry:
                 if key not in (*KEYS, *OPTIONAL, *NOTES):
-                    close = get_close_matches(key, (*KEYS, *OPTIONAL), n=1)
-                    hint = f"Did you mean {close[0]!r}?" if close else f"The keys are {', '.join((*KEYS, *OPTIONAL))}."
-                    raise UsageError(f"{path}: the data set {name!r} has an unknown key {key!r}. {hint}")
+                    keys = ", ".join((*KEYS, *OPTIONAL))
+                    raise UsageError(f"{path}: the data set {name!r} has an unknown key {key!r}. The keys are {keys}.")
             if entry["task"] not in TASKS:
                 raise UsageError(
                     f"{path}: the data set {name!r} has task {entry['task']!r}. Use one of {', '.join(TASKS)}."
@@ -111,10 +109,7 @@ class Pool:
 def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     path, target, nominal = folder / entry["file"], entry["target"], set(entry.get("categorical", ()))
     try:
-        with path.open(encoding="utf-8") as file:
-            header = file.readline()
-        separator = ";" if header.count(";") > header.count(",") else ","
-        frame = pl.read_csv(path, infer_schema=False, separator=separator).fill_null("")
+        frame = pl.read_csv(path, infer_schema=False).fill_null("")
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         raise BadData(f"{path}: cannot be read ({error}).") from None
     if target not in frame.columns:
@@ -135,7 +130,6 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
     cells = {name: np.array([c.strip() for c in frame[name].to_list()], dtype=object) for name in frame.columns}
     there = ~np.isin(cells[target], MISSING)
     y = _target(path, target, cells[target][there], str(entry["task"]))
-    texts: list[str] = []
     blocks: list[Arr] = []
     columns: list[str] = []
     attributes: list[tuple[int, ...]] = []
@@ -148,35 +142,25 @@ def _read(folder: Path, entry: dict[str, Any]) -> NumericDataSet:
             block = (values[:, None] == np.array(levels, dtype=object)[None, :]).astype(np.float64)
             names = [f"{name}={level or '?'}" for level in levels]
         else:
-            try:
-                block, names = _numeric(values, name)[:, None], [name]
-            except _NotNumeric as error:
-                texts.append(str(error))
-                continue
+            block, names = _numeric(path, values, name)[:, None], [name]
         attributes.append(tuple(range(len(columns), len(columns) + len(names))))
         columns += names
         blocks.append(block)
-    if texts:
-        raise BadData(
-            f"{path}: not numeric: {', '.join(texts)}. In manifest.json, list a column under categorical if it has few "
-            "different texts, and under drop if it is an id, a date or free text."
-        )
     X = np.ascontiguousarray(np.hstack(blocks)) if blocks else np.zeros((len(y), 0))
     return NumericDataSet(str(entry["name"]), X, y, tuple(columns), tuple(attributes), str(entry["task"]))
 
 
-class _NotNumeric(ValueError):
-    """A column with a cell that is no number."""
-
-
-def _numeric(values: Any, name: str) -> Arr:
+def _numeric(path: Path, values: Any, name: str) -> Arr:
     missing = np.isin(values, MISSING)
     out = np.full(len(values), np.nan)
     try:
         out[~missing] = values[~missing].astype(np.float64)
     except ValueError:
         row = next(i for i in np.flatnonzero(~missing) if not _is_number(values[i]))
-        raise _NotNumeric(f"{name!r} (row {row + 1} of those with a target)") from None
+        raise BadData(
+            f"{path}: {name!r} is not numeric (row {row + 1} of those with a target). List it in manifest.json under "
+            "categorical or drop."
+        ) from None
     mean = out[~missing].mean() if not missing.all() else 0.0
     out[missing] = mean
     return out

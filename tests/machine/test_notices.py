@@ -31,7 +31,7 @@ LINES: dict[n.Notice, list[str]] = {
     n.Left(RUN, "a", "its stream ended", lost=True): ["a lost: its stream ended"],
     n.Left(RUN, "a", "stopped", lost=False): ["a left: stopped"],
     n.PlanSent(RUN, ("a", "b"), 600.0): ["plan sent to a, b", "timeout 600 s"],
-    n.PlanAcceptedBy(RUN, "a"): ["a accepted the plan"],
+    n.PlanAcceptedBy(RUN, "a"): ["a is ready: its policy allows the plan"],
     n.Approved(RUN, "a"): ["the operator of a approved the plan"],
     n.SessionOpened("a", "0.2.0", "2027-01-01T00:00:00+00:00"): ["a is connected, with release 0.2.0"],
     n.SessionOpened("a", "", ""): ["a is connected"],

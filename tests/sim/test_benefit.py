@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from coreg_core.errors import BadData, UsageError
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
+from coreg_sim.benefit.own import OwnTable
 from coreg_sim.benefit.partition import LEAST_TEST, REGIMES, AttributeTable, least_rows, partition, table_of
 from coreg_sim.benefit.report import calibration, report
-from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, _pool, likely_ids, study, table_named
+from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON, study, table_named
 from coreg_sim.benefit.summary import OWN, TOGETHER, SiteOutcome, figure, headline, site_outcomes
 from coreg_sim.benefit.trial import trial
 from coreg_sim.cli.app import app
@@ -107,29 +108,50 @@ def test_other_targets_are_no_columns(tmp_path):
         table_of(Pool(folder).load("mg"), ("z",))
 
 
-def test_columns_of_names_or_dates_are_refused_and_every_text_is_named_at_once(tmp_path):
-    """A column of 580 texts that was listed as categorical was left out, and nothing said it."""
-    rows = "\n".join(f"p{i};2024-01-{i % 28 + 1:02};{i % 7};{i}" for i in range(60))
-    (tmp_path / "t.csv").write_text(f"who;when;x;y\n{rows}\n")  # separated as a spreadsheet does it
+def own_table(folder, **changes):
+    """Sixty rows as a spreadsheet of many countries writes them: semicolons, decimal commas, empty cells, dates, names."""
+    lines = [f"p{i};2024-01-{i % 28 + 1:02};{i % 7},5;{'' if i == 3 else i % 5};{i},25;{i + 7}" for i in range(60)]
+    path = folder / "own.csv"
+    path.write_text("\n".join(["who;when;x;z;y;number", *lines]) + "\n")
+    return OwnTable(**{"path": str(path), "target": "y", "drop": ("who",), "dates": ("when",), **changes})
 
-    def manifest(**more):
-        entry = {"name": "t", "file": "t.csv", "target": "y", "task": "regression"} | more
-        (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
 
-    manifest()
-    with pytest.raises(BadData, match=r"not numeric: 'who' .*, 'when' .*\. In manifest\.json"):
-        study(tmp_path, None, "n20")
-    manifest(categorical=["who", "when"])
-    with pytest.raises(UsageError, match="'who' has 60 different texts, 'when' has 28 different texts; at most 12"):
-        study(tmp_path, None, "n20")
-    manifest(drop=["who", "when"])
-    asked = study(tmp_path, None, "n20")
-    assert (asked.sets, likely_ids(asked)) == (("t",), [])
-    table = (tmp_path / "t.csv").read_text().splitlines()
-    (tmp_path / "t.csv").write_text("\n".join(f"{'id' if i == 0 else i};{line}" for i, line in enumerate(table)) + "\n")
-    _pool.cache_clear()
-    [sentence] = likely_ids(study(tmp_path, None, "n20"))
-    assert "t: 'id' has another whole number in each row. List it under drop" in sentence
+def test_an_own_table_is_read_as_an_agent_reads_it(tmp_path):
+    table, warnings = own_table(tmp_path).read()
+    by_width = sorted(block.shape[1] for block in table.attributes)
+    assert by_width == [1, 1, 1, 2], "x, number, the day; z and whether it is empty"
+    assert_allclose(np.corrcoef(table.y, np.arange(60))[0, 1], 1.0, atol=1e-3)
+    assert [sentence for sentence in warnings if "number" in sentence] == [
+        "column 'number' has another whole number in each row. Add --drop number if it is an id."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target": "yy"}, "no column 'yy' .*Did you mean 'y'"),
+        ({"target": "who"}, "column 'who'"),
+        ({"drop": ("nobody",)}, "no column 'nobody'"),
+        ({"dates": ("x",)}, "column 'x'"),
+        ({"drop": ("who", "when", "x", "z", "number"), "dates": ()}, "0 features"),
+    ],
+)
+def test_an_own_table_that_cannot_be_used_is_explained(tmp_path, changes, words):
+    with pytest.raises((BadData, UsageError), match=words):
+        own_table(tmp_path, **changes).read()
+
+
+def test_another_file_or_another_column_is_another_job(tmp_path):
+    def identity(table):
+        return study(table, None, "n10", draws=1).jobs()[0].arguments
+
+    first = identity(own_table(tmp_path))
+    assert identity(own_table(tmp_path)) == first
+    assert json.loads(json.dumps(first)) == first, "or a resumed study would compute it again"
+    assert identity(own_table(tmp_path, drop=("who", "x"))) != first
+    with (tmp_path / "own.csv").open("a", encoding="utf-8") as file:
+        file.write("q;2024-01-01;1,5;1;1,0;99\n")
+    assert identity(OwnTable(str(tmp_path / "own.csv"), "y", ("who",), ("when",))) != first
 
 
 def test_the_two_groups_share_no_set():
@@ -312,11 +334,12 @@ def test_a_study_ends_with_one_object_on_one_line_and_goes_on_where_it_was(folde
     assert "Map of regimes" in benefit(*options, "--details").stdout
     page = json.loads((tmp_path / "benefit.json").read_text())
     assert page["headline"] == told
-    assert page["study"]["folder"] is None, "a page that everyone reads names no folder of somebody's"
+    assert page["study"]["source"] is None, "a page that everyone reads names no folder of somebody's"
 
 
 def test_what_a_study_refuses(folder, tmp_path):
     entry = {"name": "mg", "file": "mg.csv", "target": "y"}
+    (tmp_path / "own.csv").write_text("x,y\n1,2\n3,4\n")
     (tmp_path / "manifest.json").write_text(json.dumps({"datasets": [entry]}))
     for options, why in (
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
@@ -328,6 +351,10 @@ def test_what_a_study_refuses(folder, tmp_path):
         ),
         (["--sets", "mg"], "Name it with --data"),
         (["--data", tmp_path / "nowhere"], "no folder with manifest.json"),
+        (["--data", tmp_path / "own.csv"], "Name the column to predict with --target"),
+        (["--data", folder, "--target", "y"], "name its file with --data"),
+        (["--drop", "y"], "name its file with --data"),
+        (["--data", tmp_path / "own.csv", "--target", "y", "--sets", "mg"], "--sets chooses from a folder"),
     ):
         result = benefit(*options)
         assert isinstance(result.exception, UsageError), result.output
@@ -353,11 +380,37 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     asked = study(folder, "mg", "n10,n20", draws=1)
     made = report(site_outcomes(run_study(asked, tmp_path, "r", Where(1), lambda *_: {}).results))
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
-    assert "1 set (judged on)" in made.findings[0]
-    assert "Targets on these sets" in made.findings[1]
-    assert re.match(r"The mean of the labels in place of any model: [+-]\d", made.findings[2])
+    assert made.findings[0].startswith("Harmed: ")
+    assert "1 set (judged on)" in made.findings[1]
+    assert re.search(r"The mean of the labels instead of a model: [+-]\d", made.findings[1])
+    assert "Targets on these sets" in made.findings[2]
     assert made.findings[3].startswith("These are only 6 sites")
     assert "3 sites of 10 labels" in made.findings[4]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles
     assert "Forecasts: rank correlation with the result" in titles
+
+
+def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 4))
+    rows = "\n".join(";".join(f"{v:.4f}".replace(".", ",") for v in (*x, x.sum() + rng.normal())) for x in X)
+    (tmp_path / "mine.csv").write_text(f"a;b;c;d;y\n{rows}\n")
+    options = (
+        "--data",
+        tmp_path / "mine.csv",
+        "--target",
+        "y",
+        "--regimes",
+        "n10,n20",
+        "--draws",
+        1,
+        "--out",
+        tmp_path / "o",
+    )
+    result = benefit(*options)
+    assert (result.exit_code, result.exception) == (0, None)
+    told = " ".join(result.stdout.split())
+    for regime in ("n10 (3 sites of 10 labels): joined models -", "n20 (3 sites of 20 labels): joined models -"):
+        assert regime in told
+    assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout

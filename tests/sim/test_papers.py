@@ -51,7 +51,7 @@ def test_two_classes_may_be_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,kind,y\n1,u,2\nx,v,3\n", "not numeric: 'a' .row 2 of those with a target.*categorical"),
+        ("a,kind,y\n1,u,2\nx,v,3\n", "'a' is not numeric .row 2 of those with a target.*categorical"),
         ("a,kind,z\n1,u,2\n", "no column 'y'"),
         ("a,kind,y\n1,u,two\n", "target 'y' is not numeric"),
         ("", "cannot be read"),
@@ -273,8 +273,7 @@ def test_an_unknown_experiment_is_reported():
         ({"drop": "a"}, "drop of 't' is a list of columns, not 'a'"),
         ({"drop": ["y"]}, "'t' drops its target 'y'"),
         ({"exclude": ["a"]}, "unknown key 'exclude'. The keys are name, file, target, task, categorical, drop"),
-        ({"categoricals": ["a"]}, "unknown key 'categoricals'. Did you mean 'categorical'"),
-        ({}, "not numeric: 'w' .row 1 of those with a target.. In manifest.json, list a column under categorical"),
+        ({}, "'w' is not numeric .row 1 of those with a target.. List it in manifest.json under categorical"),
         ({"target": "w"}, "the target 'w' is not numeric. coreg trains regressors"),
     ],
 )

@@ -1,0 +1,64 @@
+"""A table of the user's own, read as an agent reads it: every notation of numbers, dates, texts and empty cells."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coreg_core.errors import BadData, UsageError
+from coreg_sim.benefit.partition import AttributeTable, table_of
+from coreg_sim.federation.problems import labelled_rows
+from coreg_sim.papers.pool import NumericDataSet
+from site_agent.data.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A file, its target column, the columns that are no features, and those that hold dates."""
+
+    path: str
+    target: str
+    drop: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the set in the study."""
+        return Path(self.path).stem
+
+    def digest(self) -> str:
+        """Of the file: another table is another study."""
+        try:
+            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise BadData(f"{self.path}: cannot be read ({error.strerror}).") from None
+
+    def read(self) -> tuple[AttributeTable, tuple[str, ...]]:
+        """The table, and sentences about columns that a user may not want.
+
+        Raises
+        ------
+        BadTable
+            All faults of the table, with line and column.
+        UsageError
+            No row has a target, or no column is left.
+        """
+        features, y = labelled_rows(Path(self.path), self.target, self.drop)
+        if not len(y) or not features.columns:
+            raise UsageError(
+                f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."
+            )
+        known = Preprocessing.fit_columns(features, dates=self.dates, scale=False)
+        X, names = known.transform(features), tuple(known.feature_names)
+        # The parts of a date, and the levels of a text, are at one site.
+        date = {date.called(part): date.name for date in known.dates for part in date.parts}
+        sources = [date.get(column.name, column.name) for column in known.columns for _ in column.feature_names]
+        attributes = tuple(tuple(i for i, s in enumerate(sources) if s == name) for name in dict.fromkeys(sources))
+        warnings = known.notes + tuple(
+            f"column {name!r} has another whole number in each row. Add --drop {name} if it is an id."
+            for name, values in zip(names, X.T, strict=True)
+            if len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
+        )
+        data = NumericDataSet(self.name, X, y, names, attributes, "regression")
+        return table_of(data, most_levels=None), warnings
