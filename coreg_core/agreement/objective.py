@@ -133,6 +133,16 @@ def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(1.0 / (1.0 + mu * bound) for mu in weights)
 
 
+def powered(x: float) -> float:
+    """x⁸, for `largest`: an overflow needs x > 1e38."""
+    return float(x) ** 8
+
+
+def largest(total: float) -> float:
+    """At least the largest and at most M^⅛ times the largest of the x whose `powered` values have this sum."""
+    return float(total ** (1.0 / 8.0)) * (1.0 + 1e-12)  # rounding of the powers, of their sum and of the root
+
+
 def consensus_factors(weight: float, bounds: Float64[Arr, " M"], stays: float | None = None) -> tuple[float, float]:
     """√gap and the farthest prediction, for a residual of norm 1: the factors of `consensus_certificate`."""
     x = weight * bounds

@@ -2,8 +2,8 @@ r"""The paper's objective as a federation computes it: a schedule of `coreg_core
 
     labels (of relative couplings) → sizes → the schedule's questions
 
-Only the sums of the sites' b_v, ‖y_v‖², n_v and ρ_v² are known. Where the largest counts, the code assumes that one site has
-all.
+Only sums over the sites are known. Of b_v and ρ_v the largest counts: their eighth powers are summed, which tells the largest
+to within a factor M^⅛ (`objective.largest`).
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coreg_core.agreement.columns import Column
-from coreg_core.agreement.objective import GOOD_END, consensus_weight, sweep_weight, typical_size
+from coreg_core.agreement.objective import GOOD_END, consensus_weight, largest, sweep_weight, typical_size
 from coreg_core.agreement.schedules import make_schedule
 from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
 from coreg_core.computation.plausibility import SOME_SITE, linear_fault
@@ -26,7 +26,7 @@ from coreg_core.numerics.reproducible import column_norms
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration
 
-SIZES = 3  # Σ b_v, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v², and after those of each column Σ 1/(1 + μ b_v)
+SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v⁸, and after those of each column Σ 1/(1 + μ b_v)
 DEFAULT = Iteration()
 
 
@@ -64,13 +64,14 @@ class AgreementComputation:
 
     def _bounds(self, state: AgreementState) -> list[float]:
         """‖respond(0, μ)‖ ≤ ‖y‖ min(√b, 1/(2√μ)) of each column: each coordinate is s β/(1 + μs²), ‖β‖ ≤ ‖y‖ and s² ≤ b."""
-        most, norm = sqrt(state.sums[0]), sqrt(state.sums[1])
+        most, norm = sqrt(largest(state.sums[0])), sqrt(state.sums[1])
         weights = [column.weight for column in self._columns(state)]
         return [norm * (most if mu == 0.0 else min(most, 0.5 / sqrt(mu))) for mu in weights]
 
     def _schedule(self, state: AgreementState) -> Schedule[Any]:
         """The schedule of the plan and the sums."""
-        bounds, norms, labels, *of_columns = state.sums
+        powers, norms, labels, *of_columns = state.sums
+        bound = largest(powers)
         M, m, columns = self.n_sites, self.n_unlabelled, self._columns(state)
         roundings, stays = of_columns[: len(columns)], of_columns[len(columns) :]
         relative = relative_step(m, M)
@@ -79,12 +80,12 @@ class AgreementComputation:
         sweeps = self.iteration.name == "block-coordinate-descent"
         terms = Terms(
             coupling=tuple(column.coupling for column in columns),
-            bounds=(bounds,) * M if sweeps else (bounds, *(0.0,) * (M - 1)),
+            bounds=(bound,) * M if sweeps else (bound, *(0.0,) * (M - 1)),
             initial_objective=norms,
             tolerance=self.iteration.tolerance,
             prediction_tolerance=self.iteration.prediction_tolerance * typical,
             max_rounds=self.iteration.max_rounds,
-            roundings=tuple(map(sqrt, roundings)),
+            roundings=tuple(map(largest, roundings)),
             steps=(relative, relative * max(self._bounds(state)) + least_step(m)),
             stays=() if sweeps else tuple(stays),
             rounding_limit=GOOD_END * typical if usual else 0.0,
@@ -164,6 +165,24 @@ class AgreementComputation:
         progress = self.progress(state)
         stop = None if progress is None else overall_stop(progress.stops)
         return (Outcome.MAX_ROUNDS if stop is None else Outcome[stop.name]), ""
+
+    def remark(self, state: AgreementState) -> str:
+        """Tolerances that rounding does not allow, known before the first round; "" where there are none."""
+        if state.schedule is None:
+            return ""
+        terms: Terms = state.schedule.terms
+        below = [
+            f"λ = {coupling:g} (gap {gap:.1e}, predictions {bound:.1e})"
+            for j, coupling in enumerate(terms.coupling)
+            if not terms.met_by(*(floor := terms.floor(j)))
+            for gap, bound in [floor]
+        ]
+        if not below:
+            return ""
+        return (
+            f"rounding allows no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
+            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label."
+        )
 
     def models(self, state: AgreementState) -> FinalTargets | None:
         """The targets of the sites' models; None if no round was verified."""

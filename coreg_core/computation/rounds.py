@@ -24,7 +24,7 @@ class Ask:
     | stage | an answer sums to |
     |---|---|
     | labels | n_v |
-    | sizes | b_v, ‖y_v‖², n_v; ρ_v² and 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
+    | sizes | b_v⁸, ‖y_v‖², n_v; ρ_v⁸ and 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
     | respond | respond(targets, μ), a column for each coupling |
     | score | the site's part of each instance |
     """

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coreg_core.agreement.objective import stays, sweep_weight
+from coreg_core.agreement.objective import powered, stays, sweep_weight
 from coreg_core.agreement.schedules.schedule import FinalTargets
 from coreg_core.agreement.views import Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
@@ -89,9 +89,9 @@ class AgreementJob:
                 return _NONE, (float(len(self.data.y)),)
             case "sizes":
                 self._require_hidden_labels(weights)
-                rounding = [self.view.response_error(weight) ** 2 for weight in weights.tolist()]
+                rounding = [powered(self.view.response_error(weight)) for weight in weights.tolist()]
                 kept = stays(self._bound, weights.tolist())
-                return _NONE, (self._bound, self._norm, float(len(self._y)), *rounding, *kept)
+                return _NONE, (powered(self._bound), self._norm, float(len(self._y)), *rounding, *kept)
             case _:
                 try:
                     with np.errstate(all="ignore"):

@@ -181,6 +181,8 @@ class RunWorkers:
         frames = self._recorded(answers, listening, told, piece)
         if isinstance(message, Step):
             progress = site.progress
+            if before is None and progress is not None and (remark := site.remark):
+                self._notify(notices.finding(f"run {message.run}: {remark}"))
             if progress is not None and (before is None or progress.round > before.round):
                 self._notify(notices.progressed(message.run, progress, phase))
             if r2 is None and (found := site.r2_without_labels) is not None:

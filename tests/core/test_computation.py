@@ -1,5 +1,6 @@
 """coreg_core/computation/: steps on exact sums alone reach the closed form, and a sum of no honest sites ends them."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from problems import Problem, random_site
 
 from coreg_core.additive.question_types import Ask as Kind
 from coreg_core.agreement.closed_form import consensus_closed_form
-from coreg_core.agreement.objective import stays
+from coreg_core.agreement.objective import largest, powered, stays
 from coreg_core.agreement.schedules import SCHEDULE_NAMES
 from coreg_core.computation.additive import AdditiveComputation, forecast_sentence
 from coreg_core.computation.agreement import AgreementComputation
@@ -49,8 +50,8 @@ def answers_of(views, norms, labels):
                 return NONE, (float(labels[v]),)
             case "sizes":
                 kept = stays(view.bound(), weights.tolist())
-                rounding = [view.response_error(weight) ** 2 for weight in weights.tolist()]
-                return NONE, (view.bound(), norms[v], float(labels[v]), *rounding, *kept)
+                rounding = [powered(view.response_error(weight)) for weight in weights.tolist()]
+                return NONE, (powered(view.bound()), norms[v], float(labels[v]), *rounding, *kept)
             case _:
                 return view.respond(question.targets, weights, question.part), ()
 
@@ -79,10 +80,8 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
     state = carried_out(computation, answer)[-1]
     models, [column] = computation.models(state), computation.columns(state)
     found = [view.respond(models.of(v), models.weights, "affine")[:, 0] for v, view in enumerate(views)]
-    largest = max(float(np.abs(site.y).max()) for site in problem.sites)
-    assert np.abs(np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)).max() < 1e-5 * max(
-        largest, 1.0
-    )
+    size = max(float(np.abs(site.y).max()) for site in problem.sites)
+    assert np.abs(np.mean(found, axis=0) - consensus_closed_form(views, problem.coupling)).max() < 1e-5 * max(size, 1.0)
     assert column.coupling == problem.coupling
     assert computation.final(state)[0].tobytes() == models.targets.tobytes()
 
@@ -90,6 +89,27 @@ def test_sums_alone_lead_to_the_closed_form(name, seed):
 def small(seed=0):
     rng = np.random.default_rng(seed)
     return Problem(tuple(random_site(rng, 5, 7) for _ in range(3)), 0.1)
+
+
+@given(st.lists(st.floats(1e-30, 1e37), min_size=1, max_size=100))
+def test_a_sum_of_powers_tells_the_largest(values):
+    told = largest(sum(map(powered, values)))
+    assert max(values) <= told <= max(values) * len(values) ** (1 / 8) * (1 + 1e-11)
+
+
+def test_tolerances_below_the_rounding_are_known_before_the_first_round():
+    """And nothing is said of tolerances that can be reached."""
+
+    def told(**changes):
+        computation, _, answer = agreement(small(), **changes)
+        states = carried_out(computation, answer)
+        first = next(s for s in states if s.schedule is not None)
+        return computation.remark(states[0]), computation.remark(first), computation.outcome(states[-1])[0]
+
+    assert told()[:2] == ("", "")
+    before, remark, stop = told(tolerance=1e-40, prediction_tolerance=1e-20)
+    assert (before, stop) == ("", Outcome.STAGNATED)
+    assert re.search(r"λ = \S+ \(gap \S+e-\d+, predictions \S+e-\d+\)", remark)
 
 
 def test_a_step_changes_nothing_that_it_is_given_and_is_the_same_bits_again():

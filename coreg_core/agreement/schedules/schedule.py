@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.agreement.objective import Certificate
+from coreg_core.agreement.objective import Certificate, with_response_error
 from coreg_core.agreement.views import Part
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
@@ -149,6 +149,11 @@ class Terms:
     def shift(self, column: int) -> float:
         """ρ √Q(0): a bound on the shift of the optimum by rounding, in the norm √(Q − Q*)."""
         return self.response_error(column) * float(np.sqrt(self.initial_objective))
+
+    def floor(self, column: int) -> tuple[float, float]:
+        """Gap and prediction bound of a residual of zero: no round can state less."""
+        stated = with_response_error(0.0, 0.0, np.array(self.bounds), self.response_error(column), self.shift(column))
+        return stated.gap, stated.prediction_bound
 
     def step(self, scale: float) -> float:
         """A bound on the fixed-point error of the mean answer to a target of at most that norm."""
