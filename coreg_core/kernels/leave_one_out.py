@@ -19,12 +19,14 @@ from scipy.spatial.distance import pdist
 
 from coreg_core.errors import UsageError
 from coreg_core.kernels.functions import make_kernel, resolve_bandwidth, resolve_ridge
-from coreg_core.numerics.arrays import Arr
+from coreg_core.numerics.arrays import Arr, Ints
 
 # Twelve ridges over five and a half decades: features have ‖φ(x)‖ ≤ 1 under the Gaussian kernel, so ν counts labels.
 RIDGES: Arr = np.logspace(-2.5, 3.0, 12)
 # Widths as multiples of the median squared distance; additive columns often need the second, wide one.
 WIDTHS = (1.0, 6.0)
+# Rules that compare all pairs of rows, or take each row out, look at so many of them, spread evenly over the table.
+MANY = 2000
 # A row whose fit is its own label alone (h = 1) has no left-out error; the floor keeps its quotient finite and large.
 _LEAST_FREEDOM = 1e-6
 
@@ -92,6 +94,11 @@ def widths(points: Float64[Arr, "p d"], kernel: str) -> tuple[float, ...]:
     return tuple(width * median for width in WIDTHS)
 
 
+def some_rows(n: int) -> Ints:
+    """At most `MANY` rows of n, spread evenly."""
+    return np.arange(n) if n <= MANY else np.linspace(0, n - 1, MANY).astype(np.int64)
+
+
 def kernel_rule(
     X: Float64[Arr, "n d"],
     y: Float64[Arr, " n"],
@@ -109,13 +116,17 @@ def kernel_rule(
     UsageError
         one row, an unknown rule, a rule without a value for these rows, or a number that is not positive.
     """
-    if bandwidth != "loo" and ridge != "loo":
-        return resolve_bandwidth(bandwidth, X, kernel), resolve_ridge(ridge, X)
-    sigmas = widths(X, kernel) if bandwidth == "loo" else (resolve_bandwidth(bandwidth, X, kernel),)
+    some = X[some_rows(len(X))]
+    in_pairs = bandwidth == "median" or kernel == "laplacian"
+    sigmas = (
+        widths(some, kernel) if bandwidth == "loo" else (resolve_bandwidth(bandwidth, some if in_pairs else X, kernel),)
+    )
     ridges = RIDGES if ridge == "loo" else np.array([resolve_ridge(ridge, X)])
+    if bandwidth != "loo" and ridge != "loo":
+        return sigmas[0], float(ridges[0])
     candidates = []
     for sigma in sigmas:
-        s, E = eigh(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset)(X, X), driver="evd")
+        s, E = eigh(make_kernel(kernel, bandwidth=sigma, degree=degree, offset=offset)(some, some), driver="evd")
         candidates.append(E * np.sqrt(np.maximum(s, 0.0)))
-    best = choose(candidates, y, ridges, intercept=False)
+    best = choose(candidates, y[some_rows(len(X))], ridges, intercept=False)
     return sigmas[best.candidate], best.ridge

@@ -11,10 +11,11 @@ from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData, CoregError, Refused
+from coreg_core.kernels.leave_one_out import some_rows
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Plan
-from site_agent.machine.factoring import FACTOR_MEMORY, data_digest, factor, units
+from site_agent.machine.factoring import FACTOR_MEMORY, data_digest, factor, many_labels, units
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.site_data import PrivateData
@@ -136,7 +137,11 @@ class AgreementJob:
             choice = self._own_choice(models, targets, couplings, solutions)
         alone = self.view.solve(np.zeros(self.n_unlabelled), 0.0)
         units = (self.shift, self.divisor)
-        return SiteResult(outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice)
+        told = many_labels(self.objective, len(self._y))
+        findings = (f"{told[0].upper()}{told[1:]}.",) if told else ()
+        return SiteResult(
+            outcome, reason, self.plan, solutions, alone, *units, couplings=couplings, choice=choice, findings=findings
+        )
 
     def _own_choice(
         self, models: FinalTargets, targets: Arr, couplings: tuple[float, ...], solutions: tuple[Solution, ...]
@@ -149,14 +154,16 @@ class AgreementJob:
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
-        fits = []
+        fits, rows = [], some_rows(len(self._y))
+        # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
+        centred = self.objective.label_units != "raw" and len(rows) == len(self._y)
         with np.errstate(all="ignore"):
             for j, (coupling, solution) in enumerate(zip(couplings, solutions, strict=True)):
                 t, mu, M = targets[:, j], float(models.weights[j]), self._n_sites
                 if mu > 0.0 and not sweeps:
                     t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(coupling, M)
-                r, G = self.view.on_labels(np.ascontiguousarray(t), mu)
-                fits.append(LabelledFit(r, G, self._y, self.objective.label_units != "raw"))
+                r, G = self.view.on_labels(np.ascontiguousarray(t), mu, rows)
+                fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
         return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None
 

@@ -9,7 +9,7 @@ from coreg_core.agreement.views import View, make_view
 from coreg_core.errors import BadData
 from coreg_core.kernels.bases import EveryPoint, LabelledPoints, Landmarks, LinearFeatures, Span
 from coreg_core.kernels.functions import Linear, make_kernel
-from coreg_core.kernels.leave_one_out import kernel_rule
+from coreg_core.kernels.leave_one_out import MANY, kernel_rule
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement, LabelUnits
 from site_agent.machine.site_data import PrivateData
@@ -26,7 +26,9 @@ def units(y: Float64[Arr, " n"], rule: LabelUnits) -> tuple[float, float]:
             return float(y.mean()), float(y.std()) if np.ptp(y) > 0.0 else 1.0
 
 
-# GiB of factors that an agent keeps in the exact and the semi-parametric form, if policy.toml has no other limit.
+# Landmarks of a site with `MANY` labelled rows in the semi-parametric form: the span of all rows would need n² numbers.
+MANY_LANDMARKS = 1000
+# GiB of factors that an agent keeps in the exact form, if policy.toml has no other limit.
 FACTOR_MEMORY = 4.0
 
 
@@ -44,19 +46,21 @@ def factor(
         the kernel returned infinities.
     """
     X, Z = data.X, data.Z
+    n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
+    if objective.form == "exact":
+        _require_room(n_weights, len(X), len(Z), factor_memory)
     kind = "linear" if objective.form == "linear" else objective.kernel
     bandwidth, ridge = kernel_rule(
         X, y, kind, objective.bandwidth, objective.ridge, degree=objective.degree, offset=objective.offset
     )
     span: Span
-    n_weights = sum(coupling > 0.0 for coupling in set(objective.coupling))
     match objective.form:
         case "exact":
-            _require_room("exact", n_weights, len(X), len(Z), factor_memory)
             span = EveryPoint()
-        case "semi-parametric":
-            _require_room("semi-parametric", n_weights, len(X), len(Z), factor_memory)
+        case "semi-parametric" if len(X) < MANY:
             span = LabelledPoints()
+        case "semi-parametric":
+            span = Landmarks(MANY_LANDMARKS, objective.seed)
         case "landmarks":
             span = Landmarks(objective.landmarks, objective.seed)
         case "linear":
@@ -65,19 +69,29 @@ def factor(
     return make_view(span, kernel, X, y, Z, ridge, n_weights=n_weights)
 
 
-def _require_room(form: str, n_weights: int, n: int, m: int, factor_memory: float) -> None:
-    """Refuse what does not fit: 8 m² bytes for each coupling of the exact form, and 8 n² for the labelled rows."""
-    factors = max(n_weights, 1) if form == "exact" else 0
+def many_labels(objective: Agreement, n: int) -> str:
+    """A sentence where a site's rows are too many for the span of all of them; "" where they are not."""
+    if objective.form != "semi-parametric" or n < MANY:
+        return ""
+    return (
+        f"this site has {n} labelled rows: from {MANY} on its function uses {MANY_LANDMARKS} landmarks, drawn from the labelled "
+        "and the shared rows, instead of all labelled rows"
+    )
+
+
+def _require_room(n_weights: int, n: int, m: int, factor_memory: float) -> None:
+    """Refuse an exact form that does not fit: 8 m² bytes for each coupling, and 8 n² for the labelled rows."""
+    factors = max(n_weights, 1)
     each, labelled = 8 * m * m / 2**30, 8 * n * n / 2**30
     if (needed := factors * each + labelled) <= factor_memory:
         return
-    parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"] * (factors > 0)
+    parts = [f"{each:,.3g} GiB for each of {factors} couplings with {m} unlabelled instances"]
     parts += [f"{labelled:,.3g} GiB for {n} labelled rows"] * (labelled > 0.01 * needed)
-    serves = ["form='landmarks'"] if labelled > factor_memory else ["form='semi-parametric'", "form='landmarks'"]
+    serves = ["form='semi-parametric'", "form='landmarks'"]
     if 0 < (fit := int((factor_memory - labelled) / each) if each else 0) < factors:
         serves.append(f"at most {fit} coupling{'s' * (fit > 1)} in a run")
     raise BadData(
-        f"form={form!r} needs {needed:,.3g} GiB of factors ({' and '.join(parts)}). This agent grants {factor_memory:g} GiB. "
+        f"form='exact' needs {needed:,.3g} GiB of factors ({' and '.join(parts)}). This agent grants {factor_memory:g} GiB. "
         f"Use {', '.join(serves)}, or raise factor_memory in this site's policy.toml."
     )
 

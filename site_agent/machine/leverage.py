@@ -28,14 +28,20 @@ def share_of_one_label(view: View, data: PrivateData, weights: Iterable[float], 
     if m == 0 or len(data.y) == 0:
         return 0.0
     rows = None if m * len(data.y) <= MOST_ENTRIES else _some(data)
-    return max(_largest(view.label_map(weight, rows), n_sites) for weight in set(weights))
+    step = max(1, MOST_ENTRIES // len(data.y))
+    blocks = [rows] if rows is None else [rows[start : start + step] for start in range(0, len(rows), step)]
+    return max(_largest((view.label_map(weight, block) for block in blocks), n_sites) for weight in set(weights))
 
 
-def _largest(H: Arr, n_sites: int) -> float:
-    squares = np.multiply(H, H, out=H)  # in place: H is as large as the factored matrix, and no one else uses it
-    sizes = squares.sum(axis=1)
-    hidden = sizes + (n_sites - 1) * float(np.median(sizes))
-    share: Arr = np.divide(squares.max(axis=1), hidden, out=np.zeros(len(H)), where=hidden > 0.0)
+def _largest(blocks: Iterable[Arr], n_sites: int) -> float:
+    sizes, largest = [], []
+    for H in blocks:
+        squares = np.multiply(H, H, out=H)  # in place: no one else uses H
+        sizes.append(squares.sum(axis=1))
+        largest.append(squares.max(axis=1))
+    size = np.concatenate(sizes)
+    hidden = size + (n_sites - 1) * float(np.median(size))
+    share: Arr = np.divide(np.concatenate(largest), hidden, out=np.zeros(len(size)), where=hidden > 0.0)
     return float(share.max())
 
 

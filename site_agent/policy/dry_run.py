@@ -13,6 +13,7 @@ from coreg_core.errors import CoregError
 from coreg_core.protocol.plan import Agreement, Plan, Scoring
 from site_agent.ledger import operators_of, quota_of, remember
 from site_agent.machine.agreement import AgreementJob
+from site_agent.machine.factoring import many_labels
 from site_agent.machine.leverage import share_of_one_label
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.guards import against_ledger
@@ -63,6 +64,8 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
             share = _share(plan, plan.objective, policy, data)
         except CoregError as error:
             return Judged((*reasons, str(error)), tuple(told))
+        if many := many_labels(plan.objective, len(data.y)):
+            told.append(many)
         told.append(f"the largest share of one label of this site in a sum at one shared instance would be {share:.2g}")
         if plan.masked and share > policy.label_share_max:
             reasons.append(f"{told[-1]}, above label_share_max={policy.label_share_max:g}")

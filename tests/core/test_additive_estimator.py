@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators import AdditiveRegressor, CoRLS, CoRLSR
-from coreg_core.kernels.leave_one_out import choose, kernel_rule, leave_one_out, widths
+from coreg_core.kernels.leave_one_out import MANY, choose, kernel_rule, leave_one_out, some_rows, widths
 
 
 @parametrize_with_checks(
@@ -228,6 +228,16 @@ def test_tables_that_do_not_fit():
 
 
 # --- the rule "loo" ---------------------------------------------------------------------------------------------------
+
+
+def test_rules_that_compare_rows_look_at_some_of_many():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2 * MANY + 1, 2))
+    y = np.sin(X[:, 0])
+    some = some_rows(len(X))
+    assert (len(some), some[0], some[-1]) == (MANY, 0, 2 * MANY)
+    assert kernel_rule(X, y, "gaussian", "median", 1.0) == kernel_rule(X[some], y[some], "gaussian", "median", 1.0)
+    assert kernel_rule(X, y, "gaussian", "paper", 1.0) != kernel_rule(X[some], y[some], "gaussian", "paper", 1.0)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

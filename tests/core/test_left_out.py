@@ -59,6 +59,16 @@ def test_residuals_are_those_of_the_function_in_every_form(weight):
         assert np.linalg.eigvalsh(G).max() <= 1.0 + 1e-12
 
 
+@pytest.mark.parametrize("span", [EveryPoint(), LabelledPoints()], ids=["exact", "semi-parametric"])
+def test_some_rows_are_a_block_of_all_rows(span):
+    X, y, Z, t = drawn(3)
+    view, _ = fitted(span, X, y, Z, t, 0.7)
+    (r, G), rows = view.on_labels(t, 0.7), np.array([1, 4, 6])
+    some, block = view.on_labels(t, 0.7, rows)
+    assert_allclose(some, r[rows], atol=1e-13)
+    assert_allclose(block, G[np.ix_(rows, rows)], atol=1e-13)
+
+
 def path(seed, weights, y):
     X, _, Z, t = drawn(seed)
     fits = []

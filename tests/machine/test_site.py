@@ -1,5 +1,6 @@
 """site_agent/machine/site.py: plans that are taken or refused, what an offer tells, how much is answered, words for faults."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,19 @@ from machine.tiny import (
     sealed,
     site_with,
 )
+from numpy.testing import assert_allclose
 
 from coordinator.config.federation_toml import read_configuration
 from coordinator.machine.records import StepDone
+from coreg_core.agreement.views import make_view
 from coreg_core.errors import BadData, UsageError
+from coreg_core.kernels.bases import LabelledPoints
+from coreg_core.kernels.functions import Gaussian
+from coreg_core.kernels.leave_one_out import MANY
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Membership, Plan, plan_fault
-from site_agent.machine.factoring import data_digest, factor
+from site_agent.machine.factoring import MANY_LANDMARKS, data_digest, factor, many_labels
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
 
@@ -218,19 +224,43 @@ def test_factors_that_do_not_fit_are_refused_with_what_would_fit(fit: int) -> No
             200_000,
             r"298 GiB for each of 3 couplings with 200000 unlabelled .* Use form='semi-parametric', form='landm",
         ),
-        ("exact", 100_000, 10, r"74.5 GiB for 100000 labelled rows.* Use form='landmarks', or raise"),
-        (
-            "semi-parametric",
-            100_000,
-            200_000,
-            r"needs 74.5 GiB of factors \(74.5 GiB for 100000 .* Use form='landmarks', or",
-        ),
+        ("exact", 100_000, 10, r"74.5 GiB for 100000 labelled rows.* Use form='semi-parametric', form='landm"),
     ],
 )
 def test_a_refusal_names_the_memory_and_the_form_that_serves(form: Any, n: int, shared: int, words: str) -> None:
     large = PrivateData(np.zeros((n, 1)), np.arange(float(n)), np.zeros((shared, 1)), "ids")
     with pytest.raises(BadData, match=words):
         factor(Agreement(form=form, bandwidth=1.0, ridge=1.0, coupling=(0.1, 0.2, 0.3)), large, large.y)
+
+
+def many(n: int) -> PrivateData:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return PrivateData(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=n), rng.normal(size=(30, 2)), "ids")
+
+
+def test_a_site_with_many_labels_uses_landmarks_and_says_so() -> None:
+    data, terms = many(MANY), Agreement(form="semi-parametric", bandwidth=4.0, ridge=1.0)
+    view = factor(terms, data, data.y)
+    assert view.n_basis == MANY_LANDMARKS
+    whole = make_view(LabelledPoints(), Gaussian(4.0), data.X, data.y, data.Z, 1.0)
+    target, weight = np.zeros((30, 1)), np.ones(1)
+    # The landmarks' span holds the smooth functions of two columns: what it lacks is far below the noise of 0.1.
+    assert_allclose(view.respond(target, weight), whole.respond(target, weight), atol=1e-5)
+    assert many_labels(terms, MANY).startswith("this site has 2000 labelled rows: from 2000 on")
+    assert (many_labels(terms, MANY - 1), many_labels(Agreement(form="exact"), MANY)) == ("", "")
+
+
+def test_the_memory_of_many_labels_is_their_features_and_a_block() -> None:
+    data = many(20_000)
+    tracemalloc.start()
+    try:
+        factor(Agreement(form="semi-parametric"), data, data.y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The features, three times a block of 8 x 1,000 rows (values, their product, the triangle), and the basis.
+    assert peak < 8 * MANY_LANDMARKS * (20_000 + 3 * 8 * MANY_LANDMARKS + 10 * MANY_LANDMARKS)
 
 
 # --- the end, and plans that cannot be carried out ----------------------------------------------------------------

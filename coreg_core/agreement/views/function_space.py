@@ -227,7 +227,9 @@ class FunctionSpaceView:
             self._answered.popitem(last=False)
         return answer
 
-    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+    def on_labels(
+        self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
+    ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
         """Residuals ν c_X, and G = ν L⁻ᵀ(I + (μ/ν) H B⁻¹ Hᵀ)L⁻¹, as [(K + D)⁻¹]_XX of the stacked system is by blocks."""
         n, scale = len(self._X), weight / self._ridge
         columns = np.column_stack([target - self.posterior_mean, self._H.T])
@@ -238,7 +240,7 @@ class FunctionSpaceView:
             self._factor_X[0], np.column_stack([whitened, inner]), lower=True, trans="T", check_finite=False
         )
         G = solve_triangular(self._factor_X[0], back[:, 1:].T, lower=True, trans="T", check_finite=False)
-        return self._ridge * back[:, 0], self._ridge * G
+        return self._ridge * back[rows, 0], self._ridge * G[rows][:, rows]
 
     def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
         """B⁻¹ K_ZX (K_XX + νI)⁻¹ = B⁻¹ Hᵀ L⁻¹; of some instances by the columns of B⁻¹ that are theirs."""

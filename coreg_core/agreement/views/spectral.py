@@ -65,16 +65,23 @@ class SpectralView:
         self._diagonal_bound = float(diagonal_Z.max(initial=0.0))
         r, root = basis.rank, float(np.sqrt(ridge))
         features = self._features_of(len(X) + len(Z))
-        Phi_X, tail_X = features(X)
-        # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features.
-        Q, R = np.linalg.qr(np.concatenate([Phi_X, root * np.eye(r)]))
+        most = block_rows(len(basis.points))  # kernel values, features and their product are there at once
+        Phi_X, tail_X = np.empty((len(X), r)), np.empty(len(X))
+        upper: Arr = np.eye(r, r + 1) * root
+        for start in range(0, len(X), max(most, 8 * r)):
+            rows = slice(start, start + max(most, 8 * r))
+            Phi_X[rows], tail_X[rows] = features(X[rows])
+            # QR, not a Cholesky factor of ΦᵀΦ + νI: squaring would lose the ridge beside large features. The last column is
+            # Q_Xᵀy, so that Q is not needed, and memory beside Φ_X is that of a block.
+            below = np.column_stack([Phi_X[rows], y[rows]])
+            [upper] = qr(np.concatenate([upper[:r], below]), overwrite_a=True, mode="r", check_finite=False)
+        R, on_labels = upper[:r, :r], upper[:r, r]
         # Held as its transpose, so that P and then C are column-major: a round's two products read one column after another.
         T = np.empty((r, len(Z)))
         PtP = np.zeros((r, r))
         R = np.asfortranarray(R)
         by_qr = len(Z) * r * r <= _BY_QR
         tail = 0.0
-        most = block_rows(len(basis.points))  # kernel values, features and their product are there at once
         step = max(min(most, _TALL), most // 8)
         for start in range(0, len(Z), step):
             rows = slice(start, start + step)
@@ -110,7 +117,7 @@ class SpectralView:
         self._C = T.T
         self._features_X = Phi_X
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
-        self._beta = V.T @ (Q[: len(X)].T @ y)
+        self._beta = V.T @ on_labels
         self._by_qr = by_qr
         self._trace_X, self._trace_Z = float(basis.kernel.diagonal(X).sum()), float(diagonal_Z.sum())
         self._tail_X, self._tail_Z = float(np.sqrt(tail_X.sum())), float(np.sqrt(tail))
@@ -225,16 +232,18 @@ class SpectralView:
         """C a(t, μ); without β for the linear part."""
         return self._C @ self._coordinates(targets, weights, part)
 
-    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+    def on_labels(
+        self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
+    ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
         """Residuals y − E a, and G = I − E diag(1/(1 + μ s²)) Eᵀ with E = Φ_X R⁻¹ V."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
-        E = self._features_X @ self._R_inverse_V
-        return self._y - E @ a, np.eye(len(E)) - (E / (1.0 + weight * self._s2)) @ E.T
+        E = self._features_X[rows] @ self._R_inverse_V
+        return self._y[rows] - E @ a, np.eye(len(E)) - (E / (1.0 + weight * self._s2)) @ E.T
 
     def label_map(self, weight: float, rows: Int64[Ints, " k"] | None = None) -> Float64[Arr, "k n"]:
         """C diag(1/(1 + μ s²)) Eᵀ with E = Φ_X R⁻¹ V, since β = Eᵀ y."""
         C = self._C if rows is None else self._C[rows]
-        out: Arr = C @ ((self._features_X @ self._R_inverse_V) / (1.0 + weight * self._s2)).T
+        out: Arr = ((C / (1.0 + weight * self._s2)) @ self._R_inverse_V.T) @ self._features_X.T
         return out
 
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:

@@ -118,6 +118,11 @@ class View(Protocol):
         """H = ∂ respond(t, μ)/∂y, the same at every target: each label's weight in the answer, at these instances or at all."""
         ...
 
-    def on_labels(self, target: Float64[Arr, " m"], weight: float) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
-        """Residuals y − f(X) of the function behind respond(target, weight), and the G of `views.left_out`."""
+    def on_labels(
+        self, target: Float64[Arr, " m"], weight: float, rows: Int64[Ints, " k"] | slice = slice(None)
+    ) -> tuple[Float64[Arr, " n"], Float64[Arr, "n n"]]:
+        """Residuals y − f(X) of the function behind respond(target, weight), and the G of `views.left_out`, of these rows.
+
+        A block of G leaves these rows out exactly, while the function keeps all others.
+        """
         ...
