@@ -89,7 +89,7 @@ site: $(SITE)/.installed
 bench: setup
 	$(BIN)/python -m pytest benchmarks -c benchmarks/pytest.ini
 	$(BIN)/python benchmarks/rounds.py
-	for each in performance round_trip directions installation connected preconditioner sizing; do \
+	for each in performance round_trip directions installation connected preconditioner neumann sizing; do \
 	  $(BIN)/python benchmarks/$$each.py --write || exit 1; done
 	for each in additive_service scoring masking xnv online scaling; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 	$(BIN)/python tools/docs.py --write

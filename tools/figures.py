@@ -5,6 +5,7 @@ Nothing is measured here: each number comes from a JSON file that its page names
 
 import json
 from pathlib import Path
+from statistics import median
 
 from render import ROOT, count, paragraph, row, table
 
@@ -12,6 +13,7 @@ from coreg_wire.terminal.svg import Plot, Series, draw
 
 DOCS = ROOT / "docs" / "research"
 NARROW = ("landmarks", "linear")  # forms whose mean R has a lower rank than a start-up has columns
+LONGER = (10_000, 100_000)  # m at which times are computed with the rounds of a smaller one
 RIGHT = "---:"
 
 
@@ -94,6 +96,57 @@ def preconditioned(found: dict) -> dict[str, str]:
     }
 
 
+def spread(values: list) -> str:
+    """The least to the largest; ratios with two digits."""
+    least, most = (f"{v:.2f}" if isinstance(v, float) else str(v) for v in (min(values), max(values)))
+    return least if least == most else f"{least} to {most}"
+
+
+def neumann(found: dict) -> dict[str, str]:
+    """What Neumann-Neumann directions gain: ratios of times on the link, at the measured m and with its rounds at larger m."""
+    link, lengths = found["link"], (0, *LONGER)
+    kept: dict[tuple[str, ...], list[dict]] = {}
+    for line in found["runs"]:
+        name, form, _, m, coupling, *cells = line.split()
+        run: dict = {"name": name, "stop": cells[3]}
+        for i, kind in enumerate(found["kinds"]):
+            run[kind] = dict(zip(("rounds", "true", "vectors"), map(int, cells[4 * i : 4 * i + 3]), strict=True))
+        for length in lengths:
+            one, other = (
+                run[kind]["rounds"] * link["round trip"]
+                + run[kind]["vectors"] * 16.0 * (length or int(m)) / link["bytes/s"]
+                for kind in ("plain", "pipelined")
+            )
+            run[length] = one / other
+        kept.setdefault((name, form, coupling), []).append(run)
+
+    def of(runs: list[dict], kind: str, what: str = "rounds") -> str:
+        return spread([run[kind][what] for run in runs])
+
+    usual = [run for (name, _, c), runs in kept.items() if name != "same" and 0.1 <= float(c) <= 10 for run in runs]
+    same = [run for (name, _, c), runs in kept.items() if name == "same" and 0.1 <= float(c) <= 10 for run in runs]
+    met = [run for run in usual if run[0] >= 1.5]
+    dealt = [run for (name, *_), runs in kept.items() if name != "same" for run in runs]
+    parts = {f"nn_usual_{i}": spread([run[x] for run in usual]) for i, x in enumerate(lengths)}
+    parts |= {f"nn_median_{i}": f"{median(run[x] for run in usual):.2f}" for i, x in enumerate(lengths)}
+    rows = [
+        row(*key, of(runs, "plain"), of(runs, "plain", "true"), of(runs, "pipelined"), of(runs, "pipelined", "true"),
+            of(runs, "undelayed"), *(spread([run[x] for run in runs]) for x in lengths))
+        for key, runs in kept.items()
+    ]  # fmt: skip
+    headings = "| data | form | coupling | rounds | true error | pipelined | true error | undelayed | ratio |"
+    return parts | {
+        "nn_table": table(headings + "".join(f" m = {count(x)} |" for x in LONGER), rows, RIGHT),
+        "nn_met": f"{len(met)} of {len(usual)}, all `{', `'.join(sorted({run['name'] for run in met}))}`",
+        "nn_same": spread([run[0] for run in same]),
+        "nn_same_long": spread([run[LONGER[-1]] for run in same]),
+        "nn_worse": f"{sum(run['undelayed']['rounds'] > run['plain']['rounds'] for run in usual)} of {len(usual)}",
+        "nn_alone": str(max(run["plain"]["rounds"] - run["reorthogonalised"]["rounds"] for run in dealt)),
+        "nn_rounding": str(sum(run["stop"] != "CONVERGED" for runs in kept.values() for run in runs)),
+        "nn_runs": str(len(found["runs"])),
+    }
+
+
 def performance() -> dict[str, str]:
     found = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
     machine, [stopped], weighed = found["machine"], found["stopped"], found["installation"]
@@ -169,6 +222,7 @@ def performance() -> dict[str, str]:
         "connected": f"{sizes(found['connected'], 'agent')}, and the coordinator's at {sizes(found['connected'], 'coordinator')}",
         "before": f"{plain['agent'][0]['before'] / 1e6:.0f}",
         **preconditioned(found["preconditioner"]),
+        **neumann(found["neumann"]),
     }
 
 
