@@ -184,7 +184,7 @@ def rounds(of: Federation, best: list[Arr], precondition: Preconditioner | None,
 
     def met(residual: Arr, scale: float = 0.0) -> bool:
         c = consensus_certificate(float(np.linalg.norm(residual)), scale, of.weight, bounds)
-        return terms.stop_of(c.gap, c.prediction_bound) is not None
+        return terms.met_by(c.gap, c.prediction_bound)
 
     def error(z: Arr) -> float:
         return float(max(np.linalg.norm(a - b) for a, b in zip(of.answers(z), best, strict=True)))
