@@ -204,3 +204,16 @@ def test_a_closed_form_without_digits_is_refused_in_words():
             assert fitted.stop_ is Stop.STAGNATED
     assert refused
     assert all(re.search(r"reduced stacked system.*conjugate-gradients", words) for words in refused)
+
+
+def test_a_delivered_function_fits_labels_as_its_coordinates_do():
+    """Seed 930291 of benchmarks/certify.py: one row of norm 6e4 and a ridge of 1.7e-5, so that the label is fitted to 2e-12.
+
+    R⁻¹V a lost seven digits of it, and the stated gap was below the true one.
+    """
+    problem = hard_problem(930291)
+    f = CoRLSR(**problem.parameters, solver="direct").fit(problem.Xs, problem.ys, problem.Zs).functions_[1]
+    [x], [y] = problem.Xs[1].tolist(), problem.ys[1].tolist()
+    features = [sum(Fraction(a) * Fraction(b) for a, b in zip(x, point, strict=True)) for point in f.points.tolist()]
+    missed = Fraction(y) - sum(Fraction(c) * value for c, value in zip(f.coef.tolist(), features, strict=True))
+    assert abs(missed) < 1e-10

@@ -116,6 +116,7 @@ class SpectralView:
         largest_P = float(np.sqrt(self._s2.sum()))  # Frobenius
         self._C = T.T
         self._features_X = Phi_X
+        self._R, self._V = R, V
         self._R_inverse_V = solve_triangular(R, V, check_finite=False)
         self._beta = V.T @ on_labels
         self._by_qr = by_qr
@@ -249,7 +250,8 @@ class SpectralView:
     def solve(self, target: Float64[Arr, " m"], weight: float) -> Solution:
         """W R⁻¹ V a are the coefficients on the basis points; w = R⁻¹ V a is orthonormal, so ‖f‖² = ‖w‖²."""
         a = self._coordinates(target[:, None], np.array([weight]), "affine")[:, 0]
-        w = self._R_inverse_V @ a
+        # Not (R⁻¹V) a: its terms cancel where features are large beside the ridge. A triangular solve errs by δR w in Q's norm.
+        w = solve_triangular(self._R, self._V @ a, check_finite=False)
         residual = self._y - self._features_X @ w
         basis = self._basis
         local = float(residual @ residual + self._ridge * (w @ w))
@@ -267,6 +269,8 @@ class SpectralView:
             np.sqrt(basis.kernel.diagonal(basis.points)) @ (np.abs(basis.transform) @ np.abs(w))
         )
         off *= float(np.sqrt(self._ridge) + np.sqrt(self._trace_X) + np.sqrt(weight * self._trace_Z))
-        # A share of Q is small where f fits its labels. a, whose square is ‖f(X)‖² + ν‖f‖², is not.
-        off += self._query_rounding(weight) * float(np.linalg.norm(a))
+        # A share of Q is small where f fits its labels. a, whose square is ‖f(X)‖² + ν‖f‖², is not. Nor is |R||w|, by which the
+        # solve errs.
+        solved = float(np.linalg.norm(self._R)) * float(np.linalg.norm(w))
+        off += self._query_rounding(weight) * (float(np.linalg.norm(a)) + solved)
         return Solution(function, self._C @ a, local, off)
