@@ -29,6 +29,7 @@ from coreg_core.errors import UsageError
 from coreg_core.protocol.plan import (
     Additive,
     Agreement,
+    Alignment,
     DropoutPolicy,
     Iteration,
     Membership,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     AgreementSection: TypeAlias = BaseModel
     AdditiveSection: TypeAlias = BaseModel
     ScoringSection: TypeAlias = BaseModel
+    AlignmentSection: TypeAlias = BaseModel
     ScheduleSection: TypeAlias = BaseModel
     PrivacySection: TypeAlias = BaseModel
 else:
@@ -110,15 +112,17 @@ else:
     )
     AdditiveSection = _section(Additive, objective=(Literal["additive"], "additive"))
     ScoringSection = _section(Scoring, objective=(Literal["scoring"], "scoring"), of_run=(str, ""))
+    AlignmentSection = _section(Alignment, objective=(Literal["alignment"], "alignment"))
     # The objective determines the keys of the section; "agreement" is the default.
     ModelSection = Annotated[
         Annotated[AgreementSection, Tag("agreement")]
         | Annotated[AdditiveSection, Tag("additive")]
-        | Annotated[ScoringSection, Tag("scoring")],
+        | Annotated[ScoringSection, Tag("scoring")]
+        | Annotated[AlignmentSection, Tag("alignment")],
         Discriminator(
             lambda said: said.get("objective", "agreement") if isinstance(said, dict) else said.objective,
             custom_error_type="objective",
-            custom_error_message="objective should be 'agreement', 'additive' or 'scoring'",
+            custom_error_message="objective should be 'agreement', 'additive', 'scoring' or 'alignment'",
         ),
     ]
     ScheduleSection = _section(Iteration)
@@ -222,7 +226,12 @@ class Computed(Section):
     def objective(self) -> Objective:
         """The section [model] as a term of the plan."""
         terms = self.model.model_dump()
-        kinds: dict[str, type[Any]] = {"agreement": Agreement, "additive": Additive, "scoring": Scoring}
+        kinds: dict[str, type[Any]] = {
+            "agreement": Agreement,
+            "additive": Additive,
+            "scoring": Scoring,
+            "alignment": Alignment,
+        }
         made: Objective = kinds[terms.pop("objective")](**terms)
         return made
 

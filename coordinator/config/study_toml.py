@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from coordinator.config.federation_toml import Computed, Configuration, FederationSection, Section, faults_of
 from coreg_core.errors import UsageError
-from coreg_core.protocol.plan import DropoutPolicy, Iteration, Plan, Privacy, Scoring, plan_fault
+from coreg_core.protocol.plan import Alignment, DropoutPolicy, Iteration, Plan, Privacy, Scoring, plan_fault
 from coreg_wire.files.toml_file import read_toml
 from coreg_wire.identity.names import check_study_name
 
@@ -78,6 +78,8 @@ class Study(Computed):
             found = trained(objective.of_run)
             objective = replace(objective, of_run=found.run, trained=found.objective)
             sites, least, dropout = found.sites, len(found.sites), "wait"
+        if isinstance(objective, Alignment):
+            least, dropout = len(sites), "wait"
         membership = FederationSection(
             name=federation.name,
             sites=sites,

@@ -13,11 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.computation.additive import AdditiveComputation
 from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.alignment import AlignmentComputation
 from coreg_core.computation.rounds import Round
 from coreg_core.computation.scoring import ScoringComputation
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
-from coreg_core.protocol.plan import Additive, Agreement, Plan
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan
 
 
 @runtime_checkable
@@ -74,5 +75,7 @@ def computation_of(plan: Plan, n_sites: int, n_unlabelled: int) -> Computation:
             return AgreementComputation(terms, plan.iteration, n_sites, n_unlabelled)
         case Additive() as terms:
             return AdditiveComputation(terms, n_sites, n_unlabelled)
+        case Alignment() as terms:
+            return AlignmentComputation(terms, n_sites)
         case _:
             return ScoringComputation(n_sites, n_unlabelled)

@@ -14,12 +14,12 @@ from coreg_core.agreement.views import Part
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 
-Stage: TypeAlias = Literal["labels", "sizes", "respond", "score"]
+Stage: TypeAlias = Literal["labels", "sizes", "respond", "score", "publish", "pass", "take", "tally", "confirm"]
 
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """A question of the agreement, or of scoring.
+    """A question of the agreement, of scoring, or of an alignment, whose ``place`` says what of which list.
 
     | stage | an answer sums to |
     |---|---|
@@ -27,12 +27,16 @@ class Ask:
     | sizes | b_v⁸, ‖y_v‖², n_v; ρ_v⁸ and 1/(1 + μ b_v) of each column; of scoring, the squared norm of the parts |
     | respond | respond(targets, μ), a column for each coupling |
     | score | the site's part of each instance |
+    | publish | public keys of the sites for an alignment, and their numbers of ids as classes |
+    | pass, take | a block of one site's list, sealed for the next site; nothing |
+    | tally, confirm | cells of a table of fingerprints; that this site's canaries came back |
     """
 
     stage: Stage
     columns: tuple[Column, ...] = ()
     targets: Float64[Arr, "m k"] = field(default_factory=lambda: NOTHING)
     part: Part = "linear"
+    place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class Round:
         asked = self.question
         kind = asked.stage if isinstance(asked, Ask) else asked.ask.name
         columns = [asdict(column) for column in asked.columns]
-        more = [] if isinstance(asked, Ask) else [asked.step, [x.hex() for x in asked.scalars]]
+        more = list(asked.place) if isinstance(asked, Ask) else [asked.step, [x.hex() for x in asked.scalars]]
         shape = [self.layout.rows, self.layout.columns, self.layout.scalars]
         about = [
             kind,

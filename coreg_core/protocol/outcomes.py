@@ -15,6 +15,7 @@ class Outcome(Enum):
     )
     MAX_ROUNDS = "The plan's max_rounds were reached before the tolerances."
     STAGNATED = "The verified residual no longer falls: no further progress is possible at this precision."
+    NOTHING_SHARED = "No id is known to every site."
     REFUSED = "A site refused the plan."
     TOO_FEW_SITES = "Too few sites joined in time."
     STALLED = "Required sites did not reconnect in time."
@@ -35,6 +36,7 @@ _ADVICE = {
     Outcome.CONVERGED_TO_ROUNDING: "",
     Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
+    Outcome.NOTHING_SHARED: "Compare how the sites write their ids; `coreg-agent check` shows them normalised.",
     Outcome.REFUSED: "Change the plan or the site's policy.",
     Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
     Outcome.STALLED: f"{_AGAIN}: the run resumes.",
@@ -48,6 +50,7 @@ _EXIT_CODES = {
     Outcome.CONVERGED_TO_ROUNDING: 0,
     Outcome.MAX_ROUNDS: 3,
     Outcome.STAGNATED: 3,
+    Outcome.NOTHING_SHARED: 3,
     Outcome.REFUSED: 4,
     Outcome.TOO_FEW_SITES: 5,
     Outcome.STALLED: 5,

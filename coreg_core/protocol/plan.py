@@ -20,6 +20,8 @@ from coreg_core.kernels.functions import KernelName
 from coreg_core.masking.tag import TAG_WORDS
 from coreg_core.masking.words import SCALAR_WORDS
 
+IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
+MOST_IDS = 5_000_000
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
@@ -82,10 +84,27 @@ class Scoring:
     batches: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Alignment:
+    """Which ids all sites have, without disclosing the others. Nothing is trained.
+
+    ``max_ids`` bounds the ids of a site. ``ids`` is the rule by which every site normalises its ids: "exact" keeps the text,
+    "folded" ignores case, spaces and the form of Unicode, "numbers" also leading zeros.
+    """
+
+    max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000
+    ids: IdRule = "folded"
+
+
 # Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in
 # coreg_core/additive/model/terms.py.
-Objective: TypeAlias = Agreement | Additive | Scoring
-_NAMES: dict[type[Any], str] = {Agreement: "agreement", Additive: "additive", Scoring: "scoring"}
+Objective: TypeAlias = Agreement | Additive | Scoring | Alignment
+_NAMES: dict[type[Any], str] = {
+    Agreement: "agreement",
+    Additive: "additive",
+    Scoring: "scoring",
+    Alignment: "alignment",
+}
 
 
 @dataclass(frozen=True)
@@ -168,6 +187,8 @@ class Plan:
             case Additive():
                 rows, columns = vectors_of(self.objective, n_unlabelled)
                 plain = rows * columns
+            case Alignment():
+                plain = 175_000  # a block of a list, or of the tally
             case _:
                 plain = n_unlabelled
         return plain + SCALAR_WORDS * MOST_SCALARS + TAG_WORDS
@@ -231,6 +252,16 @@ def plan_fault(plan: Plan) -> str | None:
         )
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)
+    if isinstance(plan.objective, Alignment):
+        return _alignment_fault(plan)
+    return None
+
+
+def _alignment_fault(plan: Plan) -> str | None:
+    if not plan.masked:
+        return 'aggregation="plaintext": an alignment needs sealed sums.'
+    if plan.membership.min_sites < len(plan.sites):
+        return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: an alignment needs every site."
     return None
 
 

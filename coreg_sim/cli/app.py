@@ -36,6 +36,12 @@ def tables(
             "--configuration", help="Also the federation.toml, joined.toml and policy.toml of docker compose."
         ),
     ] = False,
+    partly_shared: Annotated[
+        bool,
+        typer.Option(
+            "--partly-shared", help="Each site knows nine in ten of the patients, and one writes ids in capitals."
+        ),
+    ] = False,
 ) -> None:
     """Write the tables of the demonstration: scikit-learn's diabetes study, split over three sites.
 
@@ -46,7 +52,7 @@ def tables(
     from coreg_sim.demo.diabetes import write_tables
 
     directory.mkdir(parents=True, exist_ok=True)
-    data = write_tables(directory, seed)
+    data = write_tables(directory, seed, partly_shared=partly_shared)
     texts = (
         {}
         if not configuration

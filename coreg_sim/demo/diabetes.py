@@ -47,8 +47,11 @@ class DemoData:
     everything: Everything
 
 
-def write_tables(directory: Path, seed: int = 0) -> DemoData:
-    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site."""
+def write_tables(directory: Path, seed: int = 0, *, partly_shared: bool = False) -> DemoData:
+    """Write `NAME.csv`, `NAME-held-out.csv` and `NAME-judged.csv` for every site.
+
+    ``partly_shared``: each site knows nine in ten of the shared patients, and the first laboratory writes ids in capitals.
+    """
     study = load_diabetes(scaled=False)
     order = np.random.default_rng(seed).permutation(len(study.target))
     names = list(study.feature_names)
@@ -59,20 +62,22 @@ def write_tables(directory: Path, seed: int = 0) -> DemoData:
     for v, (site, columns) in enumerate(SITES.items()):
         own = labelled[v * LABELLED : (v + 1) * LABELLED]
         X = study.data[:, [names.index(c) for c in columns]]
-        rows = [(i, X[i], repr(float(study.target[i]))) for i in own] + [(i, X[i], "") for i in shared]
+        known = shared[np.random.default_rng([seed, v]).random(len(shared)) < (0.9 if partly_shared else 1.0)]
+        rows = [(i, X[i], repr(float(study.target[i]))) for i in own] + [(i, X[i], "") for i in known]
         # Each site has its own order: ids align the shared patients, not rows.
         np.random.default_rng(seed + v + 1).shuffle(rows)
-        tables[site] = _write(directory / f"{site}.csv", columns, rows)
+        named = "PATIENT" if partly_shared and site == "laboratory-1" else "patient"
+        tables[site] = _write(directory / f"{site}.csv", columns, rows, named)
         unseen[site] = _write(directory / f"{site}-held-out.csv", columns, [(i, X[i], "") for i in held_out])
-        known = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
-        judged[site] = _write(directory / f"{site}-judged.csv", columns, known)
+        with_target = [(i, X[i], repr(float(study.target[i]))) for i in held_out]
+        judged[site] = _write(directory / f"{site}-judged.csv", columns, with_target)
     pooled = Everything(study.data[every], study.target[every], study.data[shared], study.data[held_out])
     return DemoData(tables, unseen, judged, study.target[held_out], pooled)
 
 
-def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]]) -> Path:
+def _write(path: Path, columns: tuple[str, ...], rows: list[tuple[int, Arr, str]], named: str = "patient") -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([ID, *columns, TARGET])
-        writer.writerows([f"patient-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows)
+        writer.writerows([f"{named}-{i:03d}", *(repr(float(x)) for x in values), y] for i, values, y in rows)
     return path

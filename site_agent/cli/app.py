@@ -132,6 +132,7 @@ def check_command(
         {
             "target",
             "unlabelled",
+            "shared",
             "output",
             "local_model",
             "na_values",
@@ -187,6 +188,51 @@ def score_command(
         )
     else:
         console.note(f"no scores for this site; {sent} numbers left this machine ({joined.ledger})")
+    raise typer.Exit(exit_code(joined.outcome))
+
+
+@app.command("align")
+@with_settings(
+    without=frozenset({"target", "shared", "output", "local_model", "categorical", "dates", "drop", "scale", "labels"})
+)
+def align_command(
+    given: dict[str, Any],
+    output: Annotated[
+        Path, typer.Option("--output", help="The output file. It holds the shared ids: a new file has mode 0600.")
+    ] = Path("shared.json"),
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the ids that all sites have, without disclosing the others. Train with them by --shared.
+
+    Points that no single site can compute leave this machine, and a part of an encrypted tally. The policy must have
+    alignment = true.
+    """
+    from site_agent.service.app import align
+    from site_agent.service.console import OperatorConsole
+
+    console = OperatorConsole(as_json=as_json)
+    try:
+        joined = align(read_settings(config, given, ("data", "id", "coordinator")), output, console)
+    finally:
+        console.close()
+    result = joined.result
+    aligned = None if result is None else result.aligned
+    if as_json:
+        print_json(
+            {
+                "event": "finished",
+                "site": joined.site,
+                "stop": joined.outcome.name,
+                "reason": "" if result is None else result.reason,
+                "shared": 0 if aligned is None else len(aligned.ids),
+                "known_to": {} if aligned is None else {str(sites): many for sites, many in aligned.known_to},
+                "output": str(joined.written[0]) if joined.written else None,
+                "ledger": str(joined.ledger),
+            }
+        )
+    elif aligned is not None:
+        console.note(f"{len(aligned.ids)} shared ids in {output}; the ledger is {joined.ledger}")
     raise typer.Exit(exit_code(joined.outcome))
 
 

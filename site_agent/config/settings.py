@@ -92,7 +92,7 @@ OWN = (
     "name",
 )  # fmt: skip
 WITH_ENVIRONMENT = frozenset(
-    {"data", "target", "id", "unlabelled", "coordinator", "identity", "output", "policy", "ledger"}
+    {"data", "target", "id", "unlabelled", "shared", "coordinator", "identity", "output", "policy", "ledger"}
 )
 
 
@@ -131,7 +131,11 @@ def read_settings(config: Path | None, given: dict[str, Any], needed: tuple[str,
         )
     data = sections if sections is not None else {ONLY: table} if "table" in table else {}
     settings = _validated(config, {**plain, "data": data})
-    return settings if config is None else _relative_to(config.parent, settings, options)
+    if config is not None:
+        settings = _relative_to(config.parent, settings, options)
+    base = Path() if config is None or "shared" in options else config.parent
+    data = {name: inputs.aligned(settings.models, base) for name, inputs in settings.data.items()}
+    return settings.model_copy(update={"data": data})
 
 
 def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:

@@ -77,9 +77,8 @@ class DataSets:
 
 
 def _stamp(inputs: Inputs) -> Stamp:
-    return tuple(
-        _of(path) for source in (inputs.table, inputs.unlabelled) if source is not None for path in files_of(source)
-    )
+    sources = (inputs.table, inputs.unlabelled, None if inputs.shared is None else Path(inputs.shared))
+    return tuple(_of(path) for source in sources if source is not None for path in files_of(source))
 
 
 def _of(path: Path) -> tuple[int, int, int]:

@@ -37,6 +37,11 @@ class Inputs(BaseModel):
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."
     )
+    shared: Text | None = Field(
+        default=None,
+        description="The study whose alignment found the shared ids, or its file aligned.json. All rows with these ids are the "
+        "shared unlabelled set.",
+    )
     na_values: Words = Field(
         default=NA_VALUES,
         description="A cell text that means a missing value; repeatable. It replaces the default list: "
@@ -61,3 +66,11 @@ class Inputs(BaseModel):
         """The same inputs, with paths relative to ``base``."""
         unlabelled = None if self.unlabelled is None else at(self.unlabelled, base)
         return self.model_copy(update={"table": at(self.table, base), "unlabelled": unlabelled})
+
+    def aligned(self, models: Path, base: Path) -> "Inputs":
+        """The same inputs with the file of the shared ids: that of the study's current run, or one relative to ``base``."""
+        if self.shared is None:
+            return self
+        named = self.shared.endswith(".json")
+        path = base / self.shared if named else models / self.shared / "current" / "aligned.json"
+        return self.model_copy(update={"shared": str(path)})

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coreg_core.errors import StorageError, UsageError
+from site_agent.data.aligned import SharedIds
 from site_agent.data.errors import Faults
 from site_agent.data.inputs import Inputs
 from site_agent.data.preprocessing import Preprocessing
@@ -44,6 +45,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         labels=inputs.labels,
         na_values=inputs.na_values,
         found=found,
+        aligned=None if inputs.shared is None else SharedIds.read(Path(inputs.shared)),
     )
     with found.caught():
         preprocessing = replace(

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.protocol.plan import IdRule
+from site_agent.data.aligned import SharedIds, normalised
 from site_agent.data.errors import BadTable, Fault, Faults, some
 from site_agent.data.sources import Source
 from site_agent.data.tables import NA_VALUES, Table, read_table
@@ -48,6 +50,7 @@ def load_site_tables(
     labels: bool = True,
     na_values: Sequence[str] = NA_VALUES,
     found: Faults | None = None,
+    aligned: SharedIds | None = None,
 ) -> SiteTable:
     """Read a site's labelled and unlabelled rows. Without ``labels`` all rows are shared, and no target column is needed.
 
@@ -56,6 +59,8 @@ def load_site_tables(
 
     Parameters
     ----------
+    aligned
+        the result of an alignment: the shared set are the rows with these ids, normalised by its rule.
     found
         collects the faults; the result then only serves to find more of them. Without it they are raised.
 
@@ -80,7 +85,9 @@ def load_site_tables(
         own.add(Fault(table.source, f"no feature column is left besides {target!r} and {id_column!r}."))
     labelled, empty = np.flatnonzero(~np.isnan(y) | unread), np.flatnonzero(np.isnan(y) & ~unread)
     if not len(own) or target in table.columns:  # without a target column the rows cannot be split
-        own.add(*_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None))
+        own.add(
+            *_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None and aligned is None)
+        )
     notes = [*table.notes]
     shared = table.rows(empty)
     if unlabelled is not None:
@@ -95,12 +102,16 @@ def load_site_tables(
             notes.append(
                 f"{data}: {len(empty)} rows without a target are left out, because --unlabelled names the shared set"
             )
+    if aligned is not None:
+        with own.caught():
+            shared = _with_shared_ids(table if unlabelled is None else shared, id_column, aligned)
     own_ids: tuple[str, ...] = ()
     ids: list[str] = [""] * len(shared)
     with own.caught():
         if id_column in table.columns and id_column in shared.columns:
-            own_ids = tuple(table.rows(labelled).ids(id_column))
-            ids = _checked_ids(shared, id_column)
+            rule: IdRule = "exact" if aligned is None else aligned.rule
+            own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
+            ids = _checked_ids(shared, id_column, rule)
     if found is None:
         own.raise_any()
     else:
@@ -182,7 +193,23 @@ def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
     return np.array(found, dtype=np.int64) if found and min(found) >= 0 else None
 
 
-def _checked_ids(table: Table, column: str) -> list[str]:
+def _with_shared_ids(table: Table, column: str, aligned: SharedIds) -> Table:
+    """The rows with shared ids.
+
+    Raises
+    ------
+    BadTable
+        shared ids are no longer in the table: other sites still count on them.
+    """
+    ids = [normalised(text, aligned.rule) for text in table.ids(column)]
+    rows = np.array([i for i, text in enumerate(ids) if text in aligned.ids], dtype=np.int64)
+    if gone := sorted(aligned.ids - set(ids)):
+        what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
+        raise BadTable(Fault(table.source, what, "Restore their rows, or align again.", "missing", column))
+    return table.rows(rows)
+
+
+def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]:
     """The ids of the shared instances.
 
     Raises
@@ -190,7 +217,7 @@ def _checked_ids(table: Table, column: str) -> list[str]:
     BadTable
         rows have no id, or ids occur more than once.
     """
-    ids, found = table.ids(column), Faults()
+    ids, found = [normalised(text, rule) for text in table.ids(column)], Faults()
     if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))

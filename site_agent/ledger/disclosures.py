@@ -41,6 +41,11 @@ _AGREEMENT = {
     "labels": "the number of this site's labels",
     "sizes": "a bound on this site's features, the size of its label column, rounding: a few numbers",
     "score": _WORDS[Ask.TOGETHER],
+    "publish": "a public key for this alignment, and the number of this site's ids as a class",
+    "pass": "a padded list of ids as points that no single site can compute, sealed for the next site",
+    "take": "nothing: the site received its own list",
+    "tally": "fingerprints of this site's ids, as a part of the sum over all sites",
+    "confirm": "nothing: this site's canaries came back",
 }
 
 
@@ -79,7 +84,8 @@ def labels_in(asked: Round) -> Labels:
     question = asked.question
     if not isinstance(question, Question):
         in_vectors = question.stage == "score" or (question.stage == "respond" and question.part == "affine")
-        return "in the vectors" if in_vectors else "none" if question.stage == "respond" else "in the scalars"
+        in_scalars = question.stage in ("labels", "sizes")
+        return "in the vectors" if in_vectors else "in the scalars" if in_scalars else "none"
     if question.ask in _IN_SCALARS:
         return "in the scalars"
     affine = question.ask is Ask.FIXED_POINT and question.part == "affine"

@@ -66,7 +66,7 @@ class AdditiveJob:
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
             raise BadData(f"these rows cannot be prepared under kernel={terms.kernel!r} ({error}).") from None
 
-    def begin(self, sites: tuple[str, ...]) -> None:  # noqa: ARG002
+    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         """Make a new engine, before its first question."""
         data = self.data
         with np.errstate(all="ignore"):

@@ -76,7 +76,7 @@ class AgreementJob:
                 f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree."
             )
 
-    def begin(self, sites: tuple[str, ...]) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         self._n_sites = len(sites)
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from coreg_core.additive.model.terms import vectors_of
-from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 from site_agent.machine.notices import IN_THE_CLEAR
 
 FLOPS = 5e9  # of one core, in dense linear algebra: the low end of today's machines
@@ -67,6 +67,11 @@ def _method(plan: Plan) -> str:
                 "additive model: the score of an instance is the sum of one part of each site; "
                 f"{terms.kernel} kernel, {terms.rows} rows, {terms.tuning_steps} tuning steps"
             )
+        case Alignment() as terms:
+            return (
+                "alignment of ids: each site learns which of its own ids all sites have. At most "
+                f"{terms.max_ids} ids at each site, normalised by the rule {terms.ids!r}"
+            )
         case Scoring() as terms:
             receivers = ", ".join(terms.receivers) or "every site"
             return f"scoring with the models of run {terms.of_run}; {receivers} receives the scores"
@@ -79,6 +84,10 @@ def _leaves(request: Request) -> str:
             what = f"this site's part of the score at the shared instances{_RESIDUALS[terms.residuals]}"
         case Agreement():
             what = "this site's predictions for the shared instances"
+        case Alignment():
+            return (
+                "this site's ids as points that no single site can compute, and a part of an encrypted tally of all ids"
+            )
         case _:
             what = "this site's part of each score"
     count = f" ({request.shared} instances)" * bool(request.shared)
@@ -98,6 +107,8 @@ def _numbers(request: Request) -> int:
             return rows * columns
         case Scoring():
             return request.shared
+        case Alignment(max_ids=most):
+            return most
 
 
 def _seconds(request: Request) -> float | None:

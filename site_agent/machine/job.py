@@ -23,8 +23,8 @@ class Job(Protocol):
         """Digest of all data that the answers depend on."""
         ...
 
-    def begin(self, sites: tuple[str, ...]) -> None:
-        """Return to the state before the first question, among these sites."""
+    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
+        """Return to the state before the first question, among these sites. ``key`` is the members' key for the run."""
         ...
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:

@@ -62,6 +62,14 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Aligned:
+    """The ids of this site that every site has, and how many of its ids at least so many sites have: (2, 940), (3, 712)."""
+
+    ids: tuple[str, ...]
+    known_to: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class SiteResult:
     """The result of a run at this site; ``solutions`` are its models in the run's units, one for each column (λ).
 
@@ -87,3 +95,4 @@ class SiteResult:
     choice: PathChoice | None = None
     scores: Arr | None = None
     judged: Judged | None = None
+    aligned: Aligned | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.protocol.messages import Proposal, Step, ToSite
 from coreg_core.protocol.outcomes import Outcome, told
-from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 
 IN_THE_CLEAR = "from them it can compute this site's labels wherever it knows the rows' features"
 
@@ -136,6 +136,8 @@ def _objective(plan: Plan) -> str:
                 f"additive objective, {terms.kernel} kernel, {terms.rows} rows, {terms.residuals} residuals, "
                 f"{terms.tuning_steps} tuning steps, at most {terms.max_rounds} rounds a solve"
             )
+        case Alignment() as terms:
+            return f"alignment of ids (rule {terms.ids!r}, at most {terms.max_ids} at each site); nothing is trained"
         case Scoring() as terms:
             receivers = ", ".join(terms.receivers) or "every site"
             return f"scoring together with the models of run {terms.of_run} ({terms.trained}), scores to {receivers}"
@@ -144,7 +146,7 @@ def _objective(plan: Plan) -> str:
 def describe_work(message: ToSite | Plan) -> str:
     """A phrase for the work on a message, for the progress line."""
     match message:
-        case Proposal(plan=Plan(objective=Scoring())) | Plan(objective=Scoring()):
+        case Proposal(plan=Plan(objective=Scoring() | Alignment())) | Plan(objective=Scoring() | Alignment()):
             return "checking the plan"
         case Proposal() | Plan():
             return "checking the plan and factoring the data"

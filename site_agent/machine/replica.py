@@ -199,7 +199,7 @@ class Replica:
         """Compute the state that follows from these sums."""
         self._computation = computation_of(self.plan, len(kept.sites), self.job.n_unlabelled)
         self._position, self.sites = 0, kept.sites
-        self.job.begin(kept.sites)
+        self.job.begin(kept.sites, kept.key)
         self.state, self.asked = self._folded(self._computation.start, "start")
         for total in kept.sums:
             assert self.asked is not None, "a sum follows a question"

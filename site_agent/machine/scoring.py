@@ -109,7 +109,7 @@ class ScoringJob:
             raise BadData(f"{self.name} has no record of {missing} of {self.n_unlabelled} instances.{instead}")
         self._part = batch.part if batch.mean is None else np.where(batch.missing, batch.mean, batch.part)
 
-    def begin(self, sites: tuple[str, ...]) -> None:
+    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
         """No state depends on the sites."""
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:

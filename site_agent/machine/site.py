@@ -16,6 +16,7 @@ from coreg_core.agreement import question_rules as agreement_questions
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.agreement import AgreementComputation
+from coreg_core.computation.alignment import most_answers
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import (
@@ -33,9 +34,10 @@ from coreg_core.protocol.messages import (
     Step,
     ToSite,
 )
-from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring, plan_fault
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring, plan_fault
 from site_agent.machine.additive import AdditiveJob
 from site_agent.machine.agreement import AgreementJob
+from site_agent.machine.alignment import AlignmentJob, IdList
 from site_agent.machine.differencing import Promises, SummedWith
 from site_agent.machine.factoring import FACTOR_MEMORY
 from site_agent.machine.job import Fold, each_by_itself
@@ -50,6 +52,7 @@ Job: TypeAlias = AgreementJob | AdditiveJob | ScoringJob
 
 # The most answers about one set of instances under one plan: an attempt needs two, and lost attempts cost more.
 MOST_SCORINGS = 20
+ATTEMPTS = 4  # of an alignment
 
 
 def max_questions(plan: Plan) -> int:
@@ -61,6 +64,8 @@ def max_questions(plan: Plan) -> int:
             return additive_questions.max_questions(plan.objective)
         case Scoring():
             return MOST_SCORINGS
+        case Alignment(max_ids=most):
+            return ATTEMPTS * most_answers(most, len(plan.sites))
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class Site:
     def __init__(
         self,
         name: str,
-        data: PrivateData | Batch,
+        data: PrivateData | Batch | IdList,
         rules: Rules | None = None,
         log: RunLog | None = None,
         release: str = "",
@@ -138,7 +143,7 @@ class Site:
         self.plan: Plan | None = None
         self._data, self._rules = data, rules or Rules()
         self._log, self._fold = log or Memory(), fold
-        self._job: Job | None = None
+        self._job: AgreementJob | AdditiveJob | AlignmentJob | ScoringJob | None = None
         self._replica: Replica | None = None
         self._remembered = Remembered()
         self._answered = 0
@@ -234,24 +239,12 @@ class Site:
     def _begun(self, plan: Plan) -> Replica:
         rules = self._rules
         self._remembered = rules.recall(plan, self._data.ids_digest)
-        match plan.objective, self._data:
-            case Agreement() as terms, PrivateData() as data:
-                limits = (rules.factor_memory, rules.label_share_max)
-                self._job = AgreementJob(plan, terms, data, rules.pin_threads, *limits)
-            case Additive() as terms, PrivateData() as data:
-                about = (plan, terms, self.name, data, rules.pin_threads, rules.residuals, self._remembered.groups)
-                self._job = AdditiveJob(*about, tells_forecast=rules.tells_forecast)
-            case Scoring() as terms, Batch() as batch:
-                self._job = ScoringJob(plan, terms, self.name, batch, rules.pin_threads)
-            case Scoring(), _:
-                raise Refused("this site has no model for scoring together.")
-            case _:
-                raise Refused("this site was started with a model for scoring together, so it cannot train.")
-        self.plan = plan
+        job = self._job_of(plan)
+        self._job, self.plan = job, plan
         return Replica(
             self.name,
             plan,
-            self._job,
+            job,
             self._log,
             rules.keys if plan.masked else None,
             accept=self._accepted,
@@ -261,6 +254,26 @@ class Site:
             token=self._token,
             fold=self._fold,
         )
+
+    def _job_of(self, plan: Plan) -> AgreementJob | AdditiveJob | AlignmentJob | ScoringJob:
+        rules = self._rules
+        match plan.objective, self._data:
+            case Agreement() as terms, PrivateData() as data:
+                limits = (rules.factor_memory, rules.label_share_max)
+                return AgreementJob(plan, terms, data, rules.pin_threads, *limits)
+            case Additive() as terms, PrivateData() as data:
+                about = (plan, terms, self.name, data, rules.pin_threads, rules.residuals, self._remembered.groups)
+                return AdditiveJob(*about, tells_forecast=rules.tells_forecast)
+            case Alignment() as terms, IdList() as ids:
+                return AlignmentJob(plan, terms, self.name, ids)
+            case Alignment(), _:
+                raise Refused("this site was not started with ids to align.")
+            case Scoring() as terms, Batch() as batch:
+                return ScoringJob(plan, terms, self.name, batch, rules.pin_threads)
+            case Scoring(), _:
+                raise Refused("this site has no model for scoring together.")
+            case _:
+                raise Refused("this site was started with a model for scoring together, so it cannot train.")
 
     # --- steps ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from coreg_core.evaluation import calibration
 from coreg_core.evaluation.losses import Estimate, estimate, paired
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
 from coreg_core.evaluation.track_record import Experience
-from site_agent.machine.memory import Judged
+from site_agent.machine.memory import Judged, SiteResult
 
 Found: TypeAlias = dict[str, Any]
 ROWS = {
@@ -126,6 +126,16 @@ def without_labels(r2: float) -> str:
         f"before training, from no label: this site's columns predict the other sites' score with r² = {r2:.2f}"
         f"{_like(calibration.R2, r2)}"
     )
+
+
+def aligned(result: SiteResult) -> list[str]:
+    """What this site learnt of an alignment."""
+    if result.aligned is None:
+        return []
+    known = ", ".join(f"{many} by {sites} or more" for sites, many in result.aligned.known_to)
+    return [
+        f"{len(result.aligned.ids)} of this site's ids are known to every site. Of its ids are known: {known} sites."
+    ]
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:

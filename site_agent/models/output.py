@@ -7,6 +7,8 @@ from typing import Protocol
 
 from coreg_core.errors import Refused
 from coreg_core.protocol.plan import Plan
+from coreg_wire.files.files import write_whole
+from site_agent.data.aligned import SharedIds
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
@@ -17,7 +19,10 @@ Note = Callable[[str], None]
 
 
 class Results(Protocol):
-    """A place for results: `ModelStore` of a serving agent, or one of the classes below."""
+    """A place for results: `ModelStore` of a serving agent, or one of the classes below. ``aligns``: also for shared ids."""
+
+    @property
+    def aligns(self) -> bool: ...
 
     def has(self, plan: Plan) -> bool: ...
 
@@ -29,6 +34,8 @@ class Results(Protocol):
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]: ...
 
+    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]: ...
+
 
 @dataclass(frozen=True)
 class OneModel:
@@ -37,6 +44,7 @@ class OneModel:
     site: str
     output: Path
     local_model: Path | None
+    aligns = False
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
@@ -57,6 +65,9 @@ class OneModel:
     def put_scores(self, *_result: object) -> tuple[Path, ...]:
         raise AssertionError("an agent for training has no batch")
 
+    def put_aligned(self, *_result: object) -> tuple[Path, ...]:
+        raise AssertionError("an agent for one run aligns no ids")
+
 
 @dataclass(frozen=True)
 class OneScoring:
@@ -64,6 +75,7 @@ class OneScoring:
 
     model: SiteModel
     output: Path
+    aligns = False
 
     def has(self, plan: Plan) -> bool:  # noqa: ARG002
         return False
@@ -78,9 +90,39 @@ class OneScoring:
     def put_models(self, *_result: object) -> tuple[Path, ...]:
         raise AssertionError("an agent for scoring trains no model")
 
+    def put_aligned(self, *_result: object) -> tuple[Path, ...]:
+        raise AssertionError("an agent for one run aligns no ids")
+
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:  # noqa: ARG002
         if result.scores is None:
             return ()
         many = len(scored.ids) > 1
         beside = {name: self.output.with_name(f"{self.output.stem}-{name}{self.output.suffix}") for name in scored.ids}
         return scored.write(result.scores, beside if many else dict.fromkeys(scored.ids, self.output))
+
+
+@dataclass(frozen=True)
+class OneAlignment:
+    """Saves the shared ids of one alignment."""
+
+    output: Path
+    aligns = True
+
+    def has(self, plan: Plan) -> bool:  # noqa: ARG002
+        return False
+
+    def model_of(self, run: str) -> SiteModel:
+        raise Refused(f"this agent was started to align ids. `coreg-agent score` scores with the models of run {run}.")
+
+    def put_models(self, *_result: object) -> tuple[Path, ...]:
+        raise Refused("this agent was started to align ids. `coreg-agent --data …` trains.")
+
+    def put_scores(self, *_result: object) -> tuple[Path, ...]:
+        raise AssertionError("an agent for an alignment has no batch")
+
+    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
+        shared = SharedIds.of(plan, result)
+        if shared is None:
+            return ()
+        write_whole(self.output, shared.text().encode(), mode=0o600)
+        return (self.output,)

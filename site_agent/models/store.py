@@ -15,6 +15,7 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.protocol.plan import Plan
 from coreg_wire.files.disk import Disk
 from coreg_wire.identity.names import check_study_name
+from site_agent.data.aligned import FILE, SharedIds
 from site_agent.data.prepare import Prepared
 from site_agent.machine.memory import SiteResult
 from site_agent.models.batch import Scored
@@ -33,6 +34,7 @@ class ModelStore:
     folder: Path
     keep: int | None = None
     disk: Disk = field(default_factory=Disk)
+    aligns = True
 
     def folder_of(self, plan: Plan) -> Path:
         """The folder for a run's results.
@@ -82,14 +84,39 @@ class ModelStore:
         def write(folder: Path) -> tuple[Path, ...]:
             return Models(self.site, prepared, target, folder / MODEL, folder / LOCAL).write(result, note)
 
-        written, study = self._put(plan, result, write), self.folder_of(plan).parent
+        written = self._put(plan, result, write)
+        self._make_current(plan, good=result.outcome.good)
+        return written
+
+    def _make_current(self, plan: Plan, *, good: bool) -> None:
+        study = self.folder_of(plan).parent
         try:
-            if result.outcome.good or not (study / CURRENT).exists():
+            if good or not (study / CURRENT).exists():
                 self.disk.point(study / CURRENT, plan.run)
                 self.disk.sync_folder(study)
             self._forget_old(study)
         except OSError as error:
             raise StorageError(f"{study}: cannot be changed ({error.strerror}).") from None
+
+    def put_aligned(self, plan: Plan, result: SiteResult) -> tuple[Path, ...]:
+        """Write the ids that all sites have, and make this the study's current run.
+
+        Raises
+        ------
+        StorageError
+            the file cannot be written.
+        """
+        shared = SharedIds.of(plan, result)
+        if shared is None:
+            return ()
+        text = shared.text()
+
+        def write(folder: Path) -> tuple[Path, ...]:
+            self.disk.write_whole(folder / FILE, text.encode() + b"\n")
+            return (folder / FILE,)
+
+        written = self._put(plan, result, write)
+        self._make_current(plan, good=True)
         return written
 
     def put_scores(self, plan: Plan, result: SiteResult, scored: Scored) -> tuple[Path, ...]:

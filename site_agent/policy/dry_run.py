@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
-from coreg_core.protocol.plan import Agreement, Plan, Scoring
+from coreg_core.protocol.plan import Agreement, Alignment, Plan, Scoring
 from site_agent.ledger import operators_of, quota_of, remember
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.factoring import many_labels
@@ -38,7 +38,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         the ledger cannot be read.
     """
     reasons = list[str]()
-    if not isinstance(plan.objective, Scoring):  # a scoring is about a batch, not about these rows
+    if not isinstance(plan.objective, Scoring | Alignment):  # a scoring is about a batch, not about these rows
         summed = remember(ledger).summed_with((*data.instances, data.ids_digest))
         earlier = against_ledger(policy, plan, data, summed, operators_of(ledger).objection)
         reasons += [] if earlier is None else [earlier]
@@ -48,7 +48,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)
     told: list[str] = []
-    if not isinstance(plan.objective, Scoring):
+    if not isinstance(plan.objective, Scoring | Alignment):
         here = scaled(plan.objective, data)
         told += [
             f"{what} is {value:.3g} times {unit}"

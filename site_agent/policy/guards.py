@@ -6,6 +6,7 @@ from coreg_core.numerics.threads import pin_threads
 from coreg_core.protocol.plan import Plan
 from site_agent.ledger import Ledger
 from site_agent.machine import differencing
+from site_agent.machine.alignment import IdList
 from site_agent.machine.differencing import SummedWith
 from site_agent.machine.operators import Operator, operator_of
 from site_agent.machine.run_keys import Keys
@@ -16,7 +17,7 @@ from site_agent.policy.policy import Policy
 
 
 def rules_of(
-    policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | Batch | None = None
+    policy: Policy, ledger: Ledger, keys: Keys | None = None, data: PrivateData | Batch | IdList | None = None
 ) -> Rules:
     """The rules of a site. Without keys it takes part in no sealed sum. ``data``: the rows for its answers."""
     if data is not None and data.instances:
@@ -34,7 +35,7 @@ def rules_of(
         return " And ".join(reason for reason in found if reason is not None) or None
 
     def admit(plan: Plan, sites: tuple[str, ...]) -> str | None:
-        if data is None or policy.members_may_learn == "operators":
+        if data is None or isinstance(data, IdList) or policy.members_may_learn == "operators":
             return None
         return ledger.operators.admit(operator_of(plan, data, sites), plan.run)
 
@@ -60,7 +61,7 @@ def rules_of(
 def against_ledger(
     policy: Policy,
     plan: Plan,
-    data: PrivateData | Batch,
+    data: PrivateData | Batch | IdList,
     summed: Iterable[SummedWith],
     operators: Callable[[Operator], str | None],
 ) -> str | None:
@@ -75,6 +76,8 @@ def against_ledger(
     operators
         the objection of the records of operators.
     """
+    if isinstance(data, IdList):
+        return None
     if not plan.masked or plan.membership.min_sites < len(plan.sites):
         return None
     consents = policy.membership_changes and plan.privacy.membership_changes

@@ -7,7 +7,7 @@ step, another set of sites.
 
 import numpy as np
 
-from coreg_core.protocol.plan import Additive, Agreement, Plan, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 from site_agent.machine.site_data import PrivateData
 
 FEWEST = 3  # in a sum of two sites, each can compute the other's part
@@ -37,6 +37,8 @@ def against_one_operator(plan: Plan, data: PrivateData | None) -> list[tuple[boo
             return checks + _of_agreement(plan, terms, data)
         case Additive() as terms:
             return checks + _of_additive(terms)
+        case Alignment():
+            return []
         case Scoring(batches=batches):
             return [*checks, (len(batches) > 1, f"{len(batches)} batches in one score {_KEY}")]
 

@@ -20,6 +20,7 @@ from coreg_core.protocol.plan import (
     Additive,
     Aggregation,
     Agreement,
+    Alignment,
     ConvergenceReport,
     Form,
     LabelUnits,
@@ -108,6 +109,10 @@ class Policy(BaseModel):
     disclose_forecast: bool = True
     # Allow joint scoring: this site's part of each score leaves encrypted, and the receivers of the plan read the sum.
     scoring: bool = False
+    # Allow alignments of ids: this site learns which of its ids all sites have, and the others learn it of theirs; ...
+    alignment: bool = False
+    # ... of plans that let each site list at most so many ids. A site can insert ids to test whether others have them.
+    max_alignment_ids: int = Field(default=100_000, ge=1)
 
     @field_validator("peers", mode="before")
     @classmethod
@@ -154,15 +159,27 @@ class Policy(BaseModel):
                     1,
                     [(not self.scoring, "scoring together is off (scoring=false)")],
                 )
+            case Alignment() as terms:
+                name, max_rounds, own = self.objectives[0], 1, self._alignment(terms)
             case _:
                 assert_never(plan.objective)
         checks = [*self._of_every_plan(plan, max_rounds, name), *self._of_sums(plan), *own]
-        if plan.masked and self.members_may_learn == "sums":
+        if plan.masked and self.members_may_learn == "sums" and not isinstance(plan.objective, Alignment):
             checks += against_one_operator(plan, data)
-        if not isinstance(plan.objective, Scoring):
+        if not isinstance(plan.objective, Scoring | Alignment):
             checks += self._of_functions(plan.objective)
             checks += [] if data is None else self._of_scale(plan.objective, data)
         return [text for is_broken, text in checks if is_broken]
+
+    def _alignment(self, terms: Alignment) -> list[tuple[bool, str]]:
+        return [
+            (not self.alignment, "alignment of ids is off (alignment=false)"),
+            (
+                terms.max_ids > self.max_alignment_ids,
+                f"max_ids={terms.max_ids} is above max_alignment_ids={self.max_alignment_ids}: each id that a site lists tests "
+                "whether all others have it",
+            ),
+        ]
 
     def _of_every_plan(self, plan: Plan, max_rounds: int, objective: str) -> list[tuple[bool, str]]:
         return [

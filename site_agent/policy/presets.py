@@ -48,6 +48,7 @@ members_may_learn = "operators"
 aggregation = "secure"
 objectives = ["agreement", "additive"]
 scoring = true
+alignment = true
 convergence_report = "exact"
 """,
 }
@@ -75,6 +76,8 @@ max_questions_per_day = 100000
 convergence_report = "coarse"  # "exact": the coordinator receives residuals and gaps of every round
 membership_changes = false
 scoring = false  # true: score together; one number for each shared instance leaves
+alignment = false  # true: all sites find the ids that they share; each learns it of its own ids
+max_alignment_ids = 100000  # each id that a site lists tests whether all others have it
 common_rows = false
 open_residuals = false
 disclose_forecast = true  # false: this site's errors on left-out labels stay here

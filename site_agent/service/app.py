@@ -25,7 +25,7 @@ from site_agent.machine.agent_events import Exit
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.notices import Notice
 from site_agent.models.file import check_predictions, load_model
-from site_agent.models.output import OneModel, OneScoring, Results
+from site_agent.models.output import OneAlignment, OneModel, OneScoring, Results
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
 from site_agent.policy.policy import read_policy
@@ -116,6 +116,18 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
         return OneScoring(loaded, output)
 
     return _once(settings, observer, results)
+
+
+def align(settings: AgentSettings, output: Path, observer: Observer) -> Joined:
+    """Take part in one alignment, and write the ids that all sites have.
+
+    Raises
+    ------
+    CoregError
+        any kind; see docs/reference/exit-codes.md.
+    """
+    check_output(output)
+    return _once(settings, observer, lambda _name: OneAlignment(output))
 
 
 def _once(settings: AgentSettings, observer: Observer, results: Callable[[str], Results]) -> Joined:

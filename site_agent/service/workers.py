@@ -3,6 +3,7 @@
 Every method blocks: the daemon calls them in threads, one message of a run at a time.
 """
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from pathlib import Path
 
 from coreg_core.errors import CoregError, UsageError
 from coreg_core.protocol.messages import Fetched, Finished, FromSite, Offer, PlanRefused, Proposal, Step
-from coreg_core.protocol.plan import Plan, Scoring
+from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
+from site_agent.data.aligned import read_ids
 from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import keyed
@@ -23,6 +25,7 @@ from site_agent.ledger import Ledger
 from site_agent.machine import notices
 from site_agent.machine.agent import RESUMABLE
 from site_agent.machine.agent_events import Judged, RunMessage, Worked
+from site_agent.machine.alignment import IdList
 from site_agent.machine.approval import Request, describe_request
 from site_agent.machine.memory import SiteResult, Told
 from site_agent.machine.notices import Notice
@@ -223,6 +226,11 @@ class RunWorkers:
                 note(finding)
             self.written = self.results.put_scores(plan, result, worker.scored)
             return len(self.written)
+        if isinstance(plan.objective, Alignment):
+            for sentence in findings.aligned(result):
+                note(sentence)
+            self.written = self.results.put_aligned(plan, result)
+            return len(self.written)
         assert worker.prepared is not None
         self.written = self.results.put_models(plan, result, worker.prepared, worker.target, note)
         view = worker.site.view
@@ -235,7 +243,7 @@ class RunWorkers:
     def _target(self, plan: Plan) -> str:
         return self.data_sets.inputs(self.data_sets.choose(plan.data)).target or ""
 
-    def _read(self, plan: Plan) -> tuple[Prepared | None, PrivateData | Batch, Scored | None]:
+    def _read(self, plan: Plan) -> tuple[Prepared | None, PrivateData | Batch | IdList, Scored | None]:
         """The current data for the run.
 
         Raises
@@ -247,6 +255,8 @@ class RunWorkers:
         """
         if isinstance(plan.objective, Scoring):
             return self._batch(plan, plan.objective)
+        if isinstance(plan.objective, Alignment):
+            return None, self._ids(plan, plan.objective), None
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
             prepared, fresh = self.data_sets.get(name)
@@ -257,6 +267,17 @@ class RunWorkers:
         if self.policy.ids_secret is not None:
             data = replace(data, ids_digest=keyed(data.ids_digest, self.policy.ids_secret))
         return prepared, data, None
+
+    def _ids(self, plan: Plan, terms: Alignment) -> IdList:
+        if not self.results.aligns:
+            raise UsageError(
+                "this agent takes part in one run. Ids are aligned by a serving agent (coreg-agent serve)."
+            )
+        name = self.data_sets.choose(plan.data)
+        with self._reading(name):
+            ids = read_ids(self.data_sets.inputs(name), terms.ids)
+        # Alignments list no common instances yet: the digest is that of the run.
+        return IdList(ids, hashlib.sha256(f"coreg alignment {plan.run}".encode()).hexdigest(), self.data_sets.salt)
 
     def _batch(self, plan: Plan, terms: Scoring) -> tuple[None, Batch, Scored]:
         model = self.results.model_of(terms.of_run)

@@ -49,6 +49,7 @@ ELSEWHERE = {
     *("objectives", "common_rows", "grouped_at_least", "open_residuals", "targets"),  # the additive objective, below
     *("aggregation", "peers", "membership_changes", "max_questions"),  # below
     *("scoring", "disclose_forecast", "ids_secret", "factor_memory"),  # tests/machine, test_replay.py
+    *("alignment", "max_alignment_ids"),  # test_shared_ids.py
     *("max_runs_per_day", "max_questions_per_day"),  # test_quota.py
     "members_may_learn",  # below
     "label_share_max",  # test_leverage.py, tests/attacks

@@ -40,6 +40,7 @@ from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Privacy
 from coreg_sim.federation.masks import simulated_keys
 from site_agent.machine.agent import RESUMABLE
+from site_agent.machine.alignment import IdList
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.run_log import Kept, Memory
 from site_agent.machine.scoring import Batch
@@ -93,7 +94,7 @@ class OnDisk(Memory):
 _processes = count()
 
 
-def site_with(name: str, data: PrivateData | Batch, log: Memory | None = None, **rules: Any) -> Site:
+def site_with(name: str, data: PrivateData | Batch | IdList, log: Memory | None = None, **rules: Any) -> Site:
     told = Rules(**({"keys": simulated_keys(name)} | rules))
     return Site(name, data, told, log or OnDisk(), "test", f"{next(_processes)}")
 

@@ -1,0 +1,1 @@
+"""Which ids several sites have, from a sum: an invertible table of fingerprints."""

@@ -1,0 +1,94 @@
+"""Ids for an alignment: read, normalised by the plan's rule, and the file of the ids that all sites have."""
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from coreg_core.errors import BadData
+from coreg_core.protocol.plan import Alignment, IdRule, Plan
+from site_agent.data.errors import BadTable, Fault, Faults
+from site_agent.data.inputs import Inputs
+from site_agent.data.tables import read_table
+from site_agent.machine.memory import SiteResult
+
+FILE = "aligned.json"
+
+
+def normalised(text: str, rule: IdRule) -> str:
+    """An id by the rule. "exact": NFC and no space around it; "folded": NFKC, case and inner spaces ignored; "numbers": also
+    zeros before a digit."""
+    if rule == "exact":
+        return unicodedata.normalize("NFC", text).strip()
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", folded) if rule == "numbers" else folded
+
+
+@dataclass(frozen=True)
+class SharedIds:
+    """The result of an alignment: the ids that all sites have, normalised by ``rule``."""
+
+    rule: IdRule
+    ids: frozenset[str]
+    run: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "SharedIds":
+        """`FILE` of a run's folder.
+
+        Raises
+        ------
+        BadData
+            it cannot be read, or is no such file.
+        """
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            return cls(plain["rule"], frozenset(map(str, plain["ids"])), str(plain["run"]))
+        except OSError as error:
+            raise BadData(f"{path}: cannot be read ({error.strerror}). Run the alignment first.") from None
+        except (ValueError, KeyError, TypeError):
+            raise BadData(f"{path}: not the result of an alignment.") from None
+
+    @classmethod
+    def of(cls, plan: Plan, result: SiteResult) -> "SharedIds | None":
+        """Of a finished alignment; None if no id is shared."""
+        terms = plan.objective
+        if result.aligned is None or not isinstance(terms, Alignment):
+            return None
+        return cls(terms.ids, frozenset(result.aligned.ids), plan.run)
+
+    def text(self) -> str:
+        """The file's contents."""
+        return json.dumps({"run": self.run, "rule": self.rule, "ids": sorted(self.ids)}, ensure_ascii=False, indent=0)
+
+
+def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
+    """The distinct ids of a data set's tables, normalised and sorted.
+
+    Raises
+    ------
+    BadTable
+        a row without an id, or two ids of one table that are equal after normalisation, with their lines.
+    """
+    found, known = Faults(), set[str]()
+    for source in (inputs.table, inputs.unlabelled):
+        if source is None:
+            continue
+        table = read_table(source, na_values=inputs.na_values)
+        lines: dict[str, list[int]] = {}
+        for text, line in zip(table.ids(inputs.id), table.lines.tolist(), strict=True):
+            lines.setdefault(normalised(text, rule), []).append(line)
+        if "" in lines:
+            what = f"no id in {inputs.id!r}."
+            found.add(Fault(table.source, what, kind="missing", lines=tuple(lines.pop("")), about=inputs.id))
+        for text, where in lines.items():
+            if len(where) > 1:
+                what = f"the id {text!r} (normalised by the rule {rule!r}) occurs {len(where)} times."
+                advice = "Keep one row of each individual."
+                found.add(Fault(table.source, what, advice, "duplicate", inputs.id, tuple(where)))
+        known |= set(lines)
+    found.raise_any()
+    if not known:
+        raise BadTable(Fault(str(inputs.table), "no id to align.", kind="missing"))
+    return tuple(sorted(known, key=str.encode))

@@ -1,0 +1,190 @@
+"""A site's part in an alignment: its list of points, the passes of other lists, and the ids that all sites have."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coreg_core.alignment.tally import Counts, tally
+from coreg_core.computation.alignment import (
+    BLOCK,
+    CANARIES,
+    KEY_WORDS,
+    SIZES,
+    AlignmentComputation,
+    AlignmentState,
+    size_class,
+)
+from coreg_core.computation.rounds import Ask, Round
+from coreg_core.errors import BadData, Refused
+from coreg_core.numerics.arrays import Arr
+from coreg_core.protocol.outcomes import Outcome
+from coreg_core.protocol.plan import Alignment, Plan
+from site_agent.alignment.curve import Points, exponents, multiplied, points_of
+from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
+from site_agent.machine.memory import Aligned, SiteResult
+
+
+@dataclass(frozen=True, eq=False)
+class IdList:
+    """A site's ids, normalised and distinct. The other fields are as in `PrivateData`; no instance is shared yet."""
+
+    ids: tuple[str, ...]
+    ids_digest: str
+    salt: bytes = b""
+    instances: tuple[str, ...] = ()
+
+    @property
+    def Z(self) -> Arr:
+        """One number, because an offer has to state at least one instance."""
+        return np.zeros(1)
+
+
+class AlignmentJob:
+    """`site_agent.machine.job.Job`. All secrets follow from the site's salt, the run's key and the sites.
+
+    So a resumed site sends the same bytes, and other sites get other secrets. The run's key is erased with the run's log.
+
+    Raises
+    ------
+    BadData
+        more ids than the plan allows, or none.
+    """
+
+    def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
+        self.plan, self.terms, self.name, self.list = plan, terms, name, ids
+        self.n_unlabelled, self.ids_digest = 1, ids.ids_digest
+        digest = hashlib.sha256(ids.salt + plan.run.encode())
+        for text in ids.ids:
+            digest.update(len(text.encode()).to_bytes(8, "little") + text.encode())
+        self.data_digest = digest.hexdigest()
+        if not ids.ids:
+            raise BadData("this site has no id to align.")
+        if len(ids.ids) > terms.max_ids:
+            raise BadData(f"this site has more ids than the plan's max_ids={terms.max_ids}.")
+
+    def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:
+        """Draw the secrets, and forget earlier ones."""
+        about = repr([self.plan.run, sites]).encode()
+        self._sites, self._position, self._about = sites, sites.index(self.name), hashlib.sha256(about).digest()
+        self._seed = hmac.new(self.list.salt + key, b"coreg alignment" + about, hashlib.sha256).digest()
+        self._mark_key = hmac.new(key, b"coreg alignment marks" + about, hashlib.sha256).digest()
+        self._exponents = exponents(self._seed)
+        self._order: list[str] = []
+        self._cells: Arr | None = None
+        self._final: dict[int, Points] = {}
+
+    def _secret(self, purpose: bytes) -> bytes:
+        return hmac.new(self._seed, purpose, hashlib.sha256).digest()
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:
+        """See `Job.answer`."""
+        question = asked.question
+        if not isinstance(question, Ask):
+            raise Refused("a question of a training.")
+        match question.stage:
+            case "publish":
+                return self._published(), ()
+            case "pass":
+                return self._passed(question), ()
+            case "take":
+                self._final[question.place[1]] = multiplied(self._received(question), self._exponents.end)
+                return np.zeros((0, 1)), (0.0,)
+            case "tally":
+                start, cells, width = question.place
+                return self._tallied(width)[start : start + cells], ()
+            case "confirm":
+                self._cells = None
+                self._require_canaries(self._counts(question.targets))
+                return np.zeros((0, 0)), (1.0,)
+            case _:
+                raise Refused("a question of another objective.")
+
+    def _published(self) -> Arr:
+        M, position = len(self._sites), self._position
+        out = np.zeros((KEY_WORDS * M + len(SIZES), 1))
+        out[KEY_WORDS * position : KEY_WORDS * (position + 1)] = packed(public_key(self._secret(b"key")))
+        out[KEY_WORDS * M + size_class(len(self.list.ids))] = 1.0
+        return out
+
+    def _pairs(self, published: Arr) -> Pairs:
+        keys = published[: KEY_WORDS * len(self._sites)].reshape(-1, KEY_WORDS, 1)
+        return Pairs(self._secret(b"key"), [unpacked(key, 32) for key in keys], self._about)
+
+    def _received(self, question: Ask) -> Points:
+        owner, block, hop, count, _ = question.place
+        M, published = len(self._sites), KEY_WORDS * len(self._sites) + len(SIZES)
+        sender = (owner + hop - 1) % M
+        pairs = self._pairs(question.targets)
+        return pairs.open(question.targets[published:], count, (owner, block, hop), sender, self._position)
+
+    def _passed(self, question: Ask) -> Arr:
+        owner, block, hop, count, size = question.place
+        if hop == 0:
+            texts = self._padded(size)[block * BLOCK : block * BLOCK + count]
+            points = multiplied(points_of(texts, self.plan.run), self._exponents.start)
+        else:
+            points = multiplied(self._received(question), self._exponents.passing)
+        receiver = (self._position + 1) % len(self._sites)
+        return self._pairs(question.targets).seal(points, (owner, block, hop + 1), self._position, receiver)
+
+    def _padded(self, size: int) -> Sequence[str]:
+        """Canaries, ids and padding in a secret order. A prefix keeps the three apart."""
+        if len(self._order) != size:
+            texts = [f"c{i}" for i in range(CANARIES)] + [f"i{text}" for text in self.list.ids]
+            texts += [f"p{self._secret(i.to_bytes(8, 'little')).hex()}" for i in range(size - len(texts))]
+            self._order = sorted(texts, key=lambda text: self._secret(b"order " + text.encode()))
+        return self._order
+
+    # --- fingerprints ---------------------------------------------------------------------------------------------
+
+    def _marks(self) -> dict[str, int]:
+        """The fingerprint of each own text, padding left out."""
+        found = {}
+        for block, points in sorted(self._final.items()):
+            for text, point in zip(self._order[block * BLOCK :], points, strict=False):
+                if not text.startswith("p"):
+                    mark = hmac.new(self._mark_key, point.tobytes(), hashlib.sha256).digest()[:8]
+                    found[text] = int.from_bytes(mark, "little")
+        return found
+
+    def _tallied(self, width: int) -> Arr:
+        if self._cells is None:
+            self._cells = tally(np.array(list(self._marks().values()), dtype=np.uint64), width)
+        return self._cells
+
+    def _counts(self, known: Arr) -> Counts:
+        halves = known[:, :2].astype(np.uint64)
+        return Counts((halves[:, 0] << np.uint64(32)) | halves[:, 1], known[:, 2].astype(np.int64))
+
+    def _require_canaries(self, counts: Counts) -> None:
+        marks = self._marks()
+        canaries = np.array([marks[f"c{i}"] for i in range(CANARIES)], dtype=np.uint64)
+        if (counts.of(canaries) != len(self._sites)).any():
+            raise BadData(
+                "the canaries of some list did not come back: some site changed a list. No result of this alignment is used."
+            )
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def result(
+        self,
+        computation: AlignmentComputation,
+        state: AlignmentState,
+        position: int,  # noqa: ARG002
+        outcome: Outcome,
+        reason: str,
+    ) -> SiteResult:
+        """The shared ids of this site."""
+        if state.counts is None or not outcome.good:
+            return SiteResult(outcome, reason, self.plan)
+        marks = {text[1:]: mark for text, mark in self._marks().items() if text.startswith("i")}
+        times = state.counts.of(np.array(list(marks.values()), dtype=np.uint64)).tolist()
+        M = computation.n_sites
+        known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))
+        ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count == M))
+        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to))

@@ -1,0 +1,201 @@
+"""Points, hops and files of an alignment (site_agent/alignment, site_agent/data/aligned.py)."""
+
+import json
+from pathlib import Path
+
+import gmpy2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coreg_core.errors import BadData
+from coreg_core.protocol.plan import Alignment, Membership, Plan
+from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
+from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
+from site_agent.data.aligned import SharedIds, normalised, read_ids
+from site_agent.data.errors import BadTable
+from site_agent.data.inputs import Inputs
+from site_agent.data.prepare import prepare
+from site_agent.policy.policy import Policy
+
+VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
+
+
+def points(*texts: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex("".join(texts)), dtype=np.uint8).reshape(-1, 32)
+
+
+def test_multiplication_is_x25519_of_rfc_7748() -> None:
+    scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
+    u = points("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
+    assert multiplied(u, scalar).tobytes().hex() == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+
+
+def test_points_of_small_order_are_refused() -> None:
+    for u in ("00" * 32, "01" + "00" * 31):
+        with pytest.raises(BadData, match="a point that no id has"):
+            multiplied(points(u), bytes(range(32)))
+
+
+def test_points_are_the_same_in_every_release() -> None:
+    """Sites of two releases have to find the same point. Another text, or another alignment, is another point."""
+    assert point_of("ann", "x").hex() == VECTOR
+    assert len({point_of(text, name) for text in ("ann", "bob") for name in ("x", "y")}) == 4
+
+
+@given(st.text(max_size=20))
+def test_every_point_is_on_the_curve_and_not_on_its_twist(text: str) -> None:
+    """Multiplication keeps which of the two: a hash that is taken as it is discloses one bit of every id."""
+    u = int.from_bytes(point_of(text, "x"), "little")
+    assert gmpy2.jacobi(u * (u * (u + A) + 1) % P, P) == 1
+
+
+def test_the_twist_bit_that_is_avoided_is_kept_by_every_exponent() -> None:
+    """The negative control: of plain hashes about half are on the twist, and a listener sees which through all exponents."""
+    rng = np.random.default_rng(0)
+    plain = rng.integers(0, 256, size=(60, 32), dtype=np.uint8)
+    plain[:, 31] &= 127
+
+    def side(each: np.ndarray) -> list[int]:
+        us = [int.from_bytes(row.tobytes(), "little") for row in each]
+        return [int(gmpy2.jacobi(u * (u * (u + A) + 1) % P, P)) for u in us]
+
+    assert 15 < sum(s == 1 for s in side(plain)) < 45
+    assert side(multiplied(plain, exponents(b"a").passing)) == side(plain)
+    assert set(side(multiplied(points_of([str(i) for i in range(60)], "x"), exponents(b"a").passing))) == {1}
+
+
+@given(st.lists(st.binary(min_size=1, max_size=8), min_size=2, max_size=5, unique=True))
+def test_every_list_ends_as_the_same_points(seeds: list[bytes]) -> None:
+    secrets, ids = [exponents(seed) for seed in seeds], points_of(["ann", "bob"], "x")
+    ends = []
+    for v, own in enumerate(secrets):
+        passed = multiplied(ids, own.start)
+        for u, other in enumerate(secrets):
+            passed = passed if u == v else multiplied(passed, other.passing)
+        ends.append(multiplied(passed, own.end).tobytes())
+    assert len(set(ends)) == 1
+    for own in secrets:
+        start, passing, end = (int.from_bytes(x, "little") for x in (own.start, own.passing, own.end))
+        assert (start * end - passing) % ORDER == 0
+        assert end % 8 == 0
+        assert 2**254 <= end < 2**255
+
+
+@given(st.binary(max_size=100))
+def test_words_carry_every_byte(data: bytes) -> None:
+    words = packed(data)
+    assert unpacked(words, len(data)) == data
+    assert not len(words) or words.max() < 2**48
+    if len(words):
+        for wrong in (words + 0.5, words - 2.0**49, words + 2.0**48):
+            with pytest.raises(BadData, match="no part of a list"):
+                unpacked(wrong, len(data))
+
+
+def test_a_hop_is_for_one_place_and_one_site() -> None:
+    secrets = [bytes([i]) * 32 for i in range(1, 4)]
+    publics = [public_key(secret) for secret in secrets]
+    a, b, c = (Pairs(secret, publics, b"run 1") for secret in secrets)
+    block = points_of(["ann", "bob"], "x")
+    sealed = a.seal(block, (0, 0, 1), 0, 1)
+    assert b.open(sealed, 2, (0, 0, 1), 0, 1).tobytes() == block.tobytes()
+    attempts = [
+        lambda: b.open(sealed, 2, (0, 1, 1), 0, 1),  # replayed for another block
+        lambda: b.open(sealed, 2, (2, 0, 1), 0, 1),  # for another list
+        lambda: b.open(sealed, 1, (0, 0, 1), 0, 1),  # cut
+        lambda: b.open(sealed[::-1], 2, (0, 0, 1), 0, 1),  # reordered
+        lambda: b.open(sealed, 2, (0, 0, 1), 2, 1),  # said to be of another site
+        lambda: c.open(sealed, 2, (0, 0, 1), 0, 2),  # read by another member
+        lambda: Pairs(secrets[1], publics, b"run 2").open(sealed, 2, (0, 0, 1), 0, 1),  # in another run
+    ]
+    for attempt in attempts:
+        with pytest.raises(BadData, match="changed on its way"):
+            attempt()
+    with pytest.raises(BadData, match="a key that is none"):
+        Pairs(secrets[0], [bytes(32)] * 3, b"run 1").seal(block, (0, 0, 1), 0, 1)
+
+
+# --- ids and files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "exact", "folded", "numbers"),
+    [
+        (" P-7 ", "P-7", "p-7", "p-7"),
+        ("Ｐ－７", "Ｐ－７", "p-7", "p-7"),
+        ("Straße  12", "Straße  12", "strasse 12", "strasse 12"),
+        ("0007", "0007", "0007", "7"),
+        ("a-0010-000", "a-0010-000", "a-0010-000", "a-10-0"),
+        ("e\u0301", "\u00e9", "\u00e9", "\u00e9"),
+    ],
+)
+def test_ids_are_normalised_by_the_plans_rule(text: str, exact: str, folded: str, numbers: str) -> None:
+    assert [normalised(text, rule) for rule in ("exact", "folded", "numbers")] == [exact, folded, numbers]
+
+
+def table(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_ids_of_both_tables_are_listed_once(tmp_path: Path) -> None:
+    own = table(tmp_path, "id,x,y\nB,1,2\na ,3,\n")
+    shared = table(tmp_path, "id,x\nb,1\nC,2\n", "shared.csv")
+    inputs = Inputs(table=own, id="id", unlabelled=shared)
+    assert read_ids(inputs, "folded") == ("a", "b", "c")
+    assert read_ids(inputs, "exact") == ("B", "C", "a", "b")
+
+
+def test_ids_that_are_equal_after_normalisation_are_named_with_their_lines(tmp_path: Path) -> None:
+    inputs = Inputs(table=table(tmp_path, "id,x\nB,1\nb,2\n,3\nc,4\n"), id="id")
+    with pytest.raises(BadTable) as caught:
+        read_ids(inputs, "folded")
+    assert "the id 'b' (normalised by the rule 'folded') occurs 2 times" in str(caught.value)
+    assert "lines 2 and 3" in str(caught.value)
+    assert "no id in 'id'" in str(caught.value)
+
+
+def test_training_takes_the_rows_with_shared_ids(tmp_path: Path) -> None:
+    own = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\nd,7,9\n")
+    file = tmp_path / "shared.json"
+    file.write_text(SharedIds("folded", frozenset({"a", "c"}), "run-1").text())
+    made = prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
+    assert made.data.ids == ("a", "c")
+    assert (len(made.data.y), len(made.data.Z)) == (2, 2)
+    again = SharedIds.read(file)
+    assert (again.rule, again.ids, again.run) == ("folded", frozenset({"a", "c"}), "run-1")
+
+
+def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
+    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\n"), tmp_path / "shared.json"
+    file.write_text(SharedIds("folded", frozenset({"b", "zoe"})).text())
+    with pytest.raises(BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"):
+        prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
+
+
+def test_a_file_of_shared_ids_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="Run the alignment first"):
+        SharedIds.read(tmp_path / "none.json")
+    for text in ("{", "[]", json.dumps({"rule": "folded"})):
+        with pytest.raises(BadData, match="not the result of an alignment"):
+            SharedIds.read(table(tmp_path, text, "x.json"))
+
+
+def test_a_study_names_the_file_of_its_current_run(tmp_path: Path) -> None:
+    inputs = Inputs(table=Path("t.csv"), id="id", shared="people")
+    assert inputs.aligned(tmp_path / "models", tmp_path).shared == str(tmp_path / "models/people/current/aligned.json")
+    named = inputs.model_copy(update={"shared": "a/b.json"})
+    assert named.aligned(tmp_path / "models", tmp_path).shared == str(tmp_path / "a/b.json")
+    assert Inputs(table=Path("t.csv"), id="id").aligned(tmp_path, tmp_path).shared is None
+
+
+def test_a_policy_allows_alignments_of_so_many_ids() -> None:
+    plan = Plan("r", "f", Membership(tuple("abc"), 3), Alignment(max_ids=1000))
+    pins = {"peers": {name: name * 64 for name in "abc"}}
+    assert "alignment of ids is off (alignment=false)" in str(Policy(**pins).objection(plan))
+    assert Policy(**pins, alignment=True).objection(plan) is None
+    few = Policy(**pins, alignment=True, max_alignment_ids=999)
+    assert "max_ids=1000 is above max_alignment_ids=999" in str(few.objection(plan))
