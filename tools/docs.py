@@ -21,12 +21,18 @@ import schemas
 import studies
 import typer.main
 from pydantic import BeforeValidator
-from render import ROOT, filled, main, table  # first: it finds the packages of an uninstalled checkout
+from render import ROOT, count, filled, main, table  # first: it finds the packages of an uninstalled checkout
 
 import coordinator.cli.app
 import coreg_sim.cli.app
 import site_agent.cli.app
-from coordinator.config.federation_toml import AdditiveSection, AgreementSection, Configuration, ScoringSection
+from coordinator.config.federation_toml import (
+    AdditiveSection,
+    AgreementSection,
+    AlignmentSection,
+    Configuration,
+    ScoringSection,
+)
 from coordinator.config.study_toml import StudySection
 from coordinator.machine.phases import state_diagram
 from coordinator.store.schema import SCHEMA_VERSION
@@ -229,8 +235,23 @@ def sizing() -> str:
     return table("| form | labelled rows | shared instances | memory | plan phase | an answer | bytes a round |", rows)
 
 
+def alignment() -> str:
+    """Time and memory of alignments (benchmarks/alignment.py)."""
+    found = json.loads((ROOT / "docs" / "research" / "alignment.json").read_text(encoding="utf-8"))["rows"]
+    rows = [
+        f"| {r['sites']} | {count(r['ids'])} | {count(r['padded'])} | {r['seconds']:.0f} s | {r['cpu']:.0f} s | "
+        f"{r['bare']:.0f} s | {r['cpu'] / r['bare']:.2f} | {human_bytes(r['memory'])} |"
+        for r in found
+    ]
+    headings = (
+        "| sites | ids at each | padded to | time | CPU of all processes | bare X25519 | ratio | memory of an agent |"
+    )
+    return table(headings, rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"diabetes": diabetes},
+    "docs/how-to/align-ids.md": {"alignment": alignment},
     "docs/how-to/deploy.md": {"sizing": sizing},
     "docs/how-to/upgrade.md": {
         "protocol": lambda: str(PROTOCOL_VERSION),
@@ -244,6 +265,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/study-toml.md": {
         "study.toml": lambda: section(StudySection, "study", "[study] "),
         "scoring": lambda: section(ScoringSection, "scoring", "[model] "),
+        "alignment": lambda: section(AlignmentSection, "alignment", "[model] "),
     },
     "docs/reference/agent-toml.md": {"agent.toml": agent, "serving": serving},
     "docs/reference/policy-toml.md": {"policy.toml": lambda: section(Policy, "policy")},

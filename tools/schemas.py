@@ -71,7 +71,7 @@ def of_sections(model: Any) -> dict[str, Any]:
         table = SECTIONS.get(name, name.removesuffix("Section").lower())
         definitions[name] = described(section, table)
     definitions[AgreementSection.__name__]["properties"]["coupling"] = COUPLING
-    for name in ("AdditiveSection", "ScoringSection"):
+    for name in ("AdditiveSection", "ScoringSection", "AlignmentSection"):
         definitions[name]["required"] = sorted({*definitions[name].get("required", ()), "objective"})
     properties: dict[str, Any] = {}
     for key, shape in plain["properties"].items():
@@ -87,7 +87,7 @@ def by_objective(definitions: dict[str, Any]) -> dict[str, Any]:
     """[model]: the keys of its objective. An editor completes from all of them, and a fault is that of the one that counts."""
     chosen: dict[str, Any] = {"$ref": f"#/definitions/{AgreementSection.__name__}"}
     every = dict(definitions[AgreementSection.__name__]["properties"])
-    for objective in ("additive", "scoring"):
+    for objective in ("additive", "scoring", "alignment"):
         name = f"{objective.capitalize()}Section"
         every = definitions[name]["properties"] | every
         said = {"properties": {"objective": {"const": objective}}, "required": ["objective"]}

@@ -50,7 +50,7 @@ class Plain:
             if notice.report.verified or self._last is None:
                 self._rounds, self._last = notice.report.round, values
             # Rounds without a phase follow the preliminary ones of an agreement.
-            phase = values.get("phase") or ("training" if self._headings else "")
+            phase = values.get("phase") or ("training" if self._headings == ["preliminary"] else "")
             if phase and phase not in self._headings:
                 self._headings.append(phase)
                 self._heading(phase)
@@ -81,7 +81,7 @@ class Plain:
         certified = "certified: " if last["verified"] else "estimated: "
         if last["gap"] is None or last["bound"] is None:
             if last["level"] is None:
-                return f"the sites have certified nothing so far; {self._rounds} rounds"
+                return f"no bounds were certified; {self._rounds} rounds"
             level = max(0, last["level"])
             return f"the sites certified a gap of at most {2**level} times the tolerance, after {self._rounds} rounds"
         gap, bound = last["gap"], last["bound"]

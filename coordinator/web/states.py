@@ -14,6 +14,7 @@ GROUPS = {"open": "not finished", "approval": "approval pending", "good": "conve
 _ENDS = {
     "CONVERGED": "good",
     "CONVERGED_TO_ROUNDING": "good",
+    "NOTHING_SHARED": "warn",
     "MAX_ROUNDS": "warn",
     "STAGNATED": "warn",
     "INTERRUPTED": "idle",

@@ -36,7 +36,7 @@ _ADVICE = {
     Outcome.CONVERGED_TO_ROUNDING: "",
     Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
-    Outcome.NOTHING_SHARED: "Compare how the sites write their ids; `coreg-agent check` shows them normalised.",
+    Outcome.NOTHING_SHARED: "Compare how the sites write their ids: each agent prints its first ones as they are compared.",
     Outcome.REFUSED: "Change the plan or the site's policy.",
     Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
     Outcome.STALLED: f"{_AGAIN}: the run resumes.",

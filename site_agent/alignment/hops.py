@@ -1,7 +1,8 @@
 """Lists on their way from site to site: sealed for the next one, in words that a sum of one answer carries.
 
-All members receive the words of a hop. AES-256-GCM under a key of the two sites, from X25519 keys of this alignment alone,
-keeps its points from the others.
+All members receive the words of a hop. A key of the two sites, from X25519 keys of this alignment alone, keeps its points from
+the others. AES-256-GCM-SIV (RFC 8452) stands a second text of the same place: a resumed site sends the same bytes, but a peer
+can send it another block to pass on after a restart.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from jaxtyping import Float64
 
@@ -19,7 +20,7 @@ from coreg_core.numerics.arrays import Arr
 from site_agent.alignment.curve import POINT, Points
 
 CHUNK = 6  # bytes in a word: float64 holds integers of 48 bits exactly
-SEAL = 16  # bytes of AES-GCM's tag
+SEAL = 16  # bytes of the tag
 
 
 def words_of(n_bytes: int) -> int:
@@ -67,13 +68,13 @@ class Pairs:
     def __init__(self, secret: bytes, publics: Sequence[bytes], about: bytes):
         self._key, self._publics, self._about = X25519PrivateKey.from_private_bytes(secret), tuple(publics), about
 
-    def _cipher(self, other: int, sender: int, receiver: int) -> AESGCM:
+    def _cipher(self, other: int, sender: int, receiver: int) -> AESGCMSIV:
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(self._publics[other]))
         except ValueError:
             raise BadData("some site published a key that is none.") from None
         info = self._about + f"{sender} to {receiver}".encode()
-        return AESGCM(HKDF(hashes.SHA256(), 32, None, b"coreg alignment hop" + info).derive(shared))
+        return AESGCMSIV(HKDF(hashes.SHA256(), 32, None, b"coreg alignment hop" + info).derive(shared))
 
     def seal(self, points: Points, place: tuple[int, int, int], sender: int, receiver: int) -> Float64[Arr, "w 1"]:
         """A block of a list. A place (list, block, hop) is sealed once, and always with the same points."""

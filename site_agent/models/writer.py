@@ -219,8 +219,8 @@ def free_name(path: Path, run: str) -> Path:
     return found
 
 
-def check_output(path: Path | None) -> None:
-    """Check that a model can be written to this path.
+def check_output(path: Path | None, read: Callable[[Path], object] = load_model, what: str = "model") -> None:
+    """Check that a model can be written to this path, or something else that ``read`` reads; a file of the kind is replaced.
 
     Raises
     ------
@@ -231,17 +231,17 @@ def check_output(path: Path | None) -> None:
         return
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder for the model. Create it, or choose another --output.")
+        raise UsageError(f"{folder}: no such folder for the {what}. Create it, or choose another --output.")
     if path.is_dir():
-        raise UsageError(f"{path}: this is a folder. Name a file for the model.")
+        raise UsageError(f"{path}: this is a folder. Name a file for the {what}.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(
-            f"{folder}: no permission to write the model. Change the permissions, or choose another --output."
+            f"{folder}: no permission to write the {what}. Change the permissions, or choose another --output."
         )
     if path.exists():
         try:
-            load_model(path)
+            read(path)
         except BadData as error:
             raise UsageError(
-                f"{error} The model would overwrite it. Move it away, or choose another --output."
+                f"{error} The {what} would overwrite it. Move it away, or choose another --output."
             ) from None

@@ -19,6 +19,7 @@ from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
 from site_agent.data.aligned import read_ids
 from site_agent.data.data_sets import DataSets
+from site_agent.data.errors import some
 from site_agent.data.prepare import Prepared
 from site_agent.data.shared_set import keyed
 from site_agent.ledger import Ledger
@@ -115,6 +116,8 @@ class RunWorkers:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
+            if isinstance(data, IdList):
+                self._notify(notices.finding(f"{len(data.ids)} ids, as they are compared: {some(data.ids)}"))
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled = len(data.X) if isinstance(data, PrivateData) else 0
             request = Request(plan, len(data.Z), labelled, self.policy.questions(plan))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
@@ -17,6 +17,7 @@ from site_agent.data.aligned import SharedIds, normalised, read_ids
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
+from site_agent.models.writer import check_output
 from site_agent.policy.policy import Policy
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
@@ -101,6 +102,11 @@ def test_a_hop_is_for_one_place_and_one_site() -> None:
     block = points_of(["ann", "bob"], "x")
     sealed = a.seal(block, (0, 0, 1), 0, 1)
     assert b.open(sealed, 2, (0, 0, 1), 0, 1).tobytes() == block.tobytes()
+    other = a.seal(points_of(["ann", "eve"], "x"), (0, 0, 1), 0, 1)
+    changed = unpacked(sealed, 64), unpacked(other, 64)
+    same = sum(x == y for x, y in zip(*changed, strict=True))
+    assert same < 10, "another text of the same place shares no keystream: half of the points are equal"
+    assert a.seal(block, (0, 0, 1), 0, 1).tobytes() == sealed.tobytes(), "a resumed site sends the same bytes"
     attempts = [
         lambda: b.open(sealed, 2, (0, 1, 1), 0, 1),  # replayed for another block
         lambda: b.open(sealed, 2, (2, 0, 1), 0, 1),  # for another list
@@ -199,3 +205,17 @@ def test_a_policy_allows_alignments_of_so_many_ids() -> None:
     assert Policy(**pins, alignment=True).objection(plan) is None
     few = Policy(**pins, alignment=True, max_alignment_ids=999)
     assert "max_ids=1000 is above max_alignment_ids=999" in str(few.objection(plan))
+
+
+def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> None:
+    file, other = tmp_path / "shared.json", table(tmp_path, "mine", "notes.txt")
+    check_output(file, SharedIds.read, "list of shared ids")
+    file.write_text(SharedIds("folded", frozenset({"a"})).text())
+    check_output(file, SharedIds.read, "list of shared ids")
+    for path, words in (
+        (other, "would overwrite it"),
+        (tmp_path, "a folder"),
+        (tmp_path / "x" / "y", "no such folder"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            check_output(path, SharedIds.read, "list of shared ids")

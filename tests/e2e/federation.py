@@ -253,10 +253,10 @@ class Federation:
     def all_join(self, *arguments):
         return {site: self.joins(site, *arguments) for site in SITES}
 
-    def stays(self, site, *arguments, more="", tag="", policy="policy.toml", **options):
+    def stays(self, site, *arguments, more="", tag="", policy="policy.toml", data="", **options):
         """An agent that serves; with a tag, another one of the same site in folders of its own."""
         text = SERVING.format(address=self.address, site=f"{site}{tag}", more=more, policy=policy)
-        text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"')
+        text = text.replace(f'"{site}{tag}.csv"', f'"{site}.csv"') + data
         if tag:
             shutil.copytree(self.folder / site, self.folder / f"{site}{tag}", ignore=shutil.ignore_patterns("service"))
         (self.folder / f"{site}{tag}.toml").write_text(text)
