@@ -6,8 +6,8 @@ Each site lists ids that are drawn from 1.4 times as many. Agents and coordinato
 --write keeps the figures in docs/research/alignment.json, from which `tools/docs.py` makes the page's table.
 """
 
+import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -69,15 +69,14 @@ def measured(n_sites: int, n_ids: int) -> dict[str, float]:
         used = [os.wait4(process.pid, 0) for process in processes]
         seconds = time.perf_counter() - began
         assert all(status == 0 for _, status, _ in used), (work / "coordinator.log").read_text()
-        told = re.search(r"(\d+) ids are known to all", (work / "coordinator.log").read_text())
-        assert told is not None
+        [shared] = {len(json.loads((work / f"{site}.json").read_text())["ids"]) for site in sites}
     size = SIZES[size_class(n_ids)]
     points, secret = points_of([str(i) for i in range(2_000)], "x"), exponents(b"x")
     each = least(lambda: multiplied(points, secret.passing))[0] / len(points)
     return {
         "sites": n_sites,
         "ids": n_ids,
-        "shared": int(told[1]),
+        "shared": shared,
         "expected": n_ids * OF ** (1 - n_sites),
         "padded": size,
         "seconds": seconds,

@@ -1,10 +1,11 @@
 r"""Private alignment of ids as a federation computes it: lists pass from site to site, and a sum counts the results.
 
-    publish → for each list and block: pass at the owner, pass at each other site, take at the owner → tally … → confirm
+    publish → for each list and block: pass at the owner, pass at each other site, take at the owner → canaries → tally …
 
 Each pass has one answering site. Its words are sealed for the next site (`site_agent.alignment.hops`), so a state holds one
 block that its site cannot read, unless it is the next. The tally is a sealed sum (`coreg_core.alignment.tally`): every member
-reads how many sites have each fingerprint, and no one reads a site's own. The coordinator reads nothing.
+reads how many sites have each fingerprint, and no one reads a site's own. Before it every site compares what all sites'
+canaries became: a changed list ends the run before a count is known. The coordinator reads nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -50,9 +51,9 @@ class AlignmentState:
     published: Float64[Arr, "p 1"] | None = None
     step: int = 0
     passing: Float64[Arr, "w 1"] | None = None
+    canaries: Float64[Arr, "w 1"] | None = None
     tally: tuple[Float64[Arr, "c 4"], ...] = ()
     counts: Counts | None = None
-    confirmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,14 @@ class AlignmentComputation:
             ask = Ask("take" if hop == M else "pass", (), carried, place=(owner, block, hop, count, self.size(state)))
             rows = 0 if hop == M else ceil((32 * count + 16) / 6)
             return Round(ask, Layout(rows, 1, 0 if rows else 1), (0,), ((owner + hop) % M,), phase="lists")
-        if state.counts is None:
-            start = (state.step - self._passes(state)) * TALLY_CELLS
-            cells = min(TALLY_CELLS, ROWS * self.width(state) - start)
-            ask = Ask("tally", (), state.published, place=(start, cells, self.width(state)))
-            return Round(ask, Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, phase="tally")
-        marks = state.counts.marks
-        known = np.column_stack([marks >> np.uint64(32), marks & np.uint64(2**32 - 1), state.counts.sites])
-        return Round(Ask("confirm", (), known.astype(np.float64)), Layout(0, 0, 1), (), every, True, phase="tally")
+        if state.canaries is None:
+            return Round(Ask("canaries", (), state.published), Layout(KEY_WORDS * M, 1, 0), (0,), every, phase="tally")
+        start = (state.step - self._passes(state)) * TALLY_CELLS
+        cells = min(TALLY_CELLS, ROWS * self.width(state) - start)
+        known = np.concatenate([state.published, state.canaries])
+        ask = Ask("tally", (), known, place=(start, cells, self.width(state)))
+        last = start + cells == ROWS * self.width(state)
+        return Round(ask, Layout(cells, COLUMNS, 0), (0,) * COLUMNS, every, verified=last, phase="tally")
 
     def step(self, state: AlignmentState, asked: Round, values: Arr, scalars: tuple[float, ...]) -> AlignmentState:  # noqa: ARG002
         """The state after the sum.
@@ -138,13 +139,15 @@ class AlignmentComputation:
                 return replace(state, step=state.step + 1, passing=values)
             case "take":
                 return replace(state, step=state.step + 1, passing=None)
-            case "tally":
+            case "canaries":
+                return replace(state, canaries=values)
+            case _:
                 blocks = (*state.tally, values)
                 done = len(blocks) == self._tally_blocks(state)
                 counts = read(np.concatenate(blocks)) if done else None
+                if counts is not None and (counts.sites > self.n_sites).any():
+                    raise BadData("some site counted an id more than once.")
                 return replace(state, step=state.step + 1, tally=() if done else blocks, counts=counts)
-            case _:
-                return replace(state, confirmed=True)
 
     # --- results --------------------------------------------------------------------------------------------------
 
@@ -160,12 +163,14 @@ class AlignmentComputation:
         return None
 
     def outcome(self, state: AlignmentState) -> tuple[Outcome, str] | None:
-        if not state.confirmed:
+        """The coordinator reads it, so it has no number."""
+        if state.counts is None:
             return None
-        shared = self.shared(state)
-        if not shared:
-            return Outcome.NOTHING_SHARED, ""
-        return Outcome.CONVERGED, f"{shared} ids are known to all {self.n_sites} sites"
+        return (
+            (Outcome.CONVERGED, "every site has its list of shared ids")
+            if self.shared(state)
+            else (Outcome.NOTHING_SHARED, "")
+        )
 
     def distance(self, state: AlignmentState) -> tuple[float, ...]:  # noqa: ARG002
         return ()

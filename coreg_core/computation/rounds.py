@@ -14,7 +14,7 @@ from coreg_core.agreement.views import Part
 from coreg_core.masking.words import Layout
 from coreg_core.numerics.arrays import Arr
 
-Stage: TypeAlias = Literal["labels", "sizes", "respond", "score", "publish", "pass", "take", "tally", "confirm"]
+Stage: TypeAlias = Literal["labels", "sizes", "respond", "score", "publish", "pass", "take", "canaries", "tally"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Ask:
     | score | the site's part of each instance |
     | publish | public keys of the sites for an alignment, and their numbers of ids as classes |
     | pass, take | a block of one site's list, sealed for the next site; nothing |
-    | tally, confirm | cells of a table of fingerprints; that this site's canaries came back |
+    | canaries, tally | a digest of each site's canaries; cells of a table of fingerprints |
     """
 
     stage: Stage

@@ -22,6 +22,7 @@ from coreg_core.masking.words import SCALAR_WORDS
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
+MOST_POINTS = 50_000_000  # on the way in one alignment: an hour, and 3 GB of a run log
 Form: TypeAlias = Literal["exact", "semi-parametric", "landmarks", "linear"]
 LabelUnits: TypeAlias = Literal["centred", "raw", "standardised"]
 DropoutPolicy: TypeAlias = Literal["wait", "continue"]
@@ -253,15 +254,18 @@ def plan_fault(plan: Plan) -> str | None:
     if isinstance(plan.objective, Scoring):
         return _scoring_fault(plan, plan.objective)
     if isinstance(plan.objective, Alignment):
-        return _alignment_fault(plan)
+        return _alignment_fault(plan, plan.objective)
     return None
 
 
-def _alignment_fault(plan: Plan) -> str | None:
+def _alignment_fault(plan: Plan, terms: Alignment) -> str | None:
     if not plan.masked:
         return 'aggregation="plaintext": an alignment needs sealed sums.'
     if plan.membership.min_sites < len(plan.sites):
         return f"min_sites={plan.membership.min_sites} of {len(plan.sites)}: an alignment needs every site."
+    M = len(plan.sites)
+    if M * (M + 1) * terms.max_ids > MOST_POINTS:
+        return f"max_ids={terms.max_ids} at {M} sites: at most {MOST_POINTS // (M * (M + 1))} fit an alignment."
     return None
 
 

@@ -44,8 +44,8 @@ _AGREEMENT = {
     "publish": "a public key for this alignment, and the number of this site's ids as a class",
     "pass": "a padded list of ids as points that no single site can compute, sealed for the next site",
     "take": "nothing: the site received its own list",
+    "canaries": "a digest of this site's canaries: no id",
     "tally": "fingerprints of this site's ids, as a part of the sum over all sites",
-    "confirm": "nothing: this site's canaries came back",
 }
 
 

@@ -38,6 +38,8 @@ class AdditiveJob:
         these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
 
+    resumes = True
+
     def __init__(
         self,
         plan: Plan,

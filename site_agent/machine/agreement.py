@@ -35,6 +35,8 @@ class AgreementJob:
         these rows do not allow the plan. The coordinator receives the message, so it names no datum.
     """
 
+    resumes = True
+
     def __init__(
         self,
         plan: Plan,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coreg_core.alignment.tally import Counts, tally
+from coreg_core.alignment.tally import tally
 from coreg_core.computation.alignment import (
     BLOCK,
     CANARIES,
@@ -43,15 +43,18 @@ class IdList:
 
 
 class AlignmentJob:
-    """`site_agent.machine.job.Job`. All secrets follow from the site's salt, the run's key and the sites.
+    """`site_agent.machine.job.Job`. All secrets follow from the site's salt, the attempt's key and the sites.
 
-    So a resumed site sends the same bytes, and other sites get other secrets. The run's key is erased with the run's log.
+    An attempt that is interrupted is not resumed: another attempt has other secrets. Otherwise a member could return to an
+    earlier step with another list, and ask the same exponents again. The key is erased with the run's log.
 
     Raises
     ------
     BadData
         more ids than the plan allows, or none.
     """
+
+    resumes = False
 
     def __init__(self, plan: Plan, terms: Alignment, name: str, ids: IdList):
         self.plan, self.terms, self.name, self.list = plan, terms, name, ids
@@ -94,22 +97,36 @@ class AlignmentJob:
             case "take":
                 self._final[question.place[1]] = multiplied(self._received(question), self._exponents.end)
                 return np.zeros((0, 1)), (0.0,)
+            case "canaries":
+                self._require_published(question.targets)
+                self._require_distinct()
+                return self._slot(packed(self._canaries())), ()
             case "tally":
                 start, cells, width = question.place
+                self._require_published(question.targets)
+                self._require_canaries(question.targets)
                 return self._tallied(width)[start : start + cells], ()
-            case "confirm":
-                self._cells = None
-                self._require_canaries(self._counts(question.targets))
-                return np.zeros((0, 0)), (1.0,)
             case _:
                 raise Refused("a question of another objective.")
 
     def _published(self) -> Arr:
-        M, position = len(self._sites), self._position
-        out = np.zeros((KEY_WORDS * M + len(SIZES), 1))
-        out[KEY_WORDS * position : KEY_WORDS * (position + 1)] = packed(public_key(self._secret(b"key")))
-        out[KEY_WORDS * M + size_class(len(self.list.ids))] = 1.0
+        sizes = np.zeros((len(SIZES), 1))
+        sizes[size_class(len(self.list.ids))] = 1.0
+        return np.concatenate([self._slot(packed(public_key(self._secret(b"key")))), sizes])
+
+    def _slot(self, words: Arr) -> Arr:
+        """Words in this site's place of a vector that has one for each site."""
+        out = np.zeros((KEY_WORDS * len(self._sites), 1))
+        out[KEY_WORDS * self._position : KEY_WORDS * (self._position + 1)] = words
         return out
+
+    def _require_published(self, published: Arr) -> None:
+        """Check that the sum has this site's key and its number of ids: other members can add to any place of it."""
+        M = KEY_WORDS * len(self._sites)
+        mine, sizes = self._published(), published[M : M + len(SIZES), 0]
+        own = slice(KEY_WORDS * self._position, KEY_WORDS * (self._position + 1))
+        if (published[own] != mine[own]).any() or sizes[size_class(len(self.list.ids))] < 1.0:
+            raise BadData("some site changed what this site published.")
 
     def _pairs(self, published: Arr) -> Pairs:
         keys = published[: KEY_WORDS * len(self._sites)].reshape(-1, KEY_WORDS, 1)
@@ -119,11 +136,13 @@ class AlignmentJob:
         owner, block, hop, count, _ = question.place
         M, published = len(self._sites), KEY_WORDS * len(self._sites) + len(SIZES)
         sender = (owner + hop - 1) % M
+        self._require_published(question.targets)
         pairs = self._pairs(question.targets)
         return pairs.open(question.targets[published:], count, (owner, block, hop), sender, self._position)
 
     def _passed(self, question: Ask) -> Arr:
         owner, block, hop, count, size = question.place
+        self._require_published(question.targets)
         if hop == 0:
             texts = self._padded(size)[block * BLOCK : block * BLOCK + count]
             points = multiplied(points_of(texts, self.plan.run), self._exponents.start)
@@ -134,6 +153,8 @@ class AlignmentJob:
 
     def _padded(self, size: int) -> Sequence[str]:
         """Canaries, ids and padding in a secret order. A prefix keeps the three apart."""
+        if size < len(self.list.ids) + CANARIES:
+            raise BadData("the sum of the sizes has no room for this site's ids.")
         if len(self._order) != size:
             texts = [f"c{i}" for i in range(CANARIES)] + [f"i{text}" for text in self.list.ids]
             texts += [f"p{self._secret(i.to_bytes(8, 'little')).hex()}" for i in range(size - len(texts))]
@@ -157,14 +178,21 @@ class AlignmentJob:
             self._cells = tally(np.array(list(self._marks().values()), dtype=np.uint64), width)
         return self._cells
 
-    def _counts(self, known: Arr) -> Counts:
-        halves = known[:, :2].astype(np.uint64)
-        return Counts((halves[:, 0] << np.uint64(32)) | halves[:, 1], known[:, 2].astype(np.int64))
+    def _require_distinct(self) -> None:
+        """Check the final points of the own list, padding included: distinct texts have distinct points."""
+        final = np.concatenate([points for _, points in sorted(self._final.items())])
+        if len(np.unique(final, axis=0)) < len(final):
+            raise BadData("some site repeated points of this site's list.")
 
-    def _require_canaries(self, counts: Counts) -> None:
+    def _canaries(self) -> bytes:
         marks = self._marks()
-        canaries = np.array([marks[f"c{i}"] for i in range(CANARIES)], dtype=np.uint64)
-        if (counts.of(canaries) != len(self._sites)).any():
+        about = b"".join(marks[f"c{i}"].to_bytes(8, "little") for i in range(CANARIES))
+        return hmac.new(self._mark_key, b"canaries" + about, hashlib.sha256).digest()
+
+    def _require_canaries(self, known: Arr) -> None:
+        """Check that the canaries of all lists became the same points, before this site adds to any count."""
+        slots = known[-KEY_WORDS * len(self._sites) :].reshape(-1, KEY_WORDS)
+        if (slots != packed(self._canaries()).reshape(-1)).any():
             raise BadData(
                 "the canaries of some list did not come back: some site changed a list. No result of this alignment is used."
             )

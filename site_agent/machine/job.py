@@ -8,7 +8,10 @@ from coreg_core.numerics.arrays import Arr
 
 
 class Job(Protocol):
-    """One kind of run over this site's data."""
+    """One kind of run over this site's data. ``resumes``: whether another attempt goes on from the sums of an earlier one."""
+
+    @property
+    def resumes(self) -> bool: ...
 
     @property
     def ids_digest(self) -> str:

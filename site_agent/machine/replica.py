@@ -121,7 +121,7 @@ class Replica:
             key="",
             session_key="",
             commitment="" if self._keys is not None else self._token,
-            resume=() if self.kept is None else self.kept.resume,
+            resume=() if self.kept is None or not self.job.resumes else self.kept.resume,
             machine=machine_digest(),
             release=self._release,
             identity="",

@@ -76,6 +76,8 @@ class ScoringJob:
         the plan names another model than this site's.
     """
 
+    resumes = True
+
     def __init__(self, plan: Plan, terms: Scoring, name: str, batch: Batch, pin_threads: Callable[[int], int]):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.batch = plan, terms, name, batch

@@ -52,7 +52,7 @@ Job: TypeAlias = AgreementJob | AdditiveJob | ScoringJob
 
 # The most answers about one set of instances under one plan: an attempt needs two, and lost attempts cost more.
 MOST_SCORINGS = 20
-ATTEMPTS = 4  # of an alignment
+ATTEMPTS = 100  # of alignments on one data set, over all runs
 
 
 def max_questions(plan: Plan) -> int:

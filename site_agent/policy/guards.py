@@ -76,12 +76,10 @@ def against_ledger(
     operators
         the objection of the records of operators.
     """
-    if isinstance(data, IdList):
-        return None
     if not plan.masked or plan.membership.min_sites < len(plan.sites):
         return None
     consents = policy.membership_changes and plan.privacy.membership_changes
     reason = differencing.objection(frozenset(plan.sites), summed, consents=consents)
-    if reason is None and policy.members_may_learn == "sums":
+    if reason is None and policy.members_may_learn == "sums" and not isinstance(data, IdList):
         reason = operators(operator_of(plan, data, plan.sites))
     return reason

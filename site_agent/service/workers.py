@@ -96,6 +96,7 @@ class RunWorkers:
         self._notify = notify
         self._workers: dict[str, _Worker] = {}
         self._lock = threading.Lock()
+        self._shown = ""  # the run whose ids the operator has seen
 
     def forget(self, run: str) -> None:
         with self._lock:
@@ -116,8 +117,6 @@ class RunWorkers:
             if self._has_fetched(plan):
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
-            if isinstance(data, IdList):
-                self._notify(notices.finding(f"{len(data.ids)} ids, as they are compared: {some(data.ids)}"))
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
             labelled = len(data.X) if isinstance(data, PrivateData) else 0
             request = Request(plan, len(data.Z), labelled, self.policy.questions(plan))
@@ -279,8 +278,13 @@ class RunWorkers:
         name = self.data_sets.choose(plan.data)
         with self._reading(name):
             ids = read_ids(self.data_sets.inputs(name), terms.ids)
-        # Alignments list no common instances yet: the digest is that of the run.
-        return IdList(ids, hashlib.sha256(f"coreg alignment {plan.run}".encode()).hexdigest(), self.data_sets.salt)
+        if plan.run != self._shown:
+            self._shown = plan.run
+            self._notify(notices.finding(f"{len(ids)} ids, as they are compared: {some(ids)}"))
+        # No instance is shared yet. The digest is that of all alignments of this data set, so that the ledger compares their
+        # sites: counts with and without a site would name it.
+        about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"
+        return IdList(ids, hashlib.sha256(about.encode()).hexdigest(), self.data_sets.salt)
 
     def _batch(self, plan: Plan, terms: Scoring) -> tuple[None, Batch, Scored]:
         model = self.results.model_of(terms.of_run)

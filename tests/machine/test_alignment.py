@@ -1,5 +1,6 @@
 """Alignment of ids through the real machines: the shared ids and nothing else; kills; and what a liar or a listener gets."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 from machine.tiny import Pump, all_restarted, restarted, site_with
 
-from coreg_core.computation.alignment import BLOCK, CANARIES, SIZES, AlignmentComputation, most_answers, size_class
+from coreg_core.alignment.tally import COLUMNS, ROWS
+from coreg_core.computation.alignment import CANARIES, KEY_WORDS, SIZES, most_answers, size_class
 from coreg_core.protocol import messages as m
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Alignment, Membership, Plan, Privacy, plan_fault
 from coreg_core.protocol.words import Words
-from site_agent.alignment.curve import multiplied, points_of
+from site_agent.alignment.curve import exponents, multiplied, points_of
 from site_agent.machine.alignment import AlignmentJob, IdList
 from site_agent.machine.site import Site
 
@@ -47,7 +49,7 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
     pump = Pump(plan_of(sites), sites_of(sites)).join().run()
     assert pump.outcome is Outcome.CONVERGED, pump.end
     everywhere = set.intersection(*(set(IDS[name]) for name in sites))
-    assert f"{len(everywhere)} ids are known to all {len(sites)} sites" in pump.end.reason
+    assert pump.end.reason == "every site has its list of shared ids", "the coordinator is not told how many"
     for name, found in aligned(pump).items():
         assert found.ids == tuple(sorted(everywhere))
         times = [sum(text in IDS[other] for other in sites) for text in IDS[name]]
@@ -77,14 +79,24 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_result(records: int) -> N
     assert aligned(again) == aligned(whole)
 
 
-def test_a_resumed_site_sends_the_same_bytes_and_other_sites_get_other_secrets() -> None:
+def test_every_attempt_and_every_set_of_sites_has_other_secrets() -> None:
     job = AlignmentJob(plan_of(), Alignment(), "a", id_list("a"))
     seen = []
     for sites, key in ((("a", "b"), b"k"), (("a", "b"), b"k"), (("a", "c"), b"k"), (("a", "b"), b"other")):
         job.begin(sites, key)
         seen.append((job._exponents, job._secret(b"order")))
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1], "within an attempt a repeated step gets the same bytes"
     assert len({repr(each) for each in seen}) == 3
+
+
+def test_no_attempt_goes_on_from_an_earlier_one() -> None:
+    """Or a member could return to an earlier step with another list, and ask the same exponents again."""
+    first = Pump(plan_of(), sites_of(), kill_after=14).join().run()
+    again = Pump(plan_of(), all_restarted(first.sites), first.records).join()
+    offers = [message for message in again.events if isinstance(getattr(message, "message", None), m.Offer)]
+    again.run()
+    assert all(event.message.resume == () for event in offers)
+    assert again.outcome is Outcome.CONVERGED
 
 
 # --- liars --------------------------------------------------------------------------------------------------------
@@ -100,27 +112,115 @@ class Liar(AlignmentJob):
         return points if question.stage == "take" else self.change(points)
 
 
+def with_liar(monkeypatch: pytest.MonkeyPatch, liar: type[AlignmentJob], name: str = "b", sites: str = "abc") -> Pump:
+    honest = Site._job_of
+
+    def job_of(site: Site, plan: Plan) -> Any:
+        return liar(plan, plan.objective, name, site._data) if site.name == name else honest(site, plan)
+
+    monkeypatch.setattr(Site, "_job_of", job_of)
+    return Pump(plan_of(sites), sites_of(sites)).join().run()
+
+
+def refused(pump: Pump, words: str) -> None:
+    assert pump.outcome is Outcome.SITE_FAULT, pump.end
+    assert words in pump.end.reason
+    assert all(found is None for found in aligned(pump).values())
+    tallied = [r for r in pump.records if getattr(r, "phase", "") == "tally"]
+    assert len(tallied) <= 1, "the run ends before a count is known"
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda points: points[::-1].copy(),  # another order
-        lambda points: np.repeat(points[:1], len(points), axis=0),  # one point for all
         lambda points: points_of([str(i) for i in range(len(points))], "align-1"),  # other ids
     ],
-    ids=["reordered", "repeated", "replaced"],
+    ids=["reordered", "replaced"],
 )
 def test_a_site_that_changes_other_lists_ends_the_job(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     liar = type("Changing", (Liar,), {"change": staticmethod(change)})
-    honest = Site._job_of
-    monkeypatch.setattr(
-        Site,
-        "_job_of",
-        lambda site, plan: liar(plan, plan.objective, "b", site._data) if site.name == "b" else honest(site, plan),
-    )
-    pump = Pump(plan_of(), sites_of()).join().run()
+    refused(with_liar(monkeypatch, liar), "canaries")
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_points_that_are_repeated_are_noticed_by_their_owner(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point that is copied would be counted more often, and tell its owner by name."""
+
+    def copied(points: Any) -> Any:
+        out = points.copy()
+        out[:copies] = out[-1]
+        return out
+
+    liar = type("Copying", (Liar,), {"change": staticmethod(copied)})
+    pump = with_liar(monkeypatch, liar)
     assert pump.outcome is Outcome.SITE_FAULT
-    assert "canaries" in pump.end.reason
-    assert all(found is None for found in aligned(pump).values())
+    assert "repeated points" in pump.end.reason or "canaries" in pump.end.reason
+
+
+class Tagger(AlignmentJob):
+    """Multiplies each owner's list by an exponent of its own, and tells lists apart by it. It forges the counts of canaries."""
+
+    def _passed(self, question: Any) -> Any:
+        owner, hop = question.place[0], question.place[2]
+        honest = self._exponents
+        if hop:
+            self._exponents = replace(honest, passing=exponents(b"tag" + bytes([owner])).passing)
+        try:
+            return super()._passed(question)
+        finally:
+            self._exponents = honest
+
+    def _tallied(self, width: int) -> Any:
+        return np.zeros((ROWS * width, COLUMNS))
+
+
+def test_a_site_that_tags_each_list_ends_the_run_before_a_count_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With counts it would learn which named site has each of its ids. Counts of canaries could be forged: digests cannot."""
+    refused(with_liar(monkeypatch, Tagger), "canaries")
+    refused(with_liar(monkeypatch, Tagger, "d", "abcd"), "canaries")
+
+
+class Adder(AlignmentJob):
+    """Adds to other places of what the sites publish."""
+
+    added: Callable[[Any], Any]
+
+    def _published(self) -> Any:
+        out = super()._published()
+        return self.added(out) if self._adds else out
+
+    _adds = True
+
+    def _require_published(self, published: Any) -> None:
+        self._adds = False
+
+
+def changed_key(out: Any) -> Any:
+    out[0] += 1.0  # of site a
+    return out
+
+
+def changed_class(out: Any) -> Any:
+    out[KEY_WORDS * 3 + size_class(5)] -= 3.0  # of all sites
+    out[KEY_WORDS * 3 + size_class(5) + 1] += 3.0
+    return out
+
+
+@pytest.mark.parametrize("change", [changed_key, changed_class])
+def test_what_another_site_published_cannot_be_changed(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = type("Adding", (Adder,), {"added": staticmethod(change)})
+    pump = with_liar(monkeypatch, liar)
+    assert pump.outcome is Outcome.SITE_FAULT
+    assert re.search("changed what this site published|does not allow|a key that is none", pump.end.reason)
+
+
+def test_counts_of_more_sites_than_there_are_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = AlignmentJob._tallied
+    double = type("Double", (AlignmentJob,), {"_tallied": lambda job, width: 2.0 * honest(job, width)})
+    pump = with_liar(monkeypatch, double)
+    assert pump.outcome is Outcome.SITE_FAULT
+    assert "counted an id more than once" in pump.end.reason
 
 
 def test_a_small_part_of_a_list_is_changed_unnoticed_only_where_no_canary_is() -> None:
@@ -204,6 +304,7 @@ def test_an_id_that_is_inserted_is_tested_and_the_plan_bounds_how_many() -> None
 def test_plans_that_cannot_be_aligned() -> None:
     clear = replace(plan_of(), privacy=Privacy(aggregation="plaintext"))
     assert "an alignment needs sealed sums" in str(plan_fault(clear))
+    assert "at most 4166666 fit an alignment" in str(plan_fault(plan_of(max_ids=5_000_000)))
     assert "an alignment needs every site" in str(
         plan_fault(replace(plan_of(), membership=Membership(tuple("abc"), 2)))
     )
@@ -215,5 +316,4 @@ def test_the_answers_of_a_site_are_as_many_as_its_limit_says() -> None:
     most = most_answers(200, 3)
     assert max(site._answered for site in sites.values()) <= most
     assert most_answers(100_000, 5) < 60
-    assert len({AlignmentComputation(Alignment(), 3).start().step, BLOCK}) == 2
     assert restarted(sites["a"])._remembered.answered <= most
