@@ -133,9 +133,21 @@ def stays(bound: float, weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(1.0 / (1.0 + mu * bound) for mu in weights)
 
 
+# Whose eighth power is a normal number, and a sum of 10⁴ of them finite.
+LEAST_POWERED, MOST_POWERED = 1e-36, 1e37
+
+
 def powered(x: float) -> float:
-    """x⁸, for `largest`: an overflow needs x > 1e38."""
-    return float(x) ** 8
+    """x⁸, for `largest`: of at least `LEAST_POWERED`, so that no bound is lost to underflow.
+
+    Raises
+    ------
+    UsageError
+        x is above `MOST_POWERED`.
+    """
+    if not x <= MOST_POWERED:
+        raise UsageError("a bound of this site is too large to be summed. Scale the features, or raise the ridge.")
+    return max(float(x), LEAST_POWERED) ** 8
 
 
 def largest(total: float) -> float:

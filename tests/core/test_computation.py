@@ -19,7 +19,7 @@ from coreg_core.computation.agreement import AgreementComputation
 from coreg_core.computation.computation import Computation, computation_of
 from coreg_core.computation.reports import MOST, level_of, report_of
 from coreg_core.computation.scoring import ScoringComputation
-from coreg_core.errors import BadData
+from coreg_core.errors import BadData, UsageError
 from coreg_core.masking.words import opened, summand
 from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Agreement, Iteration, Membership, Plan, Scoring
@@ -95,6 +95,17 @@ def small(seed=0):
 def test_a_sum_of_powers_tells_the_largest(values):
     told = largest(sum(map(powered, values)))
     assert max(values) <= told <= max(values) * len(values) ** (1 / 8) * (1 + 1e-11)
+
+
+@given(st.lists(st.floats(0.0, 1e-30), min_size=1, max_size=100))
+def test_the_largest_of_tiny_bounds_is_not_lost_to_underflow(values):
+    assert max(values) <= largest(sum(map(powered, values)))
+
+
+@pytest.mark.parametrize("value", [1.1e37, 1e60, float("inf"), float("nan")])
+def test_a_bound_whose_power_would_overflow_is_refused(value):
+    with pytest.raises(UsageError, match="too large to be summed"):
+        powered(value)
 
 
 def test_tolerances_below_the_rounding_are_known_before_the_first_round():
