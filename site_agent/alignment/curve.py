@@ -40,7 +40,7 @@ class Exponents:
 
 
 def exponents(seed: bytes) -> Exponents:
-    """From a secret: the same seed gives the same scalars, so that a resumed site sends the same bytes."""
+    """From a secret: the same seed gives the same scalars, so that a repeated step gets the same bytes."""
     passing = _clamped(hashlib.sha256(b"coreg alignment passing" + seed).digest())
     for tried in count():
         start = _clamped(hashlib.sha256(b"coreg alignment start" + tried.to_bytes(4, "little") + seed).digest())

@@ -1,8 +1,7 @@
 """Lists on their way from site to site: sealed for the next one, in words that a sum of one answer carries.
 
 All members receive the words of a hop. A key of the two sites, from X25519 keys of this alignment alone, keeps its points from
-the others. AES-256-GCM-SIV (RFC 8452) stands a second text of the same place: a resumed site sends the same bytes, but a peer
-can send it another block to pass on after a restart.
+the others. The nonce is the place of a block, and AES-256-GCM-SIV (RFC 8452) stays safe if two texts have the same place.
 """
 
 from collections.abc import Sequence

@@ -205,7 +205,7 @@ def align_command(
 ) -> None:
     """Find the ids that all sites have, without disclosing the others. Train with them by --shared.
 
-    Points that no single site can compute leave this machine, and a part of an encrypted tally. The policy must have
+    This machine sends points that no single site can compute, and its part of an encrypted tally. The policy must have
     alignment = true.
     """
     from site_agent.service.app import align

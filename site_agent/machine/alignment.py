@@ -77,6 +77,7 @@ class AlignmentJob:
         self._exponents = exponents(self._seed)
         self._order: list[str] = []
         self._cells: Arr | None = None
+        self._found: dict[str, int] | None = None
         self._final: dict[int, Points] = {}
 
     def _secret(self, purpose: bytes) -> bytes:
@@ -89,6 +90,8 @@ class AlignmentJob:
         question = asked.question
         if not isinstance(question, Ask):
             raise Refused("a question of a training.")
+        if question.stage != "publish":
+            self._require_published(question.targets)
         match question.stage:
             case "publish":
                 return self._published(), ()
@@ -98,12 +101,10 @@ class AlignmentJob:
                 self._final[question.place[1]] = multiplied(self._received(question), self._exponents.end)
                 return np.zeros((0, 1)), (0.0,)
             case "canaries":
-                self._require_published(question.targets)
                 self._require_distinct()
                 return self._slot(packed(self._canaries())), ()
             case "tally":
                 start, cells, width = question.place
-                self._require_published(question.targets)
                 self._require_canaries(question.targets)
                 return self._tallied(width)[start : start + cells], ()
             case _:
@@ -136,13 +137,11 @@ class AlignmentJob:
         owner, block, hop, count, _ = question.place
         M, published = len(self._sites), KEY_WORDS * len(self._sites) + len(SIZES)
         sender = (owner + hop - 1) % M
-        self._require_published(question.targets)
         pairs = self._pairs(question.targets)
         return pairs.open(question.targets[published:], count, (owner, block, hop), sender, self._position)
 
     def _passed(self, question: Ask) -> Arr:
         owner, block, hop, count, size = question.place
-        self._require_published(question.targets)
         if hop == 0:
             texts = self._padded(size)[block * BLOCK : block * BLOCK + count]
             points = multiplied(points_of(texts, self.plan.run), self._exponents.start)
@@ -164,14 +163,15 @@ class AlignmentJob:
     # --- fingerprints ---------------------------------------------------------------------------------------------
 
     def _marks(self) -> dict[str, int]:
-        """The fingerprint of each own text, padding left out."""
-        found = {}
-        for block, points in sorted(self._final.items()):
-            for text, point in zip(self._order[block * BLOCK :], points, strict=False):
-                if not text.startswith("p"):
-                    mark = hmac.new(self._mark_key, point.tobytes(), hashlib.sha256).digest()[:8]
-                    found[text] = int.from_bytes(mark, "little")
-        return found
+        """The fingerprint of each own text, padding left out; computed once, after the last block is back."""
+        if self._found is None:
+            self._found = {}
+            for block, points in sorted(self._final.items()):
+                for text, point in zip(self._order[block * BLOCK : (block + 1) * BLOCK], points, strict=True):
+                    if not text.startswith("p"):
+                        mark = hmac.new(self._mark_key, point.tobytes(), hashlib.sha256).digest()[:8]
+                        self._found[text] = int.from_bytes(mark, "little")
+        return self._found
 
     def _tallied(self, width: int) -> Arr:
         if self._cells is None:

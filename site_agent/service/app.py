@@ -14,7 +14,7 @@ from coreg_wire.identity.credentials import is_loopback
 from coreg_wire.identity.names import check_site_name
 from coreg_wire.terminal.command_line import OperatorInterrupt
 from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, read_settings
-from site_agent.data.aligned import SharedIds
+from site_agent.data.aligned import SharedIds, read_ids
 from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import site_salt
 from site_agent.identity.identity import Identity, check_identity
@@ -128,6 +128,8 @@ def align(settings: AgentSettings, output: Path, observer: Observer) -> Joined:
         any kind; see docs/reference/exit-codes.md.
     """
     check_output(output, SharedIds.read, "list of shared ids")
+    for inputs in settings.data.values():
+        read_ids(inputs, "exact")  # reports a fault of the table before the agent connects
     return _once(settings, observer, lambda _name: OneAlignment(output))
 
 

@@ -13,12 +13,14 @@ from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
+from site_agent.config.settings import read_settings
 from site_agent.data.aligned import SharedIds, normalised, read_ids
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.models.writer import check_output
 from site_agent.policy.policy import Policy
+from site_agent.service.app import align
 
 VECTOR = "4fe60a9c1b7adbafbbdaedaf9377841e3f55503aa3ca3fb33e07a8474430086f"
 
@@ -219,3 +221,10 @@ def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> Non
     ):
         with pytest.raises(UsageError, match=words):
             check_output(path, SharedIds.read, "list of shared ids")
+
+
+def test_a_fault_of_the_table_is_told_before_an_alignment_connects(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,x\na,1\n")
+    given = {"data": str(path), "id": "idd", "coordinator": "127.0.0.1:1", "insecure": True, "name": "a"}
+    with pytest.raises(BadTable, match="no column 'idd'"):
+        align(read_settings(None, given), tmp_path / "shared.json", lambda _notice: None)
