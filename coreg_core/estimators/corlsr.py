@@ -301,8 +301,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         stated = certified(views, solutions, targets, weight, mu, terms)
         # Algorithm 1's models answer one target each; at the optimum they answer their mean too.
         target = targets[0] if weight == mu else np.mean([s.prediction for s in solutions], axis=0)
-        exact = self.form == "exact"
-        close = certified_without_rho(data, solutions, target, mu, np.array(terms.bounds)) if exact else None
+        close = certified_without_rho(data, views, solutions, target, mu, np.array(terms.bounds))
         return stated if close is None else smaller(stated, close)
 
     def _stacked(self, data: list[ViewData], views: list[View], terms: Terms) -> _Fit:

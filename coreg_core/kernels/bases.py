@@ -110,12 +110,17 @@ class Basis:
     def features(self, A: Float64[Arr, "a d"], *, precisely: bool = False) -> Float64[Arr, "a r"]:
         """φ(A), all at once; use blocks for many rows. ``precisely``: in double-double, at 50 times the cost."""
         if self.narrow or precisely:
-            return self._precise_features(A)[0]
+            return self.precise_features(A)[0]
         return self.kernel(A, self.points) @ self.transform
 
-    def _precise_features(self, A: Float64[Arr, "a d"]) -> Pair:
-        assert self.transform_low is not None
-        return matmul(precise_kernel(self.kernel, A, self.points), (self.transform, self.transform_low))
+    @property
+    def precise_transform(self) -> Pair:
+        """W as a pair."""
+        return self.transform, np.zeros_like(self.transform) if self.transform_low is None else self.transform_low
+
+    def precise_features(self, A: Float64[Arr, "a d"]) -> Pair:
+        """φ(A) as a pair of (a, r) arrays."""
+        return matmul(precise_kernel(self.kernel, A, self.points), self.precise_transform)
 
     def _column_rounding(self, precisely: bool) -> Float64[Arr, " r"]:
         r"""$|\delta\varphi_j(x)| \le$ this · √k(x, x): of the entries of k(x, B), and of their product with W's column j."""
@@ -147,7 +152,7 @@ class Basis:
             left: Arr = diagonal - np.einsum("ij,ij->i", phi, phi)
             unit = 2.0**-53
         else:
-            pair = self._precise_features(A)
+            pair = self.precise_features(A)
             phi, rest = pair[0], precise_diagonal(self.kernel, A)
             for j in range(self.rank):
                 high, low = square((pair[0][:, j], pair[1][:, j]))

@@ -1,10 +1,10 @@
-r"""How far a function over X ∪ Z is from the best one at its target: a residual that needs no condition number.
+r"""How far a function is from the best one of its span at its target: a residual that needs no condition number.
 
-    e² = ‖y − f(X) − ν c_X‖² + μ ‖t − f(Z) − (ν/μ) c_Z‖²,     f = Σ c_i k(x_i, ·)
+    e² = L(f) − min L,     L(f) = ‖y − f(X)‖² + ν‖f‖² + μ‖t − f(Z)‖²
 
-Half the gradient of ‖y − f(X)‖² + ν‖f‖² + μ‖t − f(Z)‖² is −Φ*e with Φ = [k(X); √μ k(Z)], and ‖Φ*e‖ in the dual of the
-energy norm is at most ‖e‖. So f is within e of the best function, in the norm √(Q − Q*). `optimality_certificate` turns the
-sum of the sites' e² into bounds (docs/research/mathematics.md).
+With Φ = [k(X); √μ k(Z)], e is half the gradient in the norm of (νI + Φ*Φ)⁻¹. `optimality` bounds it for expansions over
+X ∪ Z, `optimality_in_span` for finite spans. `optimality_certificate` turns the sum of the sites' e² into bounds
+(docs/research/mathematics.md).
 """
 
 import math
@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
+from scipy.linalg import qr, solve_triangular
 
 from coreg_core.agreement.objective import Certificate, consensus_factors
 from coreg_core.agreement.views.distance import values_precisely
 from coreg_core.agreement.views.view import ROUND_UP, UNIT, KernelExpansion
+from coreg_core.kernels.bases import Basis
+from coreg_core.kernels.exact_ldl import is_exact
+from coreg_core.kernels.precise import precise_kernel
 from coreg_core.numerics.arrays import Arr
-from coreg_core.numerics.double_double import DD_EPS
+from coreg_core.numerics.double_double import DD_EPS, add, matmul, multiply, two_product
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,12 @@ def optimality(
     ridge: float,
     weight: float,
 ) -> Optimality | None:
-    """e, with f evaluated in double-double; None if f is not over the rows of X, or of X and then Z."""
+    r"""e of a function over the rows of X, or of X and then Z; None for others.
+
+    Half the gradient is −Φ*a, and ‖a‖ is at least e: f is evaluated in double-double in
+
+        ‖a‖² = ‖y − f(X) − ν c_X‖² + μ ‖t − f(Z) − (ν/μ) c_Z‖²,     f = Σ c_i k(x_i, ·)
+    """
     n, m = len(X), len(Z)
     if len(f.points) not in (n, n + m) or f.coef_low is not None or not np.array_equal(f.points[:n], X):
         return None
@@ -68,6 +77,61 @@ def optimality(
         noise = 3.0 * UNIT * sum(float(np.linalg.norm(part)) for part in (target, at_Z, pull)) + off_Z
         total = float(np.hypot(total, root * (float(np.linalg.norm(b)) + noise)))
     return Optimality(total * ROUND_UP, at_Z, off_Z)
+
+
+def optimality_in_span(
+    f: KernelExpansion,
+    basis: Basis,
+    X: Float64[Arr, "n d"],
+    y: Float64[Arr, " n"],
+    Z: Float64[Arr, "m d"],
+    target: Float64[Arr, " m"],
+    ridge: float,
+    weight: float,
+) -> Optimality | None:
+    r"""e of a function of a finite span; None if directions of the span were cut, or f is not over the basis points.
+
+    Half the gradient in the coordinates of the basis, in double-double, and in the dual of the norm of Q:
+
+        g = Φ_Xᵀ(y − f(X)) + μ Φ_Zᵀ(t − f(Z)) − ν Wᵀ f(B),     e = ‖R⁻ᵀ g‖,     [Φ_X; √μ Φ_Z; √ν I] = Q R
+
+    No kernel matrix is inverted, so a small ridge costs no digit.
+    """
+    defect = basis.orthonormality(precisely=True)
+    if basis.is_cut or not is_exact(basis.kernel) or not defect < 0.5 or not np.array_equal(f.points, basis.points):
+        return None
+    kernel, n, r = basis.kernel, len(X), basis.rank
+    rows, W = np.concatenate([X, Z]), basis.precise_transform
+    low = np.zeros_like(f.coef) if f.coef_low is None else f.coef_low
+    coef = f.coef[:, None], low[:, None]
+    diagonal, at_points = kernel.diagonal(rows), kernel.diagonal(f.points)
+    trace = float(np.sqrt(at_points.sum()))
+    entry = len(f.coef) * DD_EPS * float(np.abs(f.coef) @ np.sqrt(at_points))  # of f(x), times √k(x, x)
+    values, on_points = values_precisely(f, rows), matmul(precise_kernel(kernel, f.points, f.points), coef)
+    gap = np.concatenate([y, target]) - values
+    # Errors of f(rows) and of the differences pass through Φ*, whose norm in the dual of Q's is at most 1.
+    off = UNIT * np.abs(values) + entry * np.sqrt(diagonal) + UNIT * np.abs(gap)
+    weights = np.repeat([1.0, weight], [n, len(Z)])
+    passed = float(np.sqrt(weights @ (off * off)))
+    phi = basis.precise_features(rows)
+    pull = two_product(weights, gap)
+    high, rest = matmul((phi[0].T, phi[1].T), (pull[0][:, None], pull[1][:, None]))
+    back = matmul((W[0].T, W[1].T), on_points)
+    ridged = multiply(back, (np.full_like(back[0], ridge), np.zeros_like(back[0])))
+    g = add((high, rest), (-ridged[0], -ridged[1]))[0][:, 0]
+    noise = UNIT * float(np.linalg.norm(g))
+    noise += basis.feature_rounding(precisely=True) * float(np.abs(pull[0]) @ np.sqrt(diagonal))
+    noise += 4 * len(rows) * DD_EPS * float(np.linalg.norm(phi[0]) * np.linalg.norm(pull[0]))
+    size_W = float(np.linalg.norm(W[0]))
+    noise += ridge * size_W * trace * (entry + 4 * len(f.coef) * DD_EPS * float(np.abs(on_points[0]).max(initial=0.0)))
+    stacked = np.concatenate([phi[0] * np.sqrt(weights)[:, None], np.eye(r) * np.sqrt(ridge)])
+    [R] = qr(stacked, mode="r", check_finite=False)
+    least = float(np.sqrt(ridge * (1.0 - defect)))
+    # A factor of size ‖R‖ is off by its rounding, and a solve by as much; the ridge bounds what that does to e.
+    factor = 1.0 + (8 * r * UNIT * float(np.linalg.norm(R[:r])) + float(np.sqrt(ridge)) * defect) / least
+    solved = float(np.linalg.norm(solve_triangular(R[:r], g, trans="T", check_finite=False)))
+    e = (factor * solved + noise / least + passed) * ROUND_UP
+    return Optimality(e, values[n:], float(np.linalg.norm(off[n:]))) if np.isfinite(e) else None
 
 
 def optimality_certificate(

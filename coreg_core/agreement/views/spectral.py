@@ -157,6 +157,11 @@ class SpectralView:
             )
 
     @property
+    def basis(self) -> Basis:
+        """φ, the span that the function is of. For optimality.py."""
+        return self._basis
+
+    @property
     def n_unlabelled(self) -> int:
         """m."""
         return len(self._C)
