@@ -1,6 +1,6 @@
 r"""The paper's objective as a federation computes it: a schedule of `coreg_core.agreement.schedules` over sums of answers.
 
-    labels (of relative couplings) → sizes → the schedule's questions
+    labels (of relative couplings) → sizes → the schedule's questions → residual, if rounding ended it
 
 Only sums over the sites are known. Of b_v and ρ_v the largest counts: their eighth powers are summed, which tells the largest
 to within a factor M^⅛ (`objective.largest`).
@@ -13,9 +13,18 @@ from typing import Any
 import numpy as np
 
 from coreg_core.agreement.columns import Column
-from coreg_core.agreement.objective import GOOD_END, consensus_weight, largest, sweep_weight, typical_size
+from coreg_core.agreement.objective import (
+    GOOD_END,
+    ROUNDING,
+    Certificate,
+    consensus_weight,
+    largest,
+    sweep_weight,
+    typical_size,
+)
 from coreg_core.agreement.schedules import make_schedule
-from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Terms, overall_stop
+from coreg_core.agreement.schedules.schedule import FinalTargets, Progress, Query, Schedule, Stop, Terms, overall_stop
+from coreg_core.agreement.views.optimality import optimality_certificate
 from coreg_core.computation.plausibility import SOME_SITE, linear_fault
 from coreg_core.computation.rounds import Ask, Round
 from coreg_core.errors import BadData
@@ -28,17 +37,20 @@ from coreg_core.protocol.plan import Agreement, Iteration
 
 SIZES = 3  # Σ b_v⁸, Σ ‖y_v‖², Σ n_v; then of each column Σ ρ_v⁸, and after those of each column Σ 1/(1 + μ b_v)
 DEFAULT = Iteration()
+_ENDED_BY_ROUNDING = (Stop.CONVERGED_TO_ROUNDING, Stop.STAGNATED)
 
 
 @dataclass(frozen=True, eq=False)
 class AgreementState:
-    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`; ``inner`` is the schedule's own state.
+    """``labels`` is Σ n_v once it is known, ``sums`` those of `SIZES`, ``residuals`` those of `residual`; ``inner`` is the
+    schedule's own state.
 
     The schedule follows from the sums. It is kept because its terms have M numbers, and M sites ask for it in every round.
     """
 
     labels: float = 0.0
     sums: tuple[float, ...] = ()
+    residuals: tuple[float, ...] = ()
     schedule: Schedule[Any] | None = None
     inner: Any = None
 
@@ -104,6 +116,11 @@ class AgreementComputation:
             layout = Layout(0, 0, SIZES + 2 * len(columns))
             return Round(Ask("sizes", columns), layout, (), all_sites, phase="preliminary")
         assert state.schedule is not None
+        if state.schedule.finished(state.inner):
+            models = state.schedule.models(state.inner)
+            assert models is not None
+            layout = Layout(0, 0, 1 + 2 * len(columns))
+            return Round(Ask("residual", columns, models.of(0)), layout, (), all_sites, phase="certificate")
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.
@@ -137,6 +154,10 @@ class AgreementComputation:
                 state = replace(state, sums=scalars)
                 schedule = self._schedule(state)
                 return replace(state, schedule=schedule, inner=schedule.start(self.n_unlabelled))
+            case "residual":
+                if not all(np.isfinite(x) and x >= 0.0 for x in scalars):
+                    raise BadData(SOME_SITE.format("has a residual below zero, or one that is not finite"))
+                return replace(state, residuals=scalars)
             case _:
                 assert state.schedule is not None
                 self._check(state, question, values)
@@ -156,11 +177,46 @@ class AgreementComputation:
         return 0 if state.inner is None else int(state.inner.round)
 
     def progress(self, state: AgreementState) -> Progress | None:
-        return None if state.schedule is None else state.schedule.progress(state.inner)
+        """That of the schedule, with the smaller bounds of the sites' residuals once these are known."""
+        progress = None if state.schedule is None else state.schedule.progress(state.inner)
+        if progress is None or not state.residuals or round(state.residuals[0]) < self.n_sites:
+            return progress
+        gaps, bounds, stops = progress.gap.copy(), progress.prediction_bound.copy(), list(progress.stops)
+        for j, stop in enumerate(progress.stops):
+            stated = self._without_rho(state, progress, j)
+            gap, bound = min(float(gaps[j]), stated.gap), min(float(bounds[j]), stated.prediction_bound)
+            if stop in _ENDED_BY_ROUNDING:
+                assert state.schedule is not None
+                stops[j] = state.schedule.terms.stop_of(Certificate(gap, bound), ended=True)
+            gaps[j], bounds[j] = gap, bound
+        return replace(progress, gap=gaps, prediction_bound=bounds, stops=tuple(stops))
+
+    def _without_rho(self, state: AgreementState, progress: Progress, j: int) -> Certificate:
+        """`optimality_certificate` of a column: z is off the mean answer by the residual, and answers are off their functions."""
+        assert state.schedule is not None
+        energy, apart = state.residuals[1 + 2 * j], sqrt(state.residuals[2 + 2 * j])
+        terms: Terms = state.schedule.terms
+        models = state.schedule.models(state.inner)
+        assert models is not None
+        residual = float(progress.residual[j])
+        scale = 2.0 * float(column_norms(models.of(0))[j]) + residual
+        off = residual + ROUNDING * scale + terms.step(scale) + apart / sqrt(self.n_sites)
+        stays = terms.stays[j] if terms.stays else None
+        weight = float(models.weights[j])
+        stated = optimality_certificate(energy, sqrt(energy), off, weight, np.array(terms.bounds), stays)
+        return Certificate(stated.gap, stated.prediction_bound + apart)
+
+    def _rounding_ended(self, state: AgreementState) -> bool:
+        """Whether the sites' residuals can improve the end: all sites answer one target, and rounding ended a column."""
+        progress = None if state.schedule is None else state.schedule.progress(state.inner)
+        sweeps = self.iteration.name == "block-coordinate-descent"
+        return progress is not None and not sweeps and any(stop in _ENDED_BY_ROUNDING for stop in progress.stops)
 
     def outcome(self, state: AgreementState) -> tuple[Outcome, str] | None:
         """How the schedule has ended; None while it runs."""
         if state.schedule is None or not state.schedule.finished(state.inner):
+            return None
+        if self._rounding_ended(state) and not state.residuals:
             return None
         progress = self.progress(state)
         stop = None if progress is None else overall_stop(progress.stops)
@@ -180,8 +236,9 @@ class AgreementComputation:
         if not below:
             return ""
         return (
-            f"rounding allows no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
-            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label."
+            f"the rounds can certify no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
+            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label, unless "
+            "the residuals of the models allow smaller bounds at the end."
         )
 
     def models(self, state: AgreementState) -> FinalTargets | None:

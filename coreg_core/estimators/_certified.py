@@ -8,17 +8,10 @@ from jaxtyping import Float64
 
 from coreg_core.agreement.objective import ROUNDING, Certificate, consensus_factors, with_response_error
 from coreg_core.agreement.schedules.schedule import Terms
-from coreg_core.agreement.views import Solution, SpectralView, View
-from coreg_core.agreement.views.optimality import (
-    Optimality,
-    optimality,
-    optimality_certificate,
-    optimality_in_span,
-)
+from coreg_core.agreement.views import Solution, View
+from coreg_core.agreement.views.optimality import optimality_certificate, optimality_of
 from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr
-
-_MOST_ENTRIES = 5_000_000  # kernel entries of a view in double-double: 2 s
 
 
 class ViewData(NamedTuple):
@@ -65,15 +58,6 @@ def certified(
     return with_response_error(root, noise, bounds, terms.response_error(0), shift)
 
 
-def _residual(view: View, s: Solution, d: ViewData, target: Float64[Arr, " m"], mu: float) -> Optimality | None:
-    rows, function = len(d.X) + len(d.Z), s.function
-    if (rows + len(function.coef)) * len(function.coef) > _MOST_ENTRIES:
-        return None
-    if isinstance(view, SpectralView):
-        return optimality_in_span(function, view.basis, d.X, d.y, d.Z, target, d.ridge, mu)
-    return optimality(function, d.X, d.y, d.Z, target, d.ridge, mu)
-
-
 def certified_without_rho(
     data: list[ViewData],
     views: list[View],
@@ -82,8 +66,10 @@ def certified_without_rho(
     mu: float,
     bounds: Float64[Arr, " M"],
 ) -> Certificate | None:
-    """`optimality_certificate` at a target; None where it would cost more than seconds, or for other expansions."""
-    found = [_residual(v, s, d, target, mu) for v, s, d in zip(views, solutions, data, strict=True)]
+    """`optimality_certificate` at a target; None where a view cannot tell (`optimality_of`)."""
+    found = [
+        optimality_of(v, s.function, d.X, d.y, d.Z, target, mu) for v, s, d in zip(views, solutions, data, strict=True)
+    ]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
         return None

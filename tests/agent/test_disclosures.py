@@ -89,7 +89,9 @@ def test_every_kind_of_question_has_its_words():
 
     questions = [Question(kind, NOTHING, part=part) for kind in Kind for part in ("affine", "linear")]
     questions += [
-        Ask(stage, part=part) for stage in ("labels", "sizes", "respond", "score") for part in ("affine", "linear")
+        Ask(stage, part=part)
+        for stage in ("labels", "sizes", "respond", "residual", "score")
+        for part in ("affine", "linear")
     ]
     found = {kind_of(asked(question)): labels_in(asked(question)) for question in questions}
     assert set(found.values()) == {"none", "in the scalars", "in the vectors"}

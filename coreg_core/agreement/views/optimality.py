@@ -16,12 +16,15 @@ from scipy.linalg import qr, solve_triangular
 
 from coreg_core.agreement.objective import Certificate, consensus_factors
 from coreg_core.agreement.views.distance import values_precisely
-from coreg_core.agreement.views.view import ROUND_UP, UNIT, KernelExpansion
+from coreg_core.agreement.views.spectral import SpectralView
+from coreg_core.agreement.views.view import ROUND_UP, UNIT, KernelExpansion, View
 from coreg_core.kernels.bases import Basis
 from coreg_core.kernels.exact_ldl import is_exact
 from coreg_core.kernels.precise import precise_kernel
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.double_double import DD_EPS, add, matmul, multiply, two_product
+
+_MOST_ENTRIES = 10_000_000  # kernel entries in double-double: 4 s
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,24 @@ def optimality_in_span(
     return Optimality(e, values[n:], float(np.linalg.norm(off[n:]))) if np.isfinite(e) else None
 
 
+def optimality_of(
+    view: View, f: KernelExpansion, X: Float64[Arr, "n d"], y: Float64[Arr, " n"], Z: Arr, target: Arr, weight: float
+) -> Optimality | None:
+    """e of a view's function; None where it would cost more than seconds, or where neither method applies."""
+    if (len(X) + len(Z) + len(f.coef)) * len(f.coef) > _MOST_ENTRIES:
+        return None
+    if isinstance(view, SpectralView):
+        return optimality_in_span(f, view.basis, X, y, Z, target, view.ridge, weight)
+    return optimality(f, X, y, Z, target, view.ridge, weight)
+
+
 def optimality_certificate(
-    energy: float, largest: float, off: float, weight: float, bounds: Float64[Arr, " M"]
+    energy: float,
+    largest: float,
+    off: float,
+    weight: float,
+    bounds: Float64[Arr, " M"],
+    stays: float | None = None,
 ) -> Certificate:
     r"""Certificates of functions at a common target z, from how far each is from the best one at z.
 
@@ -151,11 +170,14 @@ def optimality_certificate(
         δ, at least ‖z − mean f_v(Z)‖₂.
     weight, bounds
         μ = 2λM, and b_v (M,).
+    stays
+        Σ 1/(1 + x_v), if it is known and the single b_v are not.
     """
     M, reach = len(bounds), float(np.sqrt(bounds.max()))
-    _, d = consensus_factors(weight, bounds)
+    _, d = consensus_factors(weight, bounds, stays)
+    stays = math.fsum(1.0 / (1.0 + weight * bounds)) if stays is None else stays
     c = min(reach, 1.0 / math.sqrt(weight)) if weight > 0.0 else reach
     root = math.sqrt(energy) + math.sqrt(M * weight) * off
-    gap = root * root * M / math.fsum(1.0 / (1.0 + weight * bounds))
+    gap = root * root * M / stays
     bound = c * largest + d * (off + c * math.sqrt(energy / M))
     return Certificate(ROUND_UP * gap, ROUND_UP * bound)

@@ -162,6 +162,11 @@ class SpectralView:
         return self._basis
 
     @property
+    def ridge(self) -> float:
+        """ν."""
+        return self._ridge
+
+    @property
     def n_unlabelled(self) -> int:
         """m."""
         return len(self._C)

@@ -76,6 +76,11 @@ class View(Protocol):
         ...
 
     @property
+    def ridge(self) -> float:
+        """ν."""
+        ...
+
+    @property
     def rank(self) -> int:
         """Dimension of the span in use."""
         ...
