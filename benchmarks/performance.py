@@ -169,7 +169,7 @@ view.respond(np.ones(({m}, 1)), np.array([0.1]))
 print(time.perf_counter() - began)
 """
 SPAN = EXACT.replace("EveryPoint()", "LabelledPoints()").replace("EveryPoint", "LabelledPoints")
-AGENT = "import site_agent.cli.app, site_agent.data.prepare, site_agent.service.join"
+AGENT = "import site_agent.cli.app, site_agent.data.prepare, site_agent.service.app"
 
 
 def main() -> None:

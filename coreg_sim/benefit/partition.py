@@ -5,6 +5,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks, in the table's order) |
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
+| shared rows | real; with the twist "synthetic", drawn from the columns' ranges as `coreg-agent synthesize` does |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
 the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
@@ -23,7 +24,7 @@ from coreg_core.numerics.arrays import Arr, Ints
 from coreg_sim.papers.pool import NumericDataSet
 
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
-Twist: TypeAlias = Literal["none", "shuffled", "biased"]
+Twist: TypeAlias = Literal["none", "shuffled", "biased", "synthetic"]
 
 # A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
 MOST_LEVELS = 12
@@ -76,6 +77,7 @@ REGIMES: dict[str, Regime] = {
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
         _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
         _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", twist="shuffled"),
+        _alike("synthetic50", 3, 50, "3 of 50, shared rows drawn from ranges", twist="synthetic", counted=False),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
@@ -153,6 +155,13 @@ def partition(
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
+    if regime.twist == "synthetic":
+        drawn = [_from_ranges(table.attributes[j], m, rng) for j in range(len(table.attributes))]
+        columns = [
+            np.concatenate([X, np.concatenate([drawn[j] for j in group], axis=1)])
+            for X, group in zip(columns, groups, strict=True)
+        ]
+        shared = len(table.y) + np.arange(m)
     if regime.twist == "biased":
         labelled = _leaning(columns, rest, regime.labels, rng)
     elif regime.same_rows:
@@ -190,6 +199,15 @@ def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Gene
         core, order = order[: max(1, count // 3)], order[max(1, count // 3) :]
     dealt = [order[v::sites] for v in range(sites)]
     return [core + own for own in dealt] if all(dealt) else None
+
+
+def _from_ranges(attribute: Float64[Arr, "N _"], count: int, rng: np.random.Generator) -> Float64[Arr, "m _"]:
+    """Uniform on the range of a number, rounded where all values are whole; each level of a nominal one as likely."""
+    if attribute.shape[1] > 1:
+        return np.eye(attribute.shape[1])[rng.integers(attribute.shape[1], size=count)]
+    low, high = attribute.min(), attribute.max()
+    drawn = rng.uniform(low, high, size=(count, 1))
+    return np.rint(drawn) if np.array_equal(attribute, np.rint(attribute)) else drawn
 
 
 def _leaning(columns: list[Arr], rest: Ints, labels: tuple[int, ...], rng: np.random.Generator) -> list[Ints]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coreg_core.errors import UsageError
 from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_core.protocol.outcomes import exit_code
 from coreg_wire.terminal import command_line
@@ -234,6 +235,27 @@ def align_command(
     elif aligned is not None:
         console.note(f"{len(aligned.ids)} shared ids in {output}; the ledger is {joined.ledger}")
     raise typer.Exit(exit_code(joined.outcome))
+
+
+@app.command("synthesize")
+def synthesize_command(
+    definitions: Annotated[Path, typer.Argument(help="A TOML file: name, rows, and a distribution for each column.")],
+    output: Annotated[Path, typer.Argument(help="The table to write, for --unlabelled.")],
+) -> None:
+    """Draw a synthetic shared set from published ranges. Every site gets the same rows, and no table is read.
+
+    It serves sites without common individuals whose columns all sites understand.
+    """
+    from site_agent.data.synthetic import Definitions
+
+    read = Definitions.read(definitions)
+    try:
+        read.write(output)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written ({error.strerror}).") from None
+    typer.echo(
+        f"{read.rows} synthetic instances in {output} (definitions {read.digest}: compare it with the other sites)"
+    )
 
 
 def main() -> None:
