@@ -70,7 +70,8 @@ def random_view(rng: np.random.Generator, n: int, m: int) -> AdditiveView:
     reading_X, reading_Z = centred(other)
     eta = float(10 ** rng.uniform(-1, 1))
     left = reading_X @ np.linalg.inv(reading_Z.T @ reading_Z + eta * np.eye(other))
-    return AdditiveView(rng.normal(size=n), labelled, shared, Smoothed(left, reading_Z))
+    y, intercept = rng.normal(size=n), float(rng.choice([0.0, 0.3]))
+    return AdditiveView(y, labelled, shared, Smoothed(left, reading_Z), intercept)
 
 
 @st.composite
@@ -133,6 +134,15 @@ def federation(
 
 QUICK = Additive(landmarks=25, tuning_steps=2, probes=4)
 TIGHT = replace(QUICK, final_tolerance=1e-13)
+
+
+def own_intercepts(views, dense):
+    """κ 1ᵀα of each site, from α over all rows."""
+    ends = np.cumsum([0, *(view.n_labelled for view in views)])
+    return [
+        view.random_intercept * float(dense.alpha[start:end].sum())
+        for view, start, end in zip(views, ends[:-1], ends[1:], strict=True)
+    ]
 
 
 def train(made, terms, on_step=lambda _state: None):

@@ -32,6 +32,7 @@ class Setting:
     smoother: Smoother | None = None
     view: AdditiveView | None = None
     start: Hyper = field(default_factory=lambda: Hyper(1.0, 1.0))
+    slope: float = 0.0  # of the labels on the others' predictions before training; only the sign matters
 
 
 class Preparation:
@@ -196,7 +197,7 @@ class Preparation:
             positions = self._positions if self._positions is not None else np.zeros(0, np.int64)
             coupling = Grouped(self._groups, positions, self._n_unlabelled)
             labelled, y = coupling.forward(features.shared), self._groups @ y
-        setting.view = AdditiveView(y, labelled, features.shared, coupling)
+        setting.view = AdditiveView(y, labelled, features.shared, coupling, self.terms.random_intercept)
         self._left_out = {}  # of the view that was
 
     def _features(self, setting: Setting) -> Candidate:

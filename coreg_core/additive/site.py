@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from coreg_core.additive.model.blend import Blend, choose_blend, slope_on, with_intercept
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.additive.model.expansion import Expansion, SiteModel, expansion, site_model
 from coreg_core.additive.model.grouping import ResidualPolicy
@@ -18,9 +19,9 @@ from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
 from coreg_core.additive.model.local_fit import OwnFit
 from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.additive.model.smoother import choose_smoother, smoother_at
-from coreg_core.additive.model.terms import BLEND, Additive
+from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
-from coreg_core.additive.preparation import Preparation
+from coreg_core.additive.preparation import Preparation, Setting
 from coreg_core.additive.question_types import (
     NO_SCALARS,
     NOTHING,
@@ -34,6 +35,7 @@ from coreg_core.additive.question_types import (
     split,
 )
 from coreg_core.errors import UsageError
+from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, Ints
 
 
@@ -111,17 +113,23 @@ class AdditiveSite(Preparation):
         chosen = self.smoother
         return {
             "units": np.array(self._units if None in self._settings else []),
-            "smoother": np.array([] if chosen is None else [chosen.candidate, chosen.eta, chosen.r2]),
+            "smoother": np.array([] if chosen is None else self._chosen(None)),
             "hypers": np.array([[h.noise, h.prior] for h in self._hypers]).reshape(-1, 2),
             "traces": np.array([[t.weight, t.gamma, t.residual, t.kappa] for t in self._traces]).reshape(-1, 4),
             "probe_sum": self._probe_sum,
-            "folds": np.array(self._chosen_in_folds()).reshape(-1, 3),
+            "folds": np.array(self._chosen_in_folds()).reshape(-1, 4),
         }
+
+    def _chosen(self, fold: int | None) -> list[float]:
+        """The smoother of a fold, and the slope."""
+        setting = self._settings[fold]
+        assert setting.smoother is not None
+        return [float(setting.smoother.candidate), setting.smoother.eta, setting.smoother.r2, setting.slope]
 
     def _chosen_in_folds(self) -> list[list[float]]:
         """The smoother of each fold of a forecast, once all are chosen."""
-        chosen = [self._settings[fold].smoother for fold in range(self.terms.folds) if fold in self._settings]
-        found = [[float(s.candidate), s.eta, s.r2] for s in chosen if s is not None]
+        there = [fold for fold in range(self.terms.folds) if fold in self._settings]
+        found = [self._chosen(fold) for fold in there if self._settings[fold].smoother is not None]
         return found if len(found) == self.terms.folds else []
 
     def restore(self, arrays: Mapping[str, Arr]) -> None:
@@ -131,16 +139,18 @@ class AdditiveSite(Preparation):
             self._score(Question(Ask.SCORE, NOTHING, (Column(),), scalars=tuple(arrays["units"].tolist())))
         if not len(arrays["smoother"]):
             return
-        candidate, eta, r2 = arrays["smoother"].tolist()
-        setting = self._settings[None]
-        setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
-        self._set_view(setting)
+        self._choose_again(None, arrays["smoother"].tolist())
         self._hypers = [Hyper(noise, prior) for noise, prior in arrays["hypers"].tolist()]
         self._traces = [Traces(*row) for row in arrays["traces"].tolist()]
-        for fold, (candidate, eta, r2) in enumerate(arrays["folds"].tolist() if "folds" in arrays else []):
-            setting = self._begin(fold)
-            setting.smoother = smoother_at(self._candidates, int(candidate), eta, r2)
-            self._set_view(setting)
+        for fold, chosen in enumerate(arrays["folds"].tolist() if "folds" in arrays else []):
+            self._begin(fold)
+            self._choose_again(fold, chosen)
+
+    def _choose_again(self, fold: int | None, chosen: list[float]) -> None:
+        candidate, eta, r2, slope = chosen
+        setting = self._settings[fold]
+        setting.smoother, setting.slope = smoother_at(self._candidates, int(candidate), eta, r2), slope
+        self._set_view(setting)
 
     # --- preparation -------------------------------------------------------------------------------------------------
 
@@ -166,6 +176,10 @@ class AdditiveSite(Preparation):
             heard = weight > 1e-9 * question.scalars[j]
             last = len(self._candidates) - 1
             setting.smoother = choose_smoother(self._candidates, others / weight if heard else None, default=last)
+            if heard and setting.own is not None:
+                reading = self._candidates[setting.smoother.candidate]
+                guess = reading.labelled[setting.rows] @ setting.smoother.coefficients(reading, others)
+                setting.slope = slope_on(guess, self._labels()[setting.rows])
             self._set_view(setting)
         if question.columns[0].operator.fold is not None:
             return Answer(NOTHING, NO_SCALARS)
@@ -243,33 +257,52 @@ class AdditiveSite(Preparation):
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _models(self, x: Float64[Arr, "r 1"], operator: Operator, step: int) -> tuple[Expansion, Expansion, float]:
-        """(joined, part, a) in the federation's units."""
+    def _models(
+        self, x: Float64[Arr, "r 1"], operator: Operator, step: int
+    ) -> tuple[Expansion, Expansion, float, Blend]:
+        """(joined, part, a, blend) in the federation's units; a with the site's own intercept."""
         setting = self._settings[operator.fold if operator.refit else None]
         view, hyper = self.at(operator, step)
         assert setting.smoother is not None
         s, _, a = split(x)
-        _, w = view.solve(x, view.y[:, None], hyper)
+        alpha, w = view.solve(x, view.y[:, None], hyper)
+        intercept = float(a[0] + view.own_intercept(alpha)[0])
         features, reading = self._features(setting), self._candidates[setting.smoother.candidate]
         others = s[:, 0] - view.shared @ w[:, 0]
         mean = float(others.mean()) if len(others) else 0.0
         part = expansion(self._standardiser, features.features, w[:, 0])
-        smooth = expansion(self._standardiser, reading.features, setting.smoother.coefficients(reading, others), mean)
-        return part.plus(smooth).scaled(1.0, float(a[0])), part, float(a[0])
+        coefficients = setting.smoother.coefficients(reading, others)
+        smooth = expansion(self._standardiser, reading.features, coefficients, mean)
+        fixed = float(a[0]) + mean + reading.labelled[setting.rows] @ coefficients
+        return part.plus(smooth).scaled(1.0, intercept), part, intercept, self._blend(setting, hyper, fixed)
+
+    def _blend(self, setting: Setting, hyper: Hyper, fixed: Float64[Arr, " k"]) -> Blend:
+        """By rows left out in turn; ``fixed``: a and the others' parts at the rows."""
+        if setting.own is None:
+            return Blend(1.0)
+        rows, labels = setting.rows, self._labels()[setting.rows]
+        own = with_intercept(self._features(setting).labelled[rows], self.terms.random_intercept, hyper.prior)
+        ridge = np.array([hyper.noise * self._hidden_among / hyper.prior])
+        [joined] = leave_one_out(own, labels - fixed, ridge, intercept=False)
+        alone = self._candidates[setting.own.candidate].labelled[rows]
+        [beside] = leave_one_out(alone, labels, np.array([setting.own.ridge]))
+        return choose_blend(joined, beside, setting.slope, self.terms.aim)
 
     def spread(self, operator: Operator, step: int) -> Spread:
         """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.evaluation.intervals`)."""
         view, hyper = self.at(operator, step)
         features = self._features(self._settings[None]).features
-        return Spread.of(self._standardiser, features, view.labelled, hyper).scaled(self._units[1])
+        return Spread.of(self._standardiser, features, view.labelled, hyper, view.random_intercept).scaled(
+            self._units[1]
+        )
 
     def _alone(self, own: OwnFit) -> Expansion:
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
 
     def _model(self, question: Question) -> SiteModel:
-        joined, part, a = self._models(question.targets, question.columns[0].operator, question.step)
+        joined, part, a, blend = self._models(question.targets, question.columns[0].operator, question.step)
         own = self._settings[None].own
-        return site_model(joined, part, a, None if own is None else self._alone(own), BLEND, self._units)
+        return site_model(joined, part, a, None if own is None else self._alone(own), blend, self._units)
 
     def _joint(self, question: Question) -> Answer:
         """Σ (y − a − s)²/(n σ₀²) over the rows that each column's fold left out: the joint score, read at own labelled rows."""
@@ -280,7 +313,10 @@ class AdditiveSite(Preparation):
                 rows = self._row_folds()[column.operator.fold or 0]
                 if self._groups is not None:
                     rows = np.flatnonzero(self._groups[rows].any(axis=0))
-                residual = self._labels()[rows] - a[j] - s[self._positions[rows], j]
+                view, hyper = self.at(column.operator, question.step)
+                alpha, _ = view.solve(question.targets[:, j : j + 1], view.y[:, None], hyper)
+                intercept = a[j] + view.own_intercept(alpha)[0]
+                residual = self._labels()[rows] - intercept - s[self._positions[rows], j]
                 errors[j] = float(residual @ residual) / (len(self._y) * self._settings[None].start.noise)
         return Answer(NOTHING, errors)
 
@@ -301,12 +337,14 @@ class AdditiveSite(Preparation):
         setting, rows = self._settings[operator.fold], self._folds[operator.fold]
         if setting.own is None or len(rows) == 0:
             return LeftOut.nothing()
-        joined, _, a = self._models(question.targets[:, j : j + 1], operator, question.step)
+        joined, _, a, blend = self._models(question.targets[:, j : j + 1], operator, question.step)
         alone = self._alone(setting.own).predict(self._X[rows])
-        own = BLEND * joined.predict(self._X[rows]) + (1.0 - BLEND) * alone
+        own = blend.weight * joined.predict(self._X[rows]) + (1.0 - blend.weight) * alone
         together = np.full(len(rows), np.nan)
         if self._positions is not None:
             together = a + question.targets[self._positions[rows], j]
         view, hyper = self.at(operator, question.step)
-        spread = Spread.of(self._standardiser, self._features(setting).features, view.labelled, hyper)
+        spread = Spread.of(
+            self._standardiser, self._features(setting).features, view.labelled, hyper, view.random_intercept
+        )
         return LeftOut(rows, self._labels()[rows], alone, own, together, spread.deviations(self._X[rows]))

@@ -14,7 +14,7 @@ from coreg_core.additive.question_rules import Position
 from coreg_core.additive.question_types import Ask
 from coreg_core.additive.site import AdditiveSite
 
-_SHAPES = {"units": (-1,), "smoother": (-1,), "hypers": (-1, 2), "traces": (-1, 4), "folds": (-1, 3)}
+_SHAPES = {"units": (-1,), "smoother": (-1,), "hypers": (-1, 2), "traces": (-1, 4), "folds": (-1, 4)}
 
 
 @dataclass(frozen=True)

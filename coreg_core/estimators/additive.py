@@ -60,6 +60,11 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         exact additive kernel ridge over all rows and columns).
     group_size
         k of grouped residuals, at least 3.
+    random_intercept
+        variance of each view's own offset of its labels, in units of the label variance; 0: none. `predict_views` adds the
+        offset, `predict` does not.
+    aim
+        how `predict_views` blends joined and local models by the view's own labels: "mean" or "safety".
     tuning_steps
         of the evidence; 0 keeps each view's own start.
     probes
@@ -124,6 +129,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         rows: str = "private",
         residuals: str = "smoothed",
         group_size: int = 3,
+        random_intercept: float = 0.3,
+        aim: str = "mean",
         tuning_steps: int = 6,
         probes: int = 16,
         tol: float = 1e-5,
@@ -136,6 +143,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         self.views, self.kernel, self.bandwidth, self.ridge = views, kernel, bandwidth, ridge
         self.degree, self.offset, self.landmarks = degree, offset, landmarks
         self.rows, self.residuals, self.group_size = rows, residuals, group_size
+        self.random_intercept, self.aim = random_intercept, aim
         self.tuning_steps, self.probes, self.tol, self.tuning_tol = tuning_steps, probes, tol, tuning_tol
         self.folds, self.max_rounds, self.forecast, self.random_state = folds, max_rounds, forecast, random_state
 
@@ -206,6 +214,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             "kernel": ("gaussian", "laplacian", "polynomial", "linear"),
             "rows": ("private", "common"),
             "residuals": ("smoothed", "grouped", "open"),
+            "aim": ("mean", "safety"),
         }.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(map(repr, choices))}.")
@@ -220,6 +229,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             rows=self.rows,  # type: ignore[arg-type]
             residuals=self.residuals,  # type: ignore[arg-type]
             group_size=self.group_size,
+            random_intercept=float(self.random_intercept),
+            aim=self.aim,  # type: ignore[arg-type]
             tuning_steps=self.tuning_steps,
             probes=self.probes,
             tolerance=self.tuning_tol,
@@ -273,9 +284,9 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         state = run_in_memory(training, training.start(n_unlabelled), sites)
         mean, deviation = state.units.tolist()
         self.models_: list[SiteModel] = [site.model for site in sites if site.model is not None]
-        self.intercept_ = self.models_[0].intercept
+        self.intercept_ = mean + deviation * float(state.x[-1, 0])
         s = state.x[:n_unlabelled, 0]
-        self.score_unlabelled_ = mean + deviation * (float(state.x[-1, 0]) + s)
+        self.score_unlabelled_ = self.intercept_ + deviation * s
         noise, prior = state.operator.tolist()
         hypers = [site.hypers[state.step].times(noise, prior) for site in sites]
         self.noise_, self.prior_ = np.array([h.noise for h in hypers]), np.array([h.prior for h in hypers])

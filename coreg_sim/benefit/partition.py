@@ -5,6 +5,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | columns | "dealt" at random, "core" (a third at every site, the rest at random), "adjacent" (blocks, in the table's order) |
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
+| labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
 | shared rows | real; with the twist "synthetic", drawn from the columns' ranges as `coreg-agent synthesize` does |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
@@ -41,7 +42,7 @@ class Regime:
     """A way to partition a table; see the module's docstring.
 
     ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. Only ``counted`` regimes are in the
-    headline. The regime with the same rows everywhere is not, because private rows are not recommended there.
+    headline. Others are warnings: the same rows everywhere, sites that label differently, a synthetic shared set.
     """
 
     name: str
@@ -51,6 +52,9 @@ class Regime:
     columns: Columns = "dealt"
     same_rows: bool = False
     twist: Twist = "none"
+    offset: float = 0.0
+    units: bool = False
+    flipped: bool = False
     counted: bool = True
 
 
@@ -77,6 +81,10 @@ REGIMES: dict[str, Regime] = {
         Regime("one", "100 labels at one site, none at two", (100, 0, 0)),
         _alike("biased50", 3, 50, "3 of 50, each site's rows lean to one end", twist="biased"),
         _alike("shuffled50", 3, 50, "3 of 50, the third one's labels shuffled", twist="shuffled"),
+        _alike("offset50", 3, 50, "3 of 50, labels with offsets of sd 0.5 a site", offset=0.5, counted=False),
+        _alike("offset-1-50", 3, 50, "3 of 50, labels with offsets of sd 1 a site", offset=1.0, counted=False),
+        _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True, counted=False),
+        _alike("flipped50", 3, 50, "3 of 50, the third one's sign flipped", flipped=True, counted=False),
         _alike("synthetic50", 3, 50, "3 of 50, shared rows drawn from ranges", twist="synthetic", counted=False),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
@@ -96,8 +104,8 @@ class Partition:
     """One federation: X_v of each site over all rows of the table, and the row numbers of each part.
 
     Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
-    and labelled rows together are the common rows. ``test`` rows only measure errors. A site with shuffled labels is not
-    ``honest``, and its errors are not counted.
+    and labelled rows together are the common rows. ``test`` rows only measure errors, in each site's own labels. A site with
+    shuffled labels is not ``honest``, and its errors are not counted.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -105,7 +113,7 @@ class Partition:
     labels: list[Float64[Arr, " _"]]
     shared: Int64[Ints, " m"]
     test: Int64[Ints, " t"]
-    y_test: Float64[Arr, " t"]
+    y_test: Float64[Arr, "M t"]
     honest: list[bool]
 
 
@@ -169,11 +177,20 @@ def partition(
     else:
         ends = np.cumsum([0, *regime.labels])
         labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
-    labels = [table.y[each] for each in labelled]
+    factors, shifts = np.ones(M), np.zeros(M)
+    if regime.offset:
+        shifts = regime.offset * rng.normal(size=M)
+    if regime.units:
+        factors = 2.0 ** rng.normal(size=M)
+    if regime.flipped:
+        factors[-1] = -1.0
+    labels = [factor * table.y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
     honest = [True] * M
     if regime.twist == "shuffled":
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
-    return Partition(columns, labelled, labels, shared, test, table.y[test], honest)
+    return Partition(
+        columns, labelled, labels, shared, test, np.outer(factors, table.y[test]) + shifts[:, None], honest
+    )
 
 
 def least_rows(regime: Regime) -> int:

@@ -4,7 +4,7 @@ r"""One federation: the error of each method on test rows at each site, and each
 |---|---|---|
 | alone | the site's own kernel ridge, width and ridge by leave-one-out | the baseline |
 | agreement-0.01, -0.1, -loo, -exact | coRLSR; -loo with each site's own choice of λ (0 included) | own model |
-| additive-joined, -blended | private rows; blended 0.8/0.2 | own model |
+| additive-joined, -blended | private rows; blended with the model alone by the site's labels | own model |
 | additive-common | common rows, blended | own model |
 | hgb-alone, extra-trees-alone | scikit-learn's, on the site's rows and columns | own model |
 | together | common rows, smoothed residuals | joint score |
@@ -17,7 +17,7 @@ r"""One federation: the error of each method on test rows at each site, and each
 squares, in units of the target's variance. A site without labels is compared with the federation's mean label.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -70,11 +70,13 @@ class Federation:
             else np.full(len(partition.test), self.mean)
             for site, X in zip(self.private, partition.columns, strict=True)
         ]
-        self.alone = [self._mse(each) for each in self.alone_predictions]
+        self.alone = self._errors(self.alone_predictions)
         self.labelled_sites = [v for v, y in enumerate(partition.labels) if len(y) >= LEAST_LABELS]
 
-    def _mse(self, predictions: Float64[Arr, " t"]) -> float:
-        return float(np.mean((self.partition.y_test - predictions) ** 2))
+    def _errors(self, predictions: Sequence[Float64[Arr, " t"]] | Float64[Arr, "M t"]) -> list[float]:
+        """The mean squared error of each site's predictions on its own test labels."""
+        errors: list[float] = np.mean((self.partition.y_test - np.asarray(predictions)) ** 2, axis=1).tolist()
+        return errors
 
     def _train(self, terms: Additive) -> tuple[list[AdditiveSite], DenseRun]:
         partition, shared, where = self.partition, self.partition.shared, None
@@ -89,25 +91,26 @@ class Federation:
         ]  # fmt: skip
         return sites, train_dense(terms, sites, len(shared))
 
-    def errors(self, terms: Additive) -> tuple[list[float], float]:
-        """Mean squared errors under other terms: of each site's own model, and of the joint score."""
+    def errors(self, terms: Additive) -> tuple[list[float], list[float]]:
+        """Mean squared errors under other terms: of each site's own model, and of its joint score."""
         sites, _ = self._train(replace(terms, seed=self.seed))
         own = [
             s.model.own.predict(X[self.partition.test])
             for s, X in zip(sites, self.partition.columns, strict=True)
             if s.model
         ]
-        return [self._mse(each) for each in own], self._mse(self._joint(sites))
+        return self._errors(own), self._errors(self._joint(sites))
 
-    def _joint(self, sites: list[AdditiveSite]) -> Float64[Arr, " t"]:
+    def _joint(self, sites: list[AdditiveSite]) -> Float64[Arr, "M t"]:
+        """The score of each site: all parts, and its own intercept."""
         test = self.partition.test
         parts = [s.model.part.predict(X[test]) for s, X in zip(sites, self.partition.columns, strict=True) if s.model]
-        assert sites[0].model is not None
-        joint: Arr = sites[0].model.intercept + np.sum(parts, axis=0)
+        intercepts = np.array([s.model.intercept for s in sites if s.model])
+        joint: Arr = intercepts[:, None] + np.sum(parts, axis=0)
         return joint
 
     def methods(self) -> dict[str, list[float]]:
-        """Mean squared errors of each method, one for each site; a joint score has the same at all sites."""
+        """Mean squared errors of each method, one for each site."""
         M = len(self.partition.columns)
         out = {**self._agreement(), **self._own_models(), **self._common()}
         labelled = self.labelled_sites
@@ -115,11 +118,11 @@ class Federation:
         best = min(errors, key=errors.__getitem__)
         mean = np.mean([self.alone_predictions[v] for v in labelled], axis=0)
         means = [float(y.mean()) if len(y) else self.mean for y in self.partition.labels]
-        out["mean-of-labels"] = [float(np.mean((self.partition.y_test - mean) ** 2)) for mean in means]
-        out["mean-of-sites"] = [self._mse(mean)] * M
-        out["best-site"] = [self.alone[best]] * M
-        out["together-private"] = [self._mse(self._joint(self.private))] * M
-        out["pooled"] = [self._pooled()] * M
+        out["mean-of-labels"] = self._errors(np.array(means)[:, None])
+        out["mean-of-sites"] = self._errors([mean] * M)
+        out["best-site"] = self._errors([self.alone_predictions[best]] * M)
+        out["together-private"] = self._errors(self._joint(self.private))
+        out["pooled"] = self._errors([self._pooled()] * M)
         return out
 
     def _agreement(self) -> dict[str, list[float]]:
@@ -134,13 +137,14 @@ class Federation:
         path = agree(parts)
         out: dict[str, list[float]] = {}
         for name, at in (("agreement-0.01", 0.01), ("agreement-0.1", 0.1)):
-            out[name] = [self._mse(self.mean + test[COUPLINGS.index(at)]) for test in path.test]
+            out[name] = self._errors([self.mean + test[COUPLINGS.index(at)] for test in path.test])
         for name, chosen in (("agreement-loo", path.chosen), ("agreement-exact", path.chosen_exactly)):
             # For λ = 0 take the model alone, because its intercept has no penalty.
-            out[name] = [
-                self._mse(self.mean + test[j]) if j else alone
-                for test, j, alone in zip(path.test, chosen, self.alone, strict=True)
+            predictions = [
+                self.mean + test[j] if j else alone
+                for test, j, alone in zip(path.test, chosen, self.alone_predictions, strict=True)
             ]
+            out[name] = self._errors(predictions)
         for record, j, beside in zip(self.record, path.chosen, path.beside, strict=True):
             record |= {"coupling": None if j is None else COUPLINGS[j], "agreement": _to_json(beside)}
         return out
@@ -148,22 +152,22 @@ class Federation:
     def _own_models(self) -> dict[str, list[float]]:
         partition = self.partition
         gain = forecast_dense(self.private[0].terms, self.private, self.private_run)
-        out: dict[str, list[float]] = {"additive-joined": [], "additive-blended": []}
-        for record, X, site in zip(self.record, partition.columns, self.private, strict=True):
+        joined, blended = [], []
+        for v, (record, X, site) in enumerate(zip(self.record, partition.columns, self.private, strict=True)):
             assert site.model is not None
-            own = site.model.own.predict(X[partition.test])
-            out["additive-joined"].append(self._mse(site.model.joined.predict(X[partition.test])))
-            out["additive-blended"].append(self._mse(own))
+            joined.append(site.model.joined.predict(X[partition.test]))
+            blended.append(site.model.own.predict(X[partition.test]))
             record |= {
                 "r2": site.smoother.r2 if site.smoother else None,
                 "federation": gain if np.isfinite(gain) else None,
                 "own": _to_json(judge(site.left_out, site.n_labelled).joined_beside),
-                "coverage": self._coverage(site, own, X),
+                "coverage": self._coverage(v, blended[-1]),
             }
-        return out
+        return {"additive-joined": self._errors(joined), "additive-blended": self._errors(blended)}
 
-    def _coverage(self, site: AdditiveSite, own: Float64[Arr, " t"], X: Float64[Arr, "N d"]) -> dict[str, JSON]:
+    def _coverage(self, v: int, own: Float64[Arr, " t"]) -> dict[str, JSON]:
         """The share of test labels in the interval, and its mean width in units of the target's deviation."""
+        site, X = self.private[v], self.partition.columns[v]
         found, out = site.left_out, {}
         for coverage in COVERAGES:
             if found is not None and len(found.rows) >= least_rows(coverage):
@@ -171,29 +175,29 @@ class Federation:
                     X[self.partition.test]
                 )
                 out[f"{coverage:g}"] = [
-                    float(np.mean(np.abs(self.partition.y_test - own) <= half)),
+                    float(np.mean(np.abs(self.partition.y_test[v] - own) <= half)),
                     float(2.0 * half.mean()),
                 ]
         return out
 
     def _common(self) -> dict[str, list[float]]:
-        terms, M = Additive(rows="common", seed=self.seed), len(self.partition.columns)
+        terms = Additive(rows="common", seed=self.seed)
         sites, run = self._train(terms)
         forecast_dense(terms, sites, run)
-        joint, own = self._mse(self._joint(sites)), []
+        own = []
         for record, X, site in zip(self.record, self.partition.columns, sites, strict=True):
             assert site.model is not None
-            own.append(self._mse(site.model.own.predict(X[self.partition.test])))
+            own.append(site.model.own.predict(X[self.partition.test]))
             verdict = judge(site.left_out, site.n_labelled)
             record |= {"common": _to_json(verdict.joined_beside), "together": _to_json(verdict.together_beside)}
-        out = {"additive-common": own, "together": [joint] * M}
+        out = {"additive-common": self._errors(own), "together": self._errors(self._joint(sites))}
         for name, residuals in (("together-open", "open"), ("together-grouped-3", "grouped")):
             if residuals == "grouped" and any(0 < len(y) < terms.group_size for y in self.partition.labels):
                 continue  # no group of three
-            out[name] = [self._mse(self._joint(self._train(replace(terms, residuals=residuals))[0]))] * M  # type: ignore[arg-type]
+            out[name] = self._errors(self._joint(self._train(replace(terms, residuals=residuals))[0]))  # type: ignore[arg-type]
         return out
 
-    def _pooled(self) -> float:
+    def _pooled(self) -> Float64[Arr, " t"]:
         """Kernel ridge on all columns and rows in one place, by the same rule as each site alone."""
         X, rows, y = _pooled_rows(self.partition)
         terms = Additive(seed=self.seed, landmarks=POOLED_LANDMARKS, tuning_steps=0)
@@ -201,7 +205,7 @@ class Federation:
         train_dense(terms, [site], len(self.partition.shared))
         assert site.model is not None
         assert site.model.alone is not None
-        return self._mse(site.model.alone.predict(X[self.partition.test]))
+        return site.model.alone.predict(X[self.partition.test])
 
 
 def _to_json(beside: Paired | None) -> dict[str, JSON] | None:
@@ -235,15 +239,17 @@ def _trees(partition: Partition, seed: int) -> dict[str, list[float]]:
         leaf = int(np.clip(n // 10, 2, 20))  # with scikit-learn's 20 rows per leaf most sites would predict a constant
         return HistGradientBoostingRegressor(min_samples_leaf=leaf, early_stopping=False, random_state=seed)
 
-    def error(make: Callable[[int], Any], X: Arr, rows: Ints, y: Arr) -> float:
+    def errors(make: Callable[[int], Any], X: Arr, rows: Ints, y: Arr) -> Float64[Arr, " M"]:
+        """On the test labels of each site."""
         enough = len(y) >= LEAST_LABELS
         predicted = make(len(y)).fit(X[rows], y).predict(X[partition.test]) if enough else mean
-        return float(np.mean((partition.y_test - predicted) ** 2))
+        found: Arr = np.mean((partition.y_test - predicted) ** 2, axis=1)
+        return found
 
     mean, out = float(np.concatenate(partition.labels).mean()), {}
     extra = lambda _n: ExtraTreesRegressor(n_estimators=100, random_state=seed, n_jobs=1)  # noqa: E731
     for name, make in (("hgb", boosted), ("extra-trees", extra)):
         sites = zip(partition.columns, partition.labelled, partition.labels, strict=True)
-        out[f"{name}-alone"] = [error(make, *site) for site in sites]
-        out[f"{name}-pooled"] = [error(make, *_pooled_rows(partition))] * len(partition.columns)
+        out[f"{name}-alone"] = [float(errors(make, *site)[v]) for v, site in enumerate(sites)]
+        out[f"{name}-pooled"] = errors(make, *_pooled_rows(partition)).tolist()
     return out

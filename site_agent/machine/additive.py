@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from coreg_core.additive.model.blend import Blend
 from coreg_core.additive.model.grouping import Group, ResidualPolicy, require_same_groups
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_rules import position_after
@@ -179,7 +180,27 @@ class AdditiveJob:
                 f"label noise of this site: {end.noise:.3g} of the federation's label variance "
                 f"(alone, by leave-one-out: {start.noise:.3g}); near 1 or above, its labels carry almost no information",
             )
+        if engine.model is not None and engine.model.alone is not None:
+            told.insert(0, _of_blend(engine.model.blend))
         return tuple(told)
+
+
+def _of_blend(blend: Blend) -> str:
+    """How the site's own model came about, and what to check."""
+    if blend.opposed:
+        return (
+            "WARNING: this site's labels fall where the other sites predict larger ones, so its own model is the one that it "
+            "trains alone; check that all sites have the same target, with the same unit and sign"
+        )
+    if blend.weight == 0.0:
+        return (
+            "its own model is the one that it trains alone, because rows left out in turn show no gain from joining; "
+            "scoring together is a separate choice"
+        )
+    return (
+        f"own model: {blend.weight:.0%} joined model, {1.0 - blend.weight:.0%} local model, chosen by rows left out in turn; "
+        "the joined share is at most 80 %"
+    )
 
 
 def _probe_secret(data: PrivateData, terms: Additive) -> bytes:

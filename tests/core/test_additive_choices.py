@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from additive_problems import EVERYTHING, QUICK, TIGHT, Algebra, exact_traces, federation, random_view, train
+from additive_problems import (
+    EVERYTHING,
+    QUICK,
+    TIGHT,
+    Algebra,
+    exact_traces,
+    federation,
+    own_intercepts,
+    random_view,
+    train,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,7 +29,6 @@ from coreg_core.additive.model.grouping import (
 )
 from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
 from coreg_core.additive.model.smoother import choose_smoother
-from coreg_core.additive.model.terms import BLEND
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import Ask, Column, folds_of
 from coreg_core.additive.reference.closed_form import solve_dense
@@ -97,15 +106,15 @@ def test_common_rows_choose_their_multipliers_by_the_joint_score():
         ]
         dense = solve_dense(kept, hypers)
         s = np.sum([view.shared @ w for view, w in zip(kept, dense.w, strict=True)], axis=0)
-        for site, rows in zip(made.sites, out, strict=True):
+        for site, rows, own in zip(made.sites, out, own_intercepts(kept, dense), strict=True):
             if len(rows):
-                residual = site._labels()[rows] - dense.intercept - s[site._positions[rows]]
+                residual = site._labels()[rows] - dense.intercept - own - s[site._positions[rows]]
                 total += float(residual @ residual) / (site.n_labelled * site.own_fit.noise)
     assert state.joint[position] == pytest.approx(total, rel=1e-5)
 
 
 def test_open_residuals_disclose_every_label():
-    """y_i = a + s_i + σ_v² q_i exactly, and the support of q names the labelled rows: why every site has to say so."""
+    """y_i = a + a_v + s_i + σ_v² q_i exactly, and the support of q names the labelled rows: why every site has to say so."""
     terms = replace(TIGHT, rows="common", residuals="open")
     made = federation(terms)
     _, state = train(made, terms)
@@ -116,9 +125,13 @@ def test_open_residuals_disclose_every_label():
     assert set(np.flatnonzero(np.abs(q) > 1e-9)) == set(labelled.tolist())
     both = set(made.sites[0]._positions) & set(made.sites[1]._positions)
     for site in made.sites[:2]:
+        alpha, _ = site.view.solve(
+            state.x[:, :1], site.view.y[:, None], site.hypers[-1].times(*state.operator.tolist())
+        )
+        own = site.view.own_intercept(alpha)[0]
         for i, y in zip(site._positions, site._labels(), strict=True):
             if i not in both:
-                assert a + s[i] + site.hypers[state.step].noise * noise * q[i] == pytest.approx(y, abs=1e-6)
+                assert a + own + s[i] + site.hypers[state.step].noise * noise * q[i] == pytest.approx(y, abs=1e-6)
 
 
 def test_grouped_residuals_are_means_over_groups():
@@ -256,7 +269,9 @@ def test_a_forecast_is_honest():
             assert_array_equal(setting.rows, kept[made.sites.index(site)])
         dense = solve_dense(views, hypers)
         s = np.sum([view.shared @ w for view, w in zip(views, dense.w, strict=True)], axis=0)
-        for site, view, w, rows in zip(made.sites, views, dense.w, out, strict=True):
+        for site, view, w, rows, offset in zip(
+            made.sites, views, dense.w, out, own_intercepts(views, dense), strict=True
+        ):
             setting = site._settings[fold]
             if setting.own is None or not len(rows):
                 continue
@@ -265,8 +280,10 @@ def test_a_forecast_is_honest():
             smooth = others.mean() + reading.labelled[rows] @ setting.smoother.coefficients(reading, others)
             y = site._labels()[rows]
             by_itself = setting.own.intercept + own.labelled[rows] @ setting.own.w
-            together = dense.intercept + own.labelled[rows] @ w + smooth
-            joined += float(np.sum((y - BLEND * together - (1 - BLEND) * by_itself) ** 2))
+            together = dense.intercept + offset + own.labelled[rows] @ w + smooth
+            fixed = dense.intercept + others.mean() + reading.labelled @ setting.smoother.coefficients(reading, others)
+            weight = site._blend(setting, hypers[made.sites.index(site)], fixed[setting.rows]).weight
+            joined += float(np.sum((y - weight * together - (1 - weight) * by_itself) ** 2))
             alone += float(np.sum((y - by_itself) ** 2))
     assert_allclose(found.sums[:2], [joined, alone], rtol=1e-7)
     with pytest.raises(UsageError, match="groups are made once"):

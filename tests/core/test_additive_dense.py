@@ -70,7 +70,7 @@ def test_a_stated_deviation_is_the_posterior_of_the_label():
     for site in made.sites:
         view, hyper = site.at(Operator(), run.step)
         spread = site.spread(Operator(), run.step)
-        Phi = view.labelled
+        Phi = np.c_[view.labelled, np.full(view.n_labelled, np.sqrt(view.random_intercept / hyper.prior))]
         gram = Phi @ Phi.T
         inverse = np.linalg.inv(gram + hyper.noise / hyper.prior * np.eye(len(Phi)))
         variance = hyper.noise + hyper.prior * np.diag(gram - gram @ inverse @ gram)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from additive_problems import QUICK, TIGHT, federation, oracle, train
+from additive_problems import QUICK, TIGHT, federation, oracle, own_intercepts, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coreg_core.additive.model.terms import BLEND, Additive
+from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.question_types import Ask, Column
 from coreg_core.additive.reference.in_memory import run_in_memory
 from coreg_core.additive.site import AdditiveSite
@@ -30,6 +30,7 @@ from coreg_core.estimators.additive import AdditiveRegressor
         {"bandwidth": 4.0, "ridge": 0.5},
         {"tuning_steps": 0},
         {"intercept_prior": 100.0},
+        {"random_intercept": 0.0},
         {"rows": "common", "folds": 2},
         {"rows": "common", "residuals": "grouped"},
         {"rows": "common", "residuals": "open"},
@@ -55,10 +56,11 @@ def test_messages_alone_equal_the_dense_oracle(changes):
         assert abs(state.x[m : 2 * m, 0].mean()) < 1e-9
     # A site's part is its own features times the oracle's w, in its own units.
     mean, deviation = state.units.tolist()
-    for site, w in zip(made.sites, dense.w, strict=True):
+    own = own_intercepts([site.view for site in made.sites], dense)
+    for site, w, offset in zip(made.sites, dense.w, own, strict=True):
         candidate = site._features(site._settings[None])
         assert_allclose(site.model.part.predict(site._X), deviation * (candidate.labelled @ w), atol=1e-7)
-        assert site.model.intercept == pytest.approx(mean + deviation * a, abs=1e-7)
+        assert site.model.intercept == pytest.approx(mean + deviation * (a + offset), abs=1e-7)
 
 
 def test_the_shape_of_a_training():
@@ -202,22 +204,30 @@ def test_a_site_blends_its_joined_model_with_its_own():
             assert model.alone is None
             assert_allclose(model.own.predict(rows), model.joined.predict(rows))
         else:
-            blended = BLEND * model.joined.predict(rows) + (1 - BLEND) * model.alone.predict(rows)
+            weight = model.blend.weight
+            blended = weight * model.joined.predict(rows) + (1 - weight) * model.alone.predict(rows)
             assert_allclose(model.own.predict(rows), blended, atol=1e-9)
             assert len(model.own.functions) <= 2  # an expansion for each width in use, not one for each part
 
 
 def test_the_joined_model_is_what_design_7_4_says():
-    """f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x), on the labelled rows: Φw + S(s − Zw) + mean."""
+    """f_v(x) = a + a_v + h_v(x) + smooth_v(s − h_v(Z))(x), on the labelled rows: Φw + S(s − Zw) + mean."""
     made = federation(TIGHT)
     _, state = train(made, TIGHT)
     mean, deviation = state.units.tolist()
     s, m = state.x[: made.n_unlabelled, 0], made.n_unlabelled
     for site in made.sites[:2]:
         view = site.view
-        _, w = view.solve(state.x[:, :1], view.y[:, None], site.hypers[-1])
+        alpha, w = view.solve(state.x[:, :1], view.y[:, None], site.hypers[-1])
         others = s - view.shared @ w[:, 0]
-        fitted = state.x[-1, 0] + view.labelled @ w[:, 0] + view.coupling.forward(others[:, None])[:, 0] + others.mean()
+        offset = view.own_intercept(alpha)[0]
+        fitted = (
+            state.x[-1, 0]
+            + offset
+            + view.labelled @ w[:, 0]
+            + view.coupling.forward(others[:, None])[:, 0]
+            + others.mean()
+        )
         assert_allclose(site.model.joined.predict(site._X), mean + deviation * fitted, atol=1e-9)
         assert m == view.n_unlabelled
 

@@ -1,16 +1,18 @@
 """One site's algebra for the additive objective, and the dense oracle: identities, and numerical gradients of J."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from additive_problems import Algebra, algebras, exact_traces, random_view
+from additive_problems import Algebra, algebras, exact_traces, own_intercepts, random_view
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.linear_model import Ridge
 
-from coreg_core.additive.model.view import AdditiveView, Hyper
+from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.question_types import split, stack
-from coreg_core.additive.reference.closed_form import covariance, objective, solve_dense
+from coreg_core.additive.reference.closed_form import covariance, noise_of, objective, solve_dense
 from coreg_core.errors import UsageError
 
 
@@ -70,7 +72,7 @@ def test_the_dense_solution_minimises_J(problem, seed):
 
 @given(algebras(rows=(1, 6), unlabelled=(1, 8)), st.integers(0, 2**32 - 1))
 def test_the_certificates_gradient_is_that_of_J(problem, seed):
-    """At any x: g_u = 2(σ⁻²ΨᵀSρ_s − Zᵀδ) and g_a = 2(e − ρ_a/c), against differences of J at (w(x), a)."""
+    """At any x: g_u = 2(ΨᵀN⁻¹Sρ_s − Zᵀδ) and g_a = 2(e − ρ_a/c), against differences of J at (w(x), a)."""
     rng = np.random.default_rng(seed)
     c, m = problem.intercept_prior, problem.n_unlabelled
     x = rng.normal(size=(2 * m + 1, 1))
@@ -94,7 +96,7 @@ def test_the_certificates_gradient_is_that_of_J(problem, seed):
     slack = 1e-9 * (1 + abs(here))
     assert (J(w, a + 0.5) - J(w, a - 0.5)) == pytest.approx(2 * (e - rho_a[0] / c), abs=slack)
     for u, (view, hyper) in enumerate(zip(problem.views, problem.hypers, strict=True)):
-        read = view.coupling.forward(rho_s)[:, 0] / hyper.noise
+        read = np.linalg.solve(noise_of([view], [hyper]), view.coupling.forward(rho_s)[:, 0])
         g = 2 * (view.psi.T @ read - view.shared.T @ delta)
         for i in range(len(w[u])):
             up, down = [part.copy() for part in w], [part.copy() for part in w]
@@ -108,19 +110,22 @@ def test_the_certificates_gradient_is_that_of_J(problem, seed):
 def test_one_site_is_ridge_regression(seed, n, m):
     """Ψw + S Z w = Φw: nobody else is there to be smoothed. The intercept is one feature √c under the same prior."""
     rng = np.random.default_rng(seed)
-    view, hyper, c = random_view(rng, n, m), Hyper(0.3, 0.7), 2.0
+    view, hyper, c = replace(random_view(rng, n, m), random_intercept=0.5), Hyper(0.3, 0.7), 1.5
     dense = solve_dense([view], [hyper], c)
+    c = 2.0  # both intercepts are that of the one site
     rows = np.c_[view.labelled * np.sqrt(hyper.prior), np.full(n, np.sqrt(c))]
     ridge = Ridge(alpha=hyper.noise, fit_intercept=False, solver="svd").fit(rows, view.y)
     assert_allclose(dense.w[0], ridge.coef_[:-1] * np.sqrt(hyper.prior), atol=1e-10)
-    assert dense.intercept == pytest.approx(ridge.coef_[-1] * np.sqrt(c), abs=1e-10)
+    both = dense.intercept + own_intercepts([view], dense)[0]
+    assert both == pytest.approx(ridge.coef_[-1] * np.sqrt(c), abs=1e-10)
 
 
 @given(algebras(rows=(1, 6), unlabelled=(0, 0)))
 def test_without_shared_instances_the_sites_share_an_intercept_alone(problem):
     """m = 0: J falls apart but for a, so that the other sites' labels move this one's part only through a."""
-    dense = solve_dense(problem.views, problem.hypers, problem.intercept_prior)
-    for view, hyper, w in zip(problem.views, problem.hypers, dense.w, strict=True):
+    views = [replace(view, random_intercept=0.0) for view in problem.views]
+    dense = solve_dense(views, problem.hypers, problem.intercept_prior)
+    for view, hyper, w in zip(views, problem.hypers, dense.w, strict=True):
         ridge = Ridge(alpha=hyper.noise / hyper.prior, fit_intercept=False, solver="svd")
         assert_allclose(w, ridge.fit(view.labelled, view.y - dense.intercept).coef_, atol=1e-8)
 
@@ -152,20 +157,20 @@ def test_labels_are_in_the_affine_part_alone(problem, seed):
         at_zero = view.answer(np.zeros_like(x), y, hyper)
         linear = view.answer(x, None, hyper)
         assert_allclose(view.answer(x, y, hyper), at_zero + linear, atol=1e-9 * (1 + np.abs(linear).max()))
-        other = AdditiveView(rng.normal(size=view.n_labelled), view.labelled, view.shared, view.coupling)
+        other = replace(view, y=rng.normal(size=view.n_labelled))
         assert np.array_equal(other.answer(x, None, hyper), linear)
 
 
 @given(algebras(rows=(1, 9)))
 def test_the_factor_solves_what_it_says(problem):
-    """(σ²I + τ²ΨΨᵀ)α = the right-hand side, formed and solved densely."""
+    """(N + τ²ΨΨᵀ)α = the right-hand side, formed and solved densely."""
     rng = np.random.default_rng(0)
     for view, hyper in zip(problem.views, problem.hypers, strict=True):
         x = rng.normal(size=(2 * problem.n_unlabelled + 1, 2))
         s, q, a = split(x)
         y = rng.normal(size=(view.n_labelled, 2))
         alpha, _ = view.solve(x, y, hyper)
-        K = hyper.noise * np.eye(view.n_labelled) + hyper.prior * view.psi @ view.psi.T
+        K = noise_of([view], [hyper]) + hyper.prior * view.psi @ view.psi.T
         right = y - a - view.coupling.forward(s) - hyper.prior * view.psi @ (view.shared.T @ q)
         assert_allclose(alpha, np.linalg.solve(K, right), rtol=1e-7, atol=1e-9 * (1 + np.abs(right).max()))
 

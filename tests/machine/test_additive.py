@@ -73,7 +73,8 @@ def test_the_site_predicts_in_its_own_units_from_its_own_columns() -> None:
     pump = undisturbed(additive_plan(tuning_steps=3))
     for name, site in pump.sites.items():
         model, data = site.result.additive, private_data(name)
-        blended = 0.8 * model.joined.predict(data.X) + 0.2 * model.alone.predict(data.X)
+        weight = model.blend.weight
+        blended = weight * model.joined.predict(data.X) + (1.0 - weight) * model.alone.predict(data.X)
         assert_allclose(model.own.predict(data.X), blended, rtol=1e-10)
         assert np.abs(model.own.predict(data.X) - data.y).mean() < np.abs(data.y - data.y.mean()).mean()
         assert any("label noise of this site" in text for text in site.result.findings)

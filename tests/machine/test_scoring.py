@@ -63,7 +63,7 @@ def test_agreeing_models_are_averaged() -> None:
 
 
 def test_the_training_instances_score_as_the_training_left_them() -> None:
-    """a + Σ h_v(Z) of the models is the point that the training ended with, in the labels' units."""
+    """a + a_v + Σ h_v(Z) of the models is the point that the training ended with, in the labels' units, and the own offset."""
     training, parts = trained(additive_plan(SITES)), {}
     for name, site in training.sites.items():
         part = site.result.additive.part.predict(site._data.Z)
@@ -73,7 +73,9 @@ def test_the_training_instances_score_as_the_training_left_them() -> None:
     mean, deviation = job_of(training.sites["a"]).engine._units
     x = training.sites["a"].result.point[:, 0]
     m = (len(x) - 1) // 2
-    assert_allclose(scores(scored(**parts))["a"], mean + deviation * (x[-1] + x[:m]), atol=1e-7 * deviation)
+    for name, found in scores(scored(**parts)).items():
+        offset = parts[name]["intercept"] - (mean + deviation * x[-1])
+        assert_allclose(found, mean + deviation * (x[-1] + x[:m]) + offset, atol=1e-7 * deviation)
 
 
 @pytest.mark.parametrize("secure", [False, True])

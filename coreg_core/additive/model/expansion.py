@@ -1,6 +1,6 @@
 r"""The result of a training at a site: its own model, which needs only its own columns, and its part of the joint score.
 
-    f_v(x) = a + h_v(x) + smooth_v(s − h_v(Z))(x)        blended 0.8 joined + 0.2 alone where the site has labels
+    f_v(x) = a + a_v + h_v(x) + smooth_v(s − h_v(Z))(x)        blended with the model alone where the site has labels
     (design, 7.4)
 
 Both are kernel expansions in the site's standard units plus a constant, so a model file needs arrays and JSON alone.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from coreg_core.additive.model.blend import Blend
 from coreg_core.additive.model.features import CentredFeatures, Standardiser
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.numerics.arrays import Arr
@@ -64,7 +65,7 @@ class SiteModel:
     """A site's models, all in the units of its labels.
 
     ``own`` predicts alone. It is the blend of ``joined`` and ``alone`` (``alone`` is None without labels).
-    ``part`` is h_v: a + Σ_v h_v(x_v) over the sites is the joint score, with ``intercept`` a.
+    ``part`` is h_v: a + a_v + Σ_v h_v(x_v) over the sites is the joint score, with ``intercept`` a + a_v.
     """
 
     own: Expansion
@@ -72,18 +73,21 @@ class SiteModel:
     alone: Expansion | None
     part: Expansion
     intercept: float
+    blend: Blend
 
 
 def site_model(
-    joined: Expansion, part: Expansion, a: float, alone: Expansion | None, blend: float, units: tuple[float, float]
+    joined: Expansion, part: Expansion, a: float, alone: Expansion | None, blend: Blend, units: tuple[float, float]
 ) -> SiteModel:
     """Blended, and taken from the federation's units into those of the labels."""
     mean, deviation = units
-    own = joined if alone is None else joined.scaled(blend).plus(alone.scaled(1.0 - blend))
+    weight = blend.weight
+    own = joined if alone is None else joined.scaled(weight).plus(alone.scaled(1.0 - weight))
     return SiteModel(
         own.scaled(deviation, mean),
         joined.scaled(deviation, mean),
         None if alone is None else alone.scaled(deviation, mean),
         part.scaled(deviation),
         mean + deviation * a,
+        blend,
     )

@@ -1,7 +1,7 @@
 r"""The posterior deviation of a label at a row under a site's own model, before calibration.
 
     y_v = a + Φ_v w_v + S_v Σ_{u≠v} h_u(Z) + ε,   ε ~ N(0, σ²I),  w_v ~ N(0, τ²I)        (design, 7.1, the others held fixed)
-    d(x)² = σ² + φ(x)ᵀ (ΦᵀΦ/σ² + I/τ²)⁻¹ φ(x)
+    d(x)² = σ² + φ(x)ᵀ (ΦᵀΦ/σ² + I/τ²)⁻¹ φ(x),   φ with a last feature √κ/τ for the random intercept
 
 The covariance of w_v given the site's own labels: with the others' parts fixed they move no variance, and Ψ_v w_v + S_v
 Z_v w_v = Φ_v w_v is all of w_v that own labels see. σ² holds the noise and the part of the others' contribution that own
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import solve_triangular
 
+from coreg_core.additive.model.blend import with_intercept
 from coreg_core.additive.model.features import CentredFeatures, Standardiser
 from coreg_core.additive.model.view import Hyper
 from coreg_core.kernels.functions import Kernel
@@ -38,17 +39,23 @@ class Spread:
 
     @classmethod
     def of(
-        cls, standardiser: Standardiser, features: CentredFeatures, labelled: Float64[Arr, "n r"], hyper: Hyper
+        cls,
+        standardiser: Standardiser,
+        features: CentredFeatures,
+        labelled: Float64[Arr, "n r"],
+        hyper: Hyper,
+        random_intercept: float = 0.0,
     ) -> "Spread":
-        """From the features Φ of labelled rows and the site's σ², τ²; one QR of (n + r, r)."""
+        """From the features Φ of labelled rows, the site's σ², τ² and κ; one QR of (n + r + 1, r + 1)."""
+        last = float(np.sqrt(random_intercept / hyper.prior))
+        labelled = with_intercept(labelled, random_intercept, hyper.prior)
         r = labelled.shape[1]
         stacked = np.concatenate([labelled / np.sqrt(hyper.noise), np.eye(r) / np.sqrt(hyper.prior)])
         R = np.linalg.qr(stacked, mode="r")
         inverse = solve_triangular(R, np.eye(r), check_finite=False)  # triangular, condition at most ‖Φ‖τ/σ
-        basis = features.basis
-        return cls(
-            standardiser, basis.kernel, basis.points, basis.transform @ inverse, features.shift @ inverse, hyper.noise
-        )
+        basis, of_kernels, of_last = features.basis, inverse[:-1], inverse[-1]
+        shift = features.shift @ of_kernels - last * of_last
+        return cls(standardiser, basis.kernel, basis.points, basis.transform @ of_kernels, shift, hyper.noise)
 
     def scaled(self, factor: float) -> "Spread":
         """In other units."""

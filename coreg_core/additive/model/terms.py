@@ -1,6 +1,7 @@
 r"""The terms of a plan for the additive objective, with their defaults and limits.
 
-    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c            (docs/research/mathematics.md)
+    J(w, a) = Σ_v r_vᵀ N_v⁻¹ r_v + Σ_v τ_v⁻² ‖w_v‖² + a²/c,    r_v = y_v − a − Ψ_v w_v − S_v s,    N_v = σ_v²I + κ11ᵀ
+    (docs/research/mathematics.md)
 
 Limits are annotations, as in `coreg_core.protocol.plan`, so that the configuration, the wire and the
 documentation derive from them.
@@ -18,11 +19,12 @@ from coreg_core.kernels.functions import KernelName
 Rows: TypeAlias = Literal["private", "common"]
 Residuals: TypeAlias = Literal["smoothed", "grouped", "open"]
 Targets: TypeAlias = Literal["federation", "raw"]
+Aim: TypeAlias = Literal["mean", "safety"]
 
 # The grid of common rows: noise and prior times these, chosen by folds of the joint score (design, 7.4).
 NOISE_GRID = (1.0, 0.5, 0.25, 0.1)
 PRIOR_GRID = (0.3, 1.0, 3.0)
-# Numerator of the blend where a site has labels: 0.8 joined + 0.2 alone harms half as many sites (design, 7.4).
+# The most of the joined model in a site's own one: 0.8 joined + 0.2 alone harms half as many sites (design, 7.4).
 BLEND = 0.8
 # In deviations of the federation's labels: an answer that is not to a direction has at most this size, or the point's.
 OWN = 2.0**10
@@ -59,6 +61,12 @@ class Additive:
         k of grouped residuals.
     intercept_prior
         c.
+    random_intercept
+        κ: the variance of each site's own offset of its labels, in units of the federation's label variance ("raw": of squared
+        labels). The offset is estimated with the part, and stays at the site. 0: none.
+    aim
+        how a site blends its own model (`coreg_core.additive.model.blend`): "mean" for the smallest error on average, "safety"
+        for the fewest sites that lose.
     tuning_steps
         of the evidence; 0 keeps each site's own start, with less noise and a bounded prior.
     probes
@@ -93,6 +101,8 @@ class Additive:
     residuals: Residuals = "smoothed"
     group_size: Annotated[int, Ge(3), Le(2**31 - 1)] = 3
     intercept_prior: Annotated[float, Gt(0)] = 1.0
+    random_intercept: Annotated[float, Ge(0)] = 0.3
+    aim: Aim = "mean"
     tuning_steps: Annotated[int, Ge(0), Le(100)] = 6
     probes: Annotated[int, Ge(1), Le(64)] = 16
     tolerance: Annotated[float, Gt(0)] = 1e-3
@@ -117,6 +127,8 @@ class Additive:
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: needs a finite number above 0.")
+        if not (np.isfinite(self.random_intercept) and self.random_intercept >= 0):
+            raise UsageError(f"random_intercept={self.random_intercept!r}: needs a finite number of at least 0.")
 
 
 def tries_grid(terms: Additive) -> bool:

@@ -1,10 +1,12 @@
 r"""One site's algebra for the additive objective: factor once, answer any (s, q, a) at any noise and prior.
 
-    α = (σ²I + τ²ΨΨᵀ)⁻¹ (y − a − S s − τ²Ψ Zᵀq)        w = τ²(Ψᵀα + Zᵀq)        Ψ = Φ − S Z
+    α = (N + τ²ΨΨᵀ)⁻¹ (y − a − S s − τ²Ψ Zᵀq)        w = τ²(Ψᵀα + Zᵀq)        Ψ = Φ − S Z        N = σ²I + κ11ᵀ
     answers  Z w,  Sᵀα,  1ᵀα                                                           (design, section 7.2)
 
+κ is the variance of the site's random intercept, an offset of all its labels: its mean is κ 1ᵀα. It never leaves the site.
+
 T maps x = (s, q, a) to the sums of the answers (a times c); the solution is its fixed point. T is affine, labels are in
-T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning needs no new factor.
+T(0) alone. With Ψ = U diag(ψ) Vᵀ one factor serves every σ² and τ², so tuning needs no new factor. κ is an update of rank one.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +42,7 @@ class Hyper:
 
 @dataclass(frozen=True, eq=False)
 class AdditiveView:
-    """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, and S.
+    """A site without its tuning: labels y (n,), own features Φ (n, d) and Z (m, d) with Zᵀ1 = 0, S, and κ.
 
     n = 0 and m = 0 are allowed.
     """
@@ -49,6 +51,7 @@ class AdditiveView:
     labelled: Float64[Arr, "n d"]
     shared: Float64[Arr, "m d"]
     coupling: Coupling
+    random_intercept: float = 0.0
 
     @property
     def n_labelled(self) -> int:
@@ -76,6 +79,35 @@ class AdditiveView:
         squares[: len(psi)] = psi * psi
         return U, squares
 
+    @cached_property
+    def _ones(self) -> Arr:
+        """Uᵀ1."""
+        ones: Arr = self._factor[0].sum(axis=0)
+        return ones
+
+    def _inverse(self, right: Float64[Arr, "n k"], hyper: Hyper) -> Float64[Arr, "n k"]:
+        """(N + τ²ΨΨᵀ)⁻¹ of these columns."""
+        U, squares = self._factor
+        eigenvalues = (hyper.noise + hyper.prior * squares)[:, None]
+        out = (U.T @ right) / eigenvalues
+        if self.random_intercept:
+            ones = self._ones[:, None] / eigenvalues
+            share = self.random_intercept / (1.0 + self.random_intercept * float(self._ones @ ones[:, 0]))
+            out -= ones * (share * (self._ones @ out))
+        inverse: Arr = U @ out
+        return inverse
+
+    def _without_noise(self, right: Float64[Arr, " n *k"], hyper: Hyper) -> Float64[Arr, " n *k"]:
+        """N⁻¹ of these columns; ‖N⁻¹‖ ≤ σ⁻²."""
+        share = self.random_intercept / (hyper.noise + self.n_labelled * self.random_intercept)
+        out: Arr = (right - share * right.sum(axis=0)) / hyper.noise
+        return out
+
+    def own_intercept(self, alpha: Float64[Arr, "n k"]) -> Float64[Arr, " k"]:
+        """κ 1ᵀα: the mean of the random intercept."""
+        mean: Arr = self.random_intercept * alpha.sum(axis=0)
+        return mean
+
     def keep(self, rows: Int64[Ints, " k"]) -> "AdditiveView":
         """The same site with only these labelled rows."""
         return replace(self, y=self.y[rows], labelled=self.labelled[rows], coupling=self.coupling.keep(rows))
@@ -86,11 +118,10 @@ class AdditiveView:
         """(α, w) at x. ``labels`` a column each (y, or a probe's signs); None: the linear part."""
         s, q, a = split(x)
         pulled = self.shared.T @ q
-        U, squares = self._factor
         right = -(self.coupling.forward(s) + hyper.prior * (self.psi @ pulled)) - a
         if labels is not None:
             right += labels
-        alpha = U @ ((U.T @ right) / (hyper.noise + hyper.prior * squares)[:, None])
+        alpha = self._inverse(right, hyper)
         w: Arr = hyper.prior * (self.psi.T @ alpha + pulled)
         return alpha, w
 
@@ -100,8 +131,8 @@ class AdditiveView:
         return stack(self.shared @ w, self.coupling.backward(alpha), alpha.sum(axis=0))
 
     def smoothed(self, rho_s: Float64[Arr, "m k"], hyper: Hyper) -> Float64[Arr, "l k"]:
-        """(σ⁻²SᵀS ρ_s, σ⁻²1ᵀS ρ_s), m + 1 rows: the certificate's second exchange."""
-        read = self.coupling.forward(rho_s) / hyper.noise
+        """(SᵀN⁻¹S ρ_s, 1ᵀN⁻¹S ρ_s), m + 1 rows: the certificate's second exchange."""
+        read = self._without_noise(self.coupling.forward(rho_s), hyper)
         return np.concatenate([self.coupling.backward(read), read.sum(axis=0)[None]])
 
     def gradient_norm(
@@ -112,12 +143,12 @@ class AdditiveView:
         rounding_s: float = 0.0,
         rounding_delta: float = 0.0,
     ) -> float:
-        """τ²‖g‖² with g = 2(σ⁻²ΨᵀS ρ_s − Zᵀδ): the certificate's third exchange.
+        """τ²‖g‖² with g = 2(ΨᵀN⁻¹S ρ_s − Zᵀδ): the certificate's third exchange.
 
         ``rounding_s`` and ``rounding_delta`` bound the rounding errors of ρ_s and δ (2-norms). The answer includes them, and the
         rounding of g itself, which is a difference.
         """
-        read = self.coupling.forward(rho_s[:, None])[:, 0] / hyper.noise
+        read = self._without_noise(self.coupling.forward(rho_s[:, None])[:, 0], hyper)
         through, direct = self.psi.T @ read, self.shared.T @ delta
         norm = float(np.linalg.norm(through - direct))
         size = float(np.linalg.norm(self.psi)) * self.coupling_norm / hyper.noise
@@ -139,13 +170,12 @@ class AdditiveView:
         Exact: with Z = Q R and S = L Q'ᵀ the operator has the norm of a small matrix, without m.
         """
         R, L = triangle_of(self.shared), self.coupling.compressed()
-        U, squares = self._factor
         n, d = self.labelled.shape
         pulled = np.concatenate([np.zeros((d, L.shape[1])), R.T, np.zeros((d, 1))], axis=1)
         right = -(
             np.concatenate([L, np.zeros((n, R.shape[0])), np.ones((n, 1))], axis=1) + hyper.prior * (self.psi @ pulled)
         )
-        alpha = U @ ((U.T @ right) / (hyper.noise + hyper.prior * squares)[:, None])
+        alpha = self._inverse(right, hyper)
         w = hyper.prior * (self.psi.T @ alpha + pulled)
         out = np.concatenate([R @ w, L.T @ alpha, alpha.sum(axis=0)[None]])
         return float(np.linalg.norm(out, 2)) * ROUND_UP
@@ -164,9 +194,9 @@ class AdditiveView:
     def stretch(self, hyper: Hyper) -> float:
         r"""κ = max(τ²‖Z‖₂², σ⁻²‖(S, 1)‖₂²), rounded up: the limit of a linear answer y to x.
 
-            q·y_s − s·y_q − a y_a = ‖w‖²/τ² + σ²‖α‖² ≥ ‖y‖²/κ,        so gain ≤ κ
+            q·y_s − s·y_q − a y_a = ‖w‖²/τ² + αᵀNα ≥ ‖y‖²/κ,        so gain ≤ κ
 
-        since y = C ξ with ξ = (w/τ, σα), ‖C‖₂² = κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/research/mathematics.md).
+        since y = C ξ with ξ = (w/τ, N^½α), ‖C‖₂² ≤ κ and ξ = (I + K)⁻¹Cᵀx for a skew K (docs/research/mathematics.md).
         It depends on features and hyperparameters alone, so a refusal by it discloses nothing of an answer.
         """
         shared, labelled = self._squared_norms

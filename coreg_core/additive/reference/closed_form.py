@@ -1,7 +1,7 @@
 r"""The dense solution of the additive objective, and J itself: the reference for messages. Needs every site's arrays.
 
-    J(w, a) = Σ_v σ_v⁻² ‖y_v − a − Ψ_v w_v − S_v s‖² + Σ_v τ_v⁻² ‖w_v‖² + a²/c,        s = Σ_v Z_v w_v
-    K α = y,   K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,   w_u = τ_u² B_uᵀ α,   a = c 1ᵀα
+    J(w, a) = Σ_v r_vᵀ N_v⁻¹ r_v + Σ_v τ_v⁻² ‖w_v‖² + a²/c,   r_v = y_v − a − Ψ_v w_v − S_v s,   s = Σ_v Z_v w_v
+    K α = y,   K = diag N_v + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,   w_u = τ_u² B_uᵀ α,   a = c 1ᵀα,   N_v = σ_v²I + κ11ᵀ
 
 B_u holds the rows Φ_u (its own) and S_v Z_u (the others'), with Ψ_v w_v + S_v s = Φ_v w_v + Σ_{u≠v} S_v Z_u w_u. Source:
 design, 7.1 and 7.2. O(N³), N all labels; for tests, estimators and benchmarks.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve
 
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.numerics.arrays import Arr
@@ -35,12 +35,21 @@ def blocks(views: Sequence[AdditiveView]) -> list[Arr]:
     ]
 
 
+def noise_of(views: Sequence[AdditiveView], hypers: Sequence[Hyper]) -> Float64[Arr, "N N"]:
+    """diag N_v."""
+    return block_diag(
+        *(
+            np.eye(v.n_labelled) * h.noise + np.full((v.n_labelled, v.n_labelled), v.random_intercept)
+            for v, h in zip(views, hypers, strict=True)
+        )
+    )
+
+
 def covariance(
     views: Sequence[AdditiveView], hypers: Sequence[Hyper], intercept_prior: float = 1.0
 ) -> Float64[Arr, "N N"]:
     """K, the covariance of all labels under the model."""
-    noise = np.concatenate([np.full(v.n_labelled, h.noise) for v, h in zip(views, hypers, strict=True)])
-    K = np.diag(noise) + intercept_prior
+    K = noise_of(views, hypers) + intercept_prior
     for B, hyper in zip(blocks(views), hypers, strict=True):
         K += hyper.prior * (B @ B.T)
     return K
@@ -67,5 +76,7 @@ def objective(
     total = intercept**2 / intercept_prior
     for view, hyper, part in zip(views, hypers, w, strict=True):
         residual = view.y - intercept - view.psi @ part - view.coupling.forward(s[:, None])[:, 0]
-        total += float(residual @ residual) / hyper.noise + float(part @ part) / hyper.prior
+        if len(residual):
+            total += float(residual @ np.linalg.solve(noise_of([view], [hyper]), residual))
+        total += float(part @ part) / hyper.prior
     return total

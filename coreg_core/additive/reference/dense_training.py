@@ -1,6 +1,6 @@
 r"""A whole training with all sites in memory, solved densely: the same questions to the same sites, without rounds of a solve.
 
-    K α = Y,  K = diag σ² + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,  w_u = τ_u² B_uᵀ α,  x = (Σ Z_u w_u, Σ S_vᵀ α_v, c 1ᵀα)
+    K α = Y,  K = diag N_v + c 11ᵀ + Σ_u τ_u² B_u B_uᵀ,  w_u = τ_u² B_uᵀ α,  x = (Σ Z_u w_u, Σ S_vᵀ α_v, c 1ᵀα)
 
 One Cholesky factor of all labels takes the place of 10 to 80 rounds, so thousands of federations can be tried (`coreg-sim
 benefit`). Everything else (units, scores, smoothers, traces, steps, the grid of common rows, folds, models) is asked of the
@@ -29,7 +29,7 @@ from coreg_core.additive.question_types import (
     right_sides,
     stack,
 )
-from coreg_core.additive.reference.closed_form import blocks
+from coreg_core.additive.reference.closed_form import blocks, noise_of
 from coreg_core.additive.site import AdditiveSite
 from coreg_core.additive.training import Training
 from coreg_core.additive.training_state import Phase
@@ -63,8 +63,7 @@ class DenseSystem:
         self, hypers: Sequence[Hyper], right: Float64[Arr, "N k"], left_out: Sequence[Ints] | None = None
     ) -> Float64[Arr, "r k"]:
         """x for every column of ``right``; ``left_out`` names the rows of each site to leave out."""
-        counts = np.diff(self._ends)
-        K = np.diag(np.repeat([h.noise for h in hypers], counts)) + self._c
+        K = noise_of(self._views, hypers) + self._c
         for gram, hyper in zip(self._grams, hypers, strict=True):
             K += hyper.prior * gram
         kept = np.ones(len(K), dtype=bool)
