@@ -32,7 +32,7 @@ class Setting:
     smoother: Smoother | None = None
     view: AdditiveView | None = None
     start: Hyper = field(default_factory=lambda: Hyper(1.0, 1.0))
-    slope: float = 0.0  # of the labels on the others' predictions before training; only the sign matters
+    slope: float = 0.0  # of the labels on the others' predictions before training, in its standard errors
 
 
 class Preparation:

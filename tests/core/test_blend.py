@@ -8,6 +8,7 @@ from additive_problems import QUICK, federation, train
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.stats import linregress
 
 from coreg_core.additive.model.blend import Blend, choose_blend, slope_on, with_intercept
 from coreg_core.additive.model.terms import BLEND
@@ -34,9 +35,21 @@ def test_the_weight_is_the_least_of_its_criterion(seed, aim):
 def test_equal_models_and_opposed_labels():
     same = np.ones(4)
     assert choose_blend(same, same, 1.0, "safety") == Blend(BLEND)
-    assert choose_blend(0.1 * same, same, -1e-9, "mean") == Blend(0.0, opposed=True)
-    assert slope_on(np.zeros(0), np.zeros(0)) == 0.0
-    assert slope_on(np.array([1.0, 2.0]), np.array([5.0, 3.0])) < 0.0
+    assert choose_blend(0.1 * same, same, -1.01, "mean") == Blend(0.0)
+    assert choose_blend(0.1 * same, same, -2.01, "mean") == Blend(0.0, opposed=True)
+    joined = np.array([1.0, 0.5, -1.0, 0.2])
+    assert choose_blend(joined, same, -0.5, "mean") == choose_blend(joined, same, 1.0, "safety"), "no pull"
+
+
+def test_the_slope_in_its_standard_errors_is_that_of_a_regression():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    y = 0.4 * x + rng.normal(size=30)
+    fit = linregress(x, y)
+    assert slope_on(x, y) == pytest.approx(fit.slope / fit.stderr)
+    assert slope_on(np.ones(3), np.arange(3.0)) == 0.0
+    assert slope_on(np.arange(2.0), np.arange(2.0)) == 0.0
+    assert slope_on(np.arange(3.0), -np.arange(3.0)) == pytest.approx(-1e12)
 
 
 def test_left_out_residuals_are_those_of_models_fitted_without_the_row():

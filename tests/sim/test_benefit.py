@@ -43,14 +43,27 @@ def test_a_regime_deals_what_it_says(regime):
     assert len(drawn.shared) == min(regime.shared, 405)
     rows = [drawn.shared, drawn.test, *(drawn.labelled[:1] if regime.same_rows else drawn.labelled)]
     together = np.concatenate(rows)
+    synthetic = regime.twist == "synthetic"
+    assert all(len(X) == len(made.y) + (405 if synthetic else 0) for X in drawn.columns)
+    assert (drawn.shared.min() >= len(made.y)) == synthetic
     assert len(np.unique(together)) == len(together), "nobody trains on a test row, and no label is shared by chance"
     if regime.same_rows:
         for other in drawn.labelled[1:]:
             assert_array_equal(other, drawn.labelled[0])
-    assert_array_equal(drawn.y_test, made.y[drawn.test])
+    # Each site's labels are a factor times the table's, and an offset: 1 and 0 but where a regime says otherwise.
+    factors = [float(np.ptp(y) / np.ptp(made.y[drawn.test])) for y in drawn.y_test]
+    offsets = [float(y.mean() - f * made.y[drawn.test].mean()) for y, f in zip(drawn.y_test, factors, strict=True)]
+    assert (np.ptp(factors) > 0.01) == regime.units
+    if regime.flipped:
+        assert_allclose(drawn.y_test[-1], -made.y[drawn.test])
+    elif not regime.units:
+        assert (np.abs(offsets).max() > 0.01) == (regime.offset > 0)
+        assert_allclose(drawn.y_test, made.y[drawn.test] + np.array(offsets)[:, None], atol=1e-12)
     shuffled = regime.twist == "shuffled"
     for v, (own, y) in enumerate(zip(drawn.labelled, drawn.labels, strict=True)):
         assert drawn.honest[v] == (not shuffled or v < 2)
+        if regime.units or regime.flipped or regime.offset:
+            continue
         assert_array_equal(np.sort(y), np.sort(made.y[own]))
         assert np.array_equal(y, made.y[own]) == drawn.honest[v]
     # Which attributes a site has, by the first row's values.
@@ -246,8 +259,9 @@ def test_every_method_of_a_federation_and_what_its_sites_were_told():
         assert told["coverage"]["0.8"][1] <= told["coverage"]["0.9"][1]
         if told["coupling"] == 0.0:
             assert out["methods"]["agreement-loo"][v] == out["alone"][v]
-    for method in ("together", "pooled", "best-site"):
-        assert len(set(out["methods"][method])) == 1, "one score for all"
+    for method in ("pooled", "best-site"):
+        assert len(set(out["methods"][method])) == 1, "one model for all"
+    assert np.ptp(out["methods"]["together"]) < 0.1 * np.mean(out["methods"]["together"]), "one score, own intercepts"
     assert out["methods"]["best-site"][0] in out["alone"]
 
 
@@ -411,6 +425,9 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     result = benefit(*options)
     assert (result.exit_code, result.exception) == (0, None)
     told = " ".join(result.stdout.split())
-    for regime in ("n10 (3 sites of 10 labels): joined models -", "n20 (3 sites of 20 labels): joined models -"):
-        assert regime in told
+    for regime in (
+        r"n10 \(3 sites of 10 labels\): joined models [+-]",
+        r"n20 \(3 sites of 20 labels\): joined models [+-]",
+    ):
+        assert re.search(regime, told)
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout

@@ -3,9 +3,10 @@ r"""How much of the joined model a site takes, chosen by its own labels. Nothing
     weight = argmin_{0 ≤ w ≤ 0.8}  Σ_i (w e_i + (1 − w) e⁰_i)² + p s² (0.8 − w)²,        s² = mean (e⁰_i)²
 
 e and e⁰ are the residuals of the joined model and of the model alone, each row left out in turn; the other sites' parts stay
-fixed. The pull p counts labels: 5 under the aim "mean", 0 under "safety". The weight is 0 if the labels fall where the others'
-predictions rise, before any training: then sign, unit or meaning of the target differ. Both were chosen on the first group of
-sets of the benefit study. Source: Breiman (1996), "Stacked regressions".
+fixed. The pull p counts labels: 5 under the aim "mean", 0 under "safety". The slope of the labels on the others' predictions
+before training tells whether the sites mean the same target: below 0 there is no pull, and more than one standard error below
+0 the weight is 0. Both rules were chosen on the first group of sets of the benefit study. Source: Breiman (1996), "Stacked
+regressions".
 """
 
 from dataclasses import dataclass
@@ -17,21 +18,23 @@ from coreg_core.additive.model.terms import BLEND, Aim
 from coreg_core.numerics.arrays import Arr
 
 _PULL: dict[Aim, float] = {"mean": 5.0, "safety": 0.0}
+_UNRELATED, _OPPOSED = -1.0, -2.0  # standard errors of the slope: no joined model, and a warning
 
 
 @dataclass(frozen=True)
 class Blend:
-    """``weight`` of the joined model in the own one; ``opposed``: the labels fall where the others' predictions rise."""
+    """``weight`` of the joined model in the own one; ``opposed``: the labels fall clearly where the others' predictions rise."""
 
     weight: float
     opposed: bool = False
 
 
 def choose_blend(joined: Float64[Arr, " n"], alone: Float64[Arr, " n"], slope: float, aim: Aim) -> Blend:
-    """From the left-out residuals of both models, and the slope of the labels on the others' predictions."""
-    if slope < 0.0:
-        return Blend(0.0, opposed=True)
-    gain, pull = alone - joined, _PULL[aim] * float(alone @ alone) / max(len(alone), 1)
+    """From the left-out residuals of both models, and the slope of the labels in its standard errors."""
+    if slope < _UNRELATED:
+        return Blend(0.0, opposed=slope < _OPPOSED)
+    labels = _PULL[aim] if slope >= 0.0 else 0.0
+    gain, pull = alone - joined, labels * float(alone @ alone) / max(len(alone), 1)
     curvature = float(gain @ gain) + pull
     if not curvature > 0.0:
         return Blend(BLEND)
@@ -39,8 +42,14 @@ def choose_blend(joined: Float64[Arr, " n"], alone: Float64[Arr, " n"], slope: f
 
 
 def slope_on(predictions: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Covariance of predictions and labels: its sign is the slope's."""
-    return float((predictions - predictions.mean()) @ (labels - labels.mean())) if len(labels) else 0.0
+    """The slope of the labels on the predictions, in its standard errors; 0 where there is none."""
+    x, y = predictions - predictions.mean(), labels - labels.mean()
+    power, covariance = float(x @ x), float(x @ y)
+    if len(y) < 3 or not power > 0.0:
+        return 0.0
+    residual = y - (covariance / power) * x
+    error = float(np.sqrt(residual @ residual * power / (len(y) - 2)))
+    return covariance / max(error, 1e-12 * abs(covariance)) if covariance else 0.0
 
 
 def with_intercept(features: Float64[Arr, "n d"], random_intercept: float, prior: float) -> Float64[Arr, "n e"]:
