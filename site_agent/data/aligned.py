@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 
 FILE = "aligned.json"
+_DATE = re.compile(r"\d{4}[-./]?\d{1,2}[-./]?\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4}")
+_FEW_IDS = 10**7
 
 
 def normalised(text: str, rule: IdRule) -> str:
@@ -27,11 +30,12 @@ def normalised(text: str, rule: IdRule) -> str:
 
 @dataclass(frozen=True)
 class SharedIds:
-    """The result of an alignment: the ids that all sites have, normalised by ``rule``."""
+    """The result of an alignment: the ids that all sites have, normalised by ``rule``; ``own``: how many the site had then."""
 
     rule: IdRule
     ids: frozenset[str]
     run: str = ""
+    own: int = 0
 
     @classmethod
     def read(cls, path: Path) -> "SharedIds":
@@ -44,7 +48,7 @@ class SharedIds:
         """
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            return cls(plain["rule"], frozenset(map(str, plain["ids"])), str(plain["run"]))
+            return cls(plain["rule"], frozenset(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}). Run the alignment first.") from None
         except (ValueError, KeyError, TypeError):
@@ -56,11 +60,32 @@ class SharedIds:
         terms = plan.objective
         if result.aligned is None or not isinstance(terms, Alignment):
             return None
-        return cls(terms.ids, frozenset(result.aligned.ids), plan.run)
+        return cls(terms.ids, frozenset(result.aligned.ids), plan.run, result.aligned.own)
 
     def text(self) -> str:
         """The file's contents."""
-        return json.dumps({"run": self.run, "rule": self.rule, "ids": sorted(self.ids)}, ensure_ascii=False, indent=0)
+        plain = {"run": self.run, "rule": self.rule, "own": self.own, "ids": sorted(self.ids)}
+        return json.dumps(plain, ensure_ascii=False, indent=0)
+
+    def outdated(self, ids: Iterable[str]) -> str:
+        """A note where the site has more ids than at the alignment; "" otherwise."""
+        more = len(set(ids)) - self.own
+        return "" if more <= 0 else f"{more} ids more than at alignment {self.run}; align again to share them too"
+
+
+def guessable(ids: Sequence[str]) -> str:
+    """A warning where a member can list all ids that are possible, and test them; "" where there are too many."""
+    possible = max((10 if text.isdigit() else 36) ** len(text) for text in ids)
+    if all(_DATE.fullmatch(text) for text in ids):
+        what = "dates"
+    elif possible <= _FEW_IDS:
+        what = f"texts with at most {possible:,} possible values"
+    else:
+        return ""
+    return (
+        f"WARNING: these ids are {what}. A member can align a list of all of them, and learns which ones every site has. "
+        "Use ids with more possible values, such as pseudonyms."
+    )
 
 
 def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:

@@ -104,7 +104,10 @@ def load_site_tables(
             )
     if aligned is not None:
         with own.caught():
-            shared = _with_shared_ids(table if unlabelled is None else shared, id_column, aligned)
+            source = table if unlabelled is None else shared
+            shared = _with_shared_ids(source, id_column, aligned)
+            if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
+                notes.append(f"{source.source}: {more}")
     own_ids: tuple[str, ...] = ()
     ids: list[str] = [""] * len(shared)
     with own.caught():

@@ -215,4 +215,4 @@ class AlignmentJob:
         M = computation.n_sites
         known_to = tuple((k, sum(count >= k for count in times)) for k in range(2, M + 1))
         ids = tuple(sorted(text for text, count in zip(marks, times, strict=True) if count == M))
-        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to))
+        return SiteResult(outcome, reason, self.plan, aligned=Aligned(ids, known_to, len(marks)))

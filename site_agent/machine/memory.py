@@ -63,10 +63,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Aligned:
-    """The ids of this site that every site has, and how many of its ids at least so many sites have: (2, 940), (3, 712)."""
+    """The ids of this site that every site has, how many of its ids at least so many sites have: (2, 940), (3, 712), and how
+    many ids it has."""
 
     ids: tuple[str, ...]
     known_to: tuple[tuple[int, int], ...]
+    own: int
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from coreg_core.protocol.plan import Alignment, Plan, Scoring
 from coreg_wire.identity.names import check_study_name
 from coreg_wire.transport.codec import SMALLEST_PIECE, site_message_to_frames
 from coreg_wire.transport.release import release
-from site_agent.data.aligned import read_ids
+from site_agent.data.aligned import guessable, read_ids
 from site_agent.data.data_sets import DataSets
 from site_agent.data.errors import some
 from site_agent.data.prepare import Prepared
@@ -281,6 +281,8 @@ class RunWorkers:
         if plan.run != self._shown:
             self._shown = plan.run
             self._notify(notices.finding(f"{len(ids)} ids, as they are compared: {some(ids)}"))
+            if warning := guessable(ids):
+                self._notify(notices.finding(warning))
         # No instance is shared yet. The digest is that of all alignments of this data set, so that the ledger compares their
         # sites: counts with and without a site would name it.
         about = f"coreg alignment {plan.federation} {plan.data} {terms.ids}"

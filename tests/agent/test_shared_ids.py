@@ -14,7 +14,7 @@ from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
 from site_agent.alignment.hops import Pairs, packed, public_key, unpacked
 from site_agent.config.settings import read_settings
-from site_agent.data.aligned import SharedIds, normalised, read_ids
+from site_agent.data.aligned import FILE, SharedIds, guessable, normalised, read_ids
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
@@ -228,3 +228,26 @@ def test_a_fault_of_the_table_is_told_before_an_alignment_connects(tmp_path: Pat
     given = {"data": str(path), "id": "idd", "coordinator": "127.0.0.1:1", "insecure": True, "name": "a"}
     with pytest.raises(BadTable, match="no column 'idd'"):
         align(read_settings(None, given), tmp_path / "shared.json", lambda _notice: None)
+
+
+def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
+    """Counted after normalisation; nothing is said where there are none."""
+    shared = SharedIds("folded", frozenset({"a"}), "run-1", own=2)
+    assert shared.outdated(["A", "b"][:2]) == shared.outdated(["a"]) == ""
+    assert shared.outdated(["a", "b", "c", "c"]) == "1 ids more than at alignment run-1; align again to share them too"
+    (tmp_path / FILE).write_text(shared.text())
+    assert SharedIds.read(tmp_path / FILE) == shared
+
+
+@pytest.mark.parametrize(
+    ("ids", "what"),
+    [
+        (("1970-01-31", "2001.2.3"), "dates"),
+        (("19700131",), "dates"),
+        (("12345", "99"), "at most 100,000 possible values"),
+        (("abc", "1"), "at most 46,656 possible values"),
+    ],
+)
+def test_ids_that_can_be_listed_are_warned_of(ids: tuple[str, ...], what: str) -> None:
+    assert what in guessable(ids)
+    assert guessable((*ids, "p-83a1c9")) == ""
