@@ -27,7 +27,7 @@ def test_the_weight_is_the_least_of_its_criterion(seed, aim):
     joined, alone = rng.normal(size=n) * rng.uniform(0.2, 2.0), rng.normal(size=n)
     found = choose_blend(joined, alone, 1.0, aim).weight
     grid = np.linspace(0.0, BLEND, 2001)
-    pull = {"mean": 5.0, "safety": 0.0}[aim] * float(np.mean(alone**2))
+    pull = {"mean": 2000.0 / n**2, "safety": 0.0}[aim] * float(np.mean(alone**2))
     errors = ((grid[:, None] * joined + (1 - grid[:, None]) * alone) ** 2).sum(axis=1) + pull * (grid - BLEND) ** 2
     assert found == pytest.approx(grid[errors.argmin()], abs=BLEND / 1000)
 
