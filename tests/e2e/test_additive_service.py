@@ -64,14 +64,15 @@ def test_both_sides_are_killed_and_the_bits_are_the_same_then_models_predict_alo
         labels = [float(row.rpartition(",")[2]) for row in (tmp_path / "north.csv").read_text().splitlines()[-COUNT:]]
         assert np.sqrt(np.mean(np.subtract(predicted, labels) ** 2)) < 1.0, "labels have deviation 1.4"
 
-        heard, expected = score(fed), {}
+        heard, parts, intercepts = score(fed), dict[str, float](), []
         for site in SITES:
             model, table = load_model(tmp_path / f"{site}.model"), read_table(tmp_path / f"{site}-new.csv")
+            intercepts.append(model.intercept)
             for name, part in zip(table.ids("id"), model.part(table), strict=True):
-                expected[name] = expected.get(name, model.intercept) + float(part)
-        for found in heard:
+                parts[name] = parts.get(name, 0.0) + float(part)
+        for found, intercept in zip(heard, intercepts, strict=True):
             assert list(found) == sorted(found), "in the order of their ids"
-            assert_allclose([found[name] for name in expected], [*expected.values()], rtol=1e-12)
+            assert_allclose([found[name] for name in parts], [intercept + part for part in parts.values()], atol=1e-12)
         assert {(tmp_path / f"{site}-scores.csv").stat().st_mode & 0o777 for site in SITES} == {0o600}
         ledger = as_json("coreg-agent", "ledger", "north/ledger.jsonl", cwd=tmp_path)
         [share] = [entry for entry in ledger if entry.get("question") == "score linear"]

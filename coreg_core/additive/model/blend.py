@@ -4,9 +4,9 @@ r"""How much of the joined model a site takes, chosen by its own labels. Nothing
 
 e and e⁰ are the residuals of the joined model and of the model alone, each row left out in turn; the other sites' parts stay
 fixed. The pull p counts labels: 2000/n² under the aim "mean" (20 at ten labels, which tell little, and 0.8 at fifty), 0 under
-"safety". The slope of the labels on the others' predictions before training tells whether the sites mean the same target: below
-0 there is no pull, and more than one standard error below 0 the weight is 0. These rules were chosen on the first group of sets
-of the benefit study. Source: Breiman (1996), "Stacked regressions".
+"safety". The slope of the labels on the others' predictions before training tells whether the sites mean the same target: more
+than 1.5 standard errors below 0 the weight is 0. Both rules were chosen on the first group of sets of the benefit study.
+Source: Breiman (1996), "Stacked regressions".
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from coreg_core.additive.model.terms import BLEND, Aim
 from coreg_core.numerics.arrays import Arr
 
 _PULL: dict[Aim, float] = {"mean": 2000.0, "safety": 0.0}
-_UNRELATED, _OPPOSED = -1.0, -2.0  # standard errors of the slope: no joined model, and a warning
+_OPPOSED = -1.5  # standard errors of the slope
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,10 @@ class Blend:
 
 def choose_blend(joined: Float64[Arr, " n"], alone: Float64[Arr, " n"], slope: float, aim: Aim) -> Blend:
     """From the left-out residuals of both models, and the slope of the labels in its standard errors."""
-    if slope < _UNRELATED:
-        return Blend(0.0, opposed=slope < _OPPOSED)
+    if slope < _OPPOSED:
+        return Blend(0.0, opposed=True)
     n = max(len(alone), 1)
-    labels = _PULL[aim] / n**2 if slope >= 0.0 else 0.0
-    gain, pull = alone - joined, labels * float(alone @ alone) / n
+    gain, pull = alone - joined, _PULL[aim] / n**2 * float(alone @ alone) / n
     curvature = float(gain @ gain) + pull
     if not curvature > 0.0:
         return Blend(BLEND)
