@@ -49,7 +49,9 @@ def partition(seed: int, labels: tuple[int, ...]) -> tuple[Partition, float]:
     y = (study.target - study.target.mean()) / deviation
     rows = [left[start:end] for start, end in pairwise(np.cumsum([0, *labels]))]
     columns = [study.data[:, [names.index(c) for c in of]] for of in SITES.values()]
-    return Partition(columns, rows, [y[r] for r in rows], shared, test, y[test], [True] * len(SITES)), deviation
+    return Partition(
+        columns, rows, [y[r] for r in rows], shared, test, np.tile(y[test], (len(SITES), 1)), [True] * len(SITES)
+    ), deviation
 
 
 def agreement(deal: Partition, alone: list[float]) -> list[float]:
@@ -68,7 +70,8 @@ def agreement(deal: Partition, alone: list[float]) -> list[float]:
     for name, result in zip(sorted(data), run.results, strict=True):
         chosen = 0 if result.choice is None else result.choice.chosen
         predicted = result.solutions[chosen].predict(means[name]) + result.shift
-        errors[int(name.removeprefix("site-"))] = float(np.mean((deal.y_test - predicted) ** 2))
+        site = int(name.removeprefix("site-"))
+        errors[site] = float(np.mean((deal.y_test[site] - predicted) ** 2))
     return errors
 
 

@@ -83,7 +83,8 @@ class Plain:
             if last["level"] is None:
                 return f"no bounds were certified; {self._rounds} rounds"
             level = max(0, last["level"])
-            return f"the sites certified a gap of at most {2**level} times the tolerance, after {self._rounds} rounds"
+            within = "the tolerance" if level == 0 else f"{2**level} times the tolerance"
+            return f"the sites certified that the gap is within {within}, after {self._rounds} rounds"
         gap, bound = last["gap"], last["bound"]
         if not last.get("phase"):
             return (

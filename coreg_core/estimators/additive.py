@@ -129,7 +129,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         rows: str = "private",
         residuals: str = "smoothed",
         group_size: int = 3,
-        random_intercept: float = 0.3,
+        random_intercept: float = 0.1,
         aim: str = "mean",
         tuning_steps: int = 6,
         probes: int = 16,

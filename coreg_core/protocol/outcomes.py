@@ -37,7 +37,7 @@ _ADVICE = {
     Outcome.MAX_ROUNDS: "Raise max_rounds, or use conjugate gradients.",
     Outcome.STAGNATED: "Loosen the tolerances, lower the coupling, or raise the ridge.",
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: each agent prints its first ones as they are compared.",
-    Outcome.REFUSED: "Change the plan or the site's policy.",
+    Outcome.REFUSED: "Change the plan or the site's policy, or ask the site's operator.",
     Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
     Outcome.STALLED: f"{_AGAIN}: the run resumes.",
     Outcome.SITE_FAULT: "Fix the site's fault, named above, and run again.",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coreg_core.errors import UsageError
+from coreg_core.errors import Refused, UsageError
 from coreg_wire.identity.keys import ask_twice
 from coreg_wire.terminal.output import print_json
 from site_agent.cli.service import JsonOption
@@ -48,7 +48,9 @@ def enroll(
     if install_bundle is not None:
         installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
-        typer.echo("next: pin the peers (`coreg-agent peers`), then `coreg-agent check --config agent.toml`")
+        typer.echo(
+            "next: `coreg-agent check --config agent.toml`; if the key is new, first pin the peers (`coreg-agent peers`)"
+        )
         return
     if renewal:
         asked = renew(identity, new_key=new_key)
@@ -119,7 +121,9 @@ def peers(
     if write is not None:
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
-        typer.echo("next: compare the words of `coreg-agent peers` with each peer's operator by telephone")
+        typer.echo(
+            "next: if the words of `coreg-agent peers` are not compared by telephone yet, do so before the first run"
+        )
         return
     if pin:
         typer.echo(pins(list(found.values())))
@@ -134,6 +138,12 @@ def peers(
             print_json({"event": "peer", **told})
         else:
             typer.echo(f"{name}: {verdict}\n  {words(fingerprint)}\n  {fingerprint}")
+    if changed := [name for name, peer in found.items() if policy is not None and peer.another_key]:
+        who = ", ".join(changed)
+        typer.echo(
+            f"next: call {who}. If its operator confirms a new key, pin it again. Otherwise do not run.", err=True
+        )
+        raise typer.Exit(Refused.exit_code)
 
 
 def init(

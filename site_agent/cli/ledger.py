@@ -12,6 +12,12 @@ from coreg_wire.terminal.output import print_json
 if TYPE_CHECKING:
     from site_agent.ledger.audit import Audited, SignedHead
 
+# Of an answer, beside its kind; the file has the words on the left.
+_LABELS = {
+    "none": "no label enters",
+    "in the scalars": "computed from labels too (sums)",
+    "in the vectors": "computed from labels too",
+}
 _NOT_SHOWN = ("at", "kind", "run", "step", "previous", "certificate", "carried", "signature", "chain")
 
 
@@ -76,10 +82,12 @@ def shown(entry: Mapping[str, Any]) -> str:
         case "Hello":
             said = f"protocol {entry.get('protocol')}, release {entry.get('release')}"
         case "Offer":
-            said = f"takes part; {entry.get('n_unlabelled')} shared instances"
+            many = entry.get("n_unlabelled") or 0
+            said = f"takes part; {many} shared instances" if many > 1 else "takes part"
         case "Answer" if entry.get("numbers"):
             sums = {"sealed": "sealed", "in clear": "NOT SEALED"}.get(str(entry.get("sent")), str(entry.get("sent")))
-            said = f"{entry['numbers']} numbers, {sums}: {entry.get('what')}; labels: {entry.get('labels')}"
+            labels = _LABELS.get(str(entry.get("labels")), f"labels: {entry.get('labels')}")
+            said = f"{entry['numbers']} number{'s' * (entry['numbers'] != 1)}, {sums}: {entry.get('what')}; {labels}"
         case "Answer":
             said = "no numbers: keys, proofs or progress"
         case "Fetched":

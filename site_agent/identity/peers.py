@@ -51,8 +51,15 @@ class Peer:
         if self.pinned == self.fingerprint:
             return "pinned"
         return (
-            "a new key, signed by the one that is pinned" if self.vouched else "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+            "ANOTHER KEY THAN THE ONE THAT IS PINNED"
+            if self.another_key
+            else "a new key, signed by the one that is pinned"
         )
+
+    @property
+    def another_key(self) -> bool:
+        """Whether the key is not the pinned one, and nothing vouches for it."""
+        return self.pinned not in (None, self.fingerprint) and not self.vouched
 
 
 def peer_of(path: Path, pinned: Mapping[str, str]) -> Peer:

@@ -201,13 +201,13 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
         change = _joined_change(found)
         within = ", which is within one standard error" if change.endswith("larger") else ""
         first = f"keep the joined model. On left-out labels its error is {change}{within}."
-    out = [f"recommendation: {first} The local model is saved too."]
     errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
     if found.get("mean") and errors and min(errors) >= found["mean"]["rmse"]:
-        out.append(
-            "no model is better than the mean of the labels: this site's columns may not predict the target, and a gain against "
-            "the model alone means little"
-        )
+        return [
+            "recommendation: use none of these models yet. On left-out labels none is better than the mean of the labels. "
+            "This site needs more labels, or columns that tell more of the target."
+        ]
+    out = [f"recommendation: {first} The local model is saved too."]
     if found.get("together") is not None:
         if found.get("score") == Choice.TOGETHER.value:
             out.append(

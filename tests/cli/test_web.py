@@ -342,7 +342,10 @@ def test_the_state_of_a_run_is_a_badge_and_a_sentence(stop, text, parked, up, ki
 def test_a_failed_run_says_why_and_what_to_do():
     run = RunSummary("r", "f", NOW, NOW, NOW, "REFUSED", "north: the policy allows no coupling above 0.5.", 0, 0, {})
     state = states.state_of(run, "", parked=False, up=True)
-    assert state.text == "north: the policy allows no coupling above 0.5. Change the plan or the site's policy."
+    assert (
+        state.text
+        == "north: the policy allows no coupling above 0.5. Change the plan or the site's policy, or ask the site's operator."
+    )
 
 
 def test_progress_follows_the_last_run_of_the_same_plan_or_the_halvings_that_are_left():

@@ -101,7 +101,7 @@ class Additive:
     residuals: Residuals = "smoothed"
     group_size: Annotated[int, Ge(3), Le(2**31 - 1)] = 3
     intercept_prior: Annotated[float, Gt(0)] = 1.0
-    random_intercept: Annotated[float, Ge(0)] = 0.3
+    random_intercept: Annotated[float, Ge(0)] = 0.1
     aim: Aim = "mean"
     tuning_steps: Annotated[int, Ge(0), Le(100)] = 6
     probes: Annotated[int, Ge(1), Le(64)] = 16
