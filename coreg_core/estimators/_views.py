@@ -175,7 +175,11 @@ class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ship
         return [np.ascontiguousarray(table[:, c]) for c in columns]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of `predict` over the rows whose target is not missing; NaN where none is known."""
+        """R² of `predict` over the rows whose target is not missing; NaN where none is known.
+
+        `predict` of the additive estimator is the joint score, which ``aim`` does not change. For GridSearchCV with missing
+        targets see examples/grid_search_unlabelled_rows.py.
+        """
         targets = np.asarray(y, dtype=np.float64)
         known = ~np.isnan(targets)
         if not known.any():

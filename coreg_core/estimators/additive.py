@@ -26,16 +26,17 @@ _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 
 
 class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    r"""$\min \sum_v \sigma_v^{-2}\|y_v - a - \Psi_v w_v - S_v s\|^2 + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $s = \sum_v Z_v w_v$.
+    r"""$\min \sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$.
 
-    y_v = a + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others' parts,
-    through a label-free smoother S_v. Solved by the messages of the service (sums of vectors on the shared instances), with noise
-    and priors by the evidence. `predict` scores together, a + Σ h_v(x_v); `predict_views` has each view's own predictions.
+    y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others'
+    parts. The smoother S_v predicts them from the view's columns, without labels. s = Σ Z_v w_v, N_v = σ_v²I + κ11ᵀ. The fit
+    uses the messages of the service (sums of vectors on the shared instances). Noise and priors maximise the evidence.
+    `predict` scores together, a + Σ h_v(x_v). `predict_views` has each view's own predictions. Columns are standardised.
 
-    Source: docs/research/mathematics.md, "The additive objective". Measured on 18 real sets with 10 to 50 labels a site, with
-    partitioned columns (benchmarks/additive_results.txt): a view's own model errs 5 to 13 % less, and scored together 12 to
-    19 % less than the best view. With the *same* labelled rows in every view private rows are no better than views alone: use
-    ``rows="common"`` there.
+    If every view has the *same* labelled rows (``label_mask=None``), use ``rows="common"``: private rows are then no better than
+    views alone.
+
+    Source: docs/research/mathematics.md, "The additive objective". What to expect: docs/research/benefit.md.
 
     Parameters
     ----------
@@ -66,9 +67,9 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     aim
         how `predict_views` blends joined and local models by the view's own labels: "mean" or "safety".
     tuning_steps
-        of the evidence; 0 keeps each view's own start.
+        steps that improve noise and priors; 0 keeps each view's start values.
     probes
-        random columns for the traces.
+        random columns that estimate the traces of these steps.
     tol
         of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
     tuning_tol
@@ -85,7 +86,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     Attributes
     ----------
     models_
-        a `SiteModel` a view. intercept_: a. score_unlabelled_: a + s on the shared rows (m,), in units of y.
+        a `SiteModel` for each view; its ``alone``, ``joined`` and ``own`` (the blend of both) have ``predict``. intercept_: a. score_unlabelled_: a + s on the shared rows (m,), in units of y.
     noise_, prior_
         σ² and τ², M each, in units of the federation's variance.
     r2_
@@ -163,8 +164,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         X
             one table (N, p); or, with ``Z_views``, M labelled tables (n_v, d_v).
         y
-            targets (N,), NaN where missing: those rows are shared (all rows, with common rows or where none is missing). With
-            ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
+            targets (N,). Set the targets of shared rows to NaN. If no target is NaN, or with common rows, all rows are shared,
+            labelled ones too. With ``Z_views``, M target vectors (n_v,); an empty one is a view without labels.
         Z_views
             M tables (m, d_v): the same shared instances, in the same order.
         label_mask

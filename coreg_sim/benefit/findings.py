@@ -76,7 +76,7 @@ def _beside_mean(mean: Figure, own: Figure, pick: Figure) -> str:
         case (False, True):
             return f"Scores made together are better than that {by}, joined models are not."
         case _:
-            return f"Nothing is better than that {by}: the columns predict little, and a smaller error says little."
+            return f"No model is better than that {by}. Joining brings nothing here: the columns predict too little."
 
 
 def limits(found: Sequence[SiteOutcome]) -> list[str]:

@@ -84,8 +84,8 @@ def train(work: Path, data: DemoData, name: str) -> float:
     return together(work, name, ["run", f"federation/{name}.toml"], agents)
 
 
-def score(work: Path, data: DemoData) -> tuple[float, float]:
-    """Score the held-out patients with every site's part. Returns the error of the scores, and the seconds."""
+def score(work: Path, data: DemoData) -> tuple[dict[str, float], float]:
+    """Score the held-out patients with every site's part. Returns the error of each site's scores, and the seconds."""
     agents = {
         site: [
             "score", "--model", f"additive-{site}.model", "--data", table, "--id", ID, "--policy", "policy.toml",
@@ -94,10 +94,12 @@ def score(work: Path, data: DemoData) -> tuple[float, float]:
         for site, table in data.held_out.items()
     }  # fmt: skip
     seconds = together(work, "scoring", ["run", "federation/additive.toml", "--study", "scoring.toml"], agents)
-    table = read_table(work / f"{min(data.tables)}-scores.csv")
-    scores = dict(zip(table.ids(ID), table.numbers("score").tolist(), strict=True))
-    ids = read_table(data.held_out[min(data.tables)]).ids(ID)
-    return rmse(np.array([scores[i] for i in ids]), data.held_out_y), seconds
+    errors = {}
+    for site in data.tables:
+        table = read_table(work / f"{site}-scores.csv")
+        scores = dict(zip(table.ids(ID), table.numbers("score").tolist(), strict=True))
+        errors[site] = rmse(np.array([scores[i] for i in read_table(data.held_out[site]).ids(ID)]), data.held_out_y)
+    return errors, seconds
 
 
 def pooled(data: DemoData) -> float:
@@ -110,7 +112,9 @@ def pooled(data: DemoData) -> float:
     return rmse(site.model.alone.predict(everything.held_out), data.held_out_y)
 
 
-def judged(work: Path, data: DemoData, scored: float) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+def judged(
+    work: Path, data: DemoData, scored: dict[str, float]
+) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """Each site's errors on the held-out patients and its forecast, and the sentences of its report."""
     errors: dict[str, dict[str, float]] = {}
     advice: dict[str, list[str]] = {}
@@ -123,7 +127,7 @@ def judged(work: Path, data: DemoData, scored: float) -> tuple[dict[str, dict[st
             "rmse_mean": rmse(np.full(len(data.held_out_y), np.nanmean(labels)), data.held_out_y),
             "rmse_alone": rmse(alone.predict(table), data.held_out_y),
             "rmse_own": rmse(own.predict(table), data.held_out_y),
-            "rmse_together": scored,
+            "rmse_together": scored[site],
             "forecast": own.found["joined"]["rmse"] / own.found["alone"]["rmse"] - 1.0,
         }
         advice[site] = sentences(own.found)
