@@ -86,7 +86,8 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
     Attributes
     ----------
     models_
-        a `SiteModel` for each view; its ``alone``, ``joined`` and ``own`` (the blend of both) have ``predict``. intercept_: a. score_unlabelled_: a + s on the shared rows (m,), in units of y.
+        a `SiteModel` for each view; its ``alone``, ``joined`` and ``own`` (the blend of both) have ``predict``. intercept_: a.
+        score_unlabelled_: a + s on the shared rows (m,), in units of y.
     noise_, prior_
         σ² and τ², M each, in units of the federation's variance.
     r2_

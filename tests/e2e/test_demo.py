@@ -62,7 +62,8 @@ def test_demo(tmp_path, monkeypatch, capsys):
         # Every round's answer left sealed: sizes and one answer a round in coRLSR, and more in the other two.
         [left] = [x for x in printed.splitlines() if x.startswith(f"  {site}: ")]
         assert int(re.search(r"(\d+) sealed, with", left)[1]) > report["rounds"]
-    assert len({errors["rmse_together"] for errors in report["sites"].values()}) == 1, "one score for all"
+    together = [errors["rmse_together"] for errors in report["sites"].values()]
+    assert max(together) < 1.1 * min(together), "one score for all, and own intercepts"
 
 
 def numbers_in(row):
