@@ -200,7 +200,7 @@ def test_a_plan_with_other_terms_on_the_same_instances_is_refused_by_the_ledger(
     answered["objective"]["coupling"] = [0.02]
     code, _, wrong = judged(folder, answered)
     assert code == 4
-    assert 'members_may_learn = "sums"' in wrong[0]
+    assert "members_may_learn='sums'" in wrong[0]
 
 
 def test_the_plan_is_judged_while_the_agent_holds_the_ledger_and_check_makes_no_secret(folder, answered):
