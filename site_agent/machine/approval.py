@@ -42,6 +42,7 @@ def describe_request(request: Request) -> dict[str, str]:
         "method": _method(plan),
         "sites": others,
         "leaves this machine": _leaves(request),
+        "stays on this machine": "every row, label and id; the numbers that leave are computed from them",
         "answers": f"at most {request.answers} (the plan's limit; most runs need some dozens), with {_numbers(request)} numbers "
         "each",
     }
@@ -66,6 +67,7 @@ def _method(plan: Plan) -> str:
             return (
                 "additive model: the score of an instance is the sum of one part of each site; "
                 f"{terms.kernel} kernel, {terms.rows} rows, {terms.tuning_steps} tuning steps"
+                f"{', then a forecast of the gain from left-out labels' * terms.forecast}"
             )
         case Alignment() as terms:
             return (
