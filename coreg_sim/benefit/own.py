@@ -58,7 +58,7 @@ class OwnTable:
         warnings = known.notes + tuple(
             f"column {name!r} has another whole number in each row. Add --drop {name} if it is an id."
             for name, values in zip(names, X.T, strict=True)
-            if len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
+            if name not in date and len(np.unique(values)) == len(values) and (values == np.rint(values)).all()
         )
         data = NumericDataSet(self.name, X, y, names, attributes, "regression")
         return table_of(data, most_levels=None), warnings
