@@ -120,7 +120,7 @@ class AgreementComputation:
             models = state.schedule.models(state.inner)
             assert models is not None
             layout = Layout(0, 0, 1 + 2 * len(columns))
-            return Round(Ask("residual", columns, models.of(0)), layout, (), all_sites, phase="certificate")
+            return Round(Ask("residual", columns, models.of(0), "affine"), layout, (), all_sites, phase="certificate")
         query: Query = state.schedule.query(state.inner)
         own = self._bounds(state) if query.part == "affine" else [0.0] * len(columns)
         # ‖R p‖ ≤ ‖p‖, and the bound on the label-bearing part of an answer.

@@ -1,7 +1,7 @@
 """Another site reads labels from the residuals of the additive objective: all labels, group means or next to nothing.
 
-Every site has s, q and a. With open residuals y_i = a + s_i + σ² q_i on the shared instances that a site labels, and σ² is
-one number. So one known label discloses all labels of that site, with or without masks, because q is a sum over sites that
+Every site has s, q and a. With open residuals y_i = a + a_v + s_i + σ² q_i on the shared instances that a site labels. The
+random intercept a_v is κ times the sum of q over them, and σ² is one number. So one known label discloses all labels of that site, with or without masks, because q is a sum over sites that
 label different instances. With grouped residuals the same equation discloses the means of groups, up to that number. With
 smoothed residuals q is spread over instances that look alike.
 """
@@ -54,6 +54,7 @@ def of_labels(**terms: Any) -> dict[str, float]:
     s, q, a = (part[..., 0] for part in split(x))
     assert data.positions is not None
     s, q, y = s[data.positions], q[data.positions], data.y
+    a = a + Additive().random_intercept * q.sum()
     groups = [np.flatnonzero(np.isclose(q, value, rtol=1e-9)) for value in dict.fromkeys(np.round(q, 12))]
     first = groups[0]
     noise = (y[first].mean() - a - s[first].mean()) / q[first[0]]
