@@ -230,8 +230,8 @@ def _check_chain(
     """Check that key, certificate and authority belong together and are valid at `now`. Returns the site's name."""
     if certificate.public_key() != key.public_key():
         raise Refused(
-            f"{where} is the certificate of {certificate_name(certificate, where)}, issued for another key than {KEY} "
-            f"({key_fingerprint(key.public_key())[:16]}…). If that is another site, ask for the certificate of this site. "
+            f"{where} was issued for another key than {KEY} ({key_fingerprint(key.public_key())[:16]}…). It is the certificate "
+            f"of {certificate_name(certificate, where)}. If that is another site, ask for the certificate of this site. "
             "If it is this site, put the old key back, or run `coreg-agent enroll` and have the new site.csr signed."
         )
     if not _signs(ca):

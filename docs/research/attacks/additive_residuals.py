@@ -1,9 +1,9 @@
 """Another site reads labels from the residuals of the additive objective: all labels, group means or next to nothing.
 
 Every site has s, q and a. With open residuals y_i = a + a_v + s_i + σ² q_i on the shared instances that a site labels. The
-random intercept a_v is κ times the sum of q over them, and σ² is one number. So one known label discloses all labels of that site, with or without masks, because q is a sum over sites that
-label different instances. With grouped residuals the same equation discloses the means of groups, up to that number. With
-smoothed residuals q is spread over instances that look alike.
+random intercept a_v is κ times the sum of q over them, and σ² is one number. So one known label discloses all labels of that
+site, with or without masks, because q is a sum over sites that label different instances. With grouped residuals the same
+equation discloses the means of groups, up to that number. With smoothed residuals q is spread over instances that look alike.
 """
 
 from typing import Any
