@@ -24,7 +24,8 @@ from coreg_core.kernels.precise import precise_kernel
 from coreg_core.numerics.arrays import Arr
 from coreg_core.numerics.double_double import DD_EPS, add, matmul, multiply, two_product
 
-_MOST_ENTRIES = 10_000_000  # kernel entries in double-double: 4 s
+_MOST_ENTRIES = 5_000_000  # kernel entries in double-double: 2 s, and 15 s with their features
+_BLOCK = 500_000  # … of them at a time
 
 
 @dataclass(frozen=True)
@@ -116,23 +117,28 @@ def optimality_in_span(
     off = UNIT * np.abs(values) + entry * np.sqrt(diagonal) + UNIT * np.abs(gap)
     weights = np.repeat([1.0, weight], [n, len(Z)])
     passed = float(np.sqrt(weights @ (off * off)))
-    phi = basis.precise_features(rows)
     pull = two_product(weights, gap)
-    high, rest = matmul((phi[0].T, phi[1].T), (pull[0][:, None], pull[1][:, None]))
+    R, through = np.eye(r) * np.sqrt(ridge), (np.zeros((r, 1)), np.zeros((r, 1)))
+    blocks = range(0, len(rows), max(r, _BLOCK // len(f.coef)))
+    for start in blocks:
+        at = slice(start, start + blocks.step)
+        phi = basis.precise_features(rows[at])
+        through = add(through, matmul((phi[0].T, phi[1].T), (pull[0][at, None], pull[1][at, None])))
+        [R] = qr(np.concatenate([R, phi[0] * np.sqrt(weights[at])[:, None]]), mode="r", check_finite=False)
+        R = R[:r]
     back = matmul((W[0].T, W[1].T), on_points)
     ridged = multiply(back, (np.full_like(back[0], ridge), np.zeros_like(back[0])))
-    g = add((high, rest), (-ridged[0], -ridged[1]))[0][:, 0]
+    g = add(through, (-ridged[0], -ridged[1]))[0][:, 0]
     noise = UNIT * float(np.linalg.norm(g))
     noise += basis.feature_rounding(precisely=True) * float(np.abs(pull[0]) @ np.sqrt(diagonal))
-    noise += 4 * len(rows) * DD_EPS * float(np.linalg.norm(phi[0]) * np.linalg.norm(pull[0]))
+    noise += 8 * len(rows) * DD_EPS * float(np.sqrt(diagonal.sum()) * np.linalg.norm(pull[0]))
     size_W = float(np.linalg.norm(W[0]))
     noise += ridge * size_W * trace * (entry + 4 * len(f.coef) * DD_EPS * float(np.abs(on_points[0]).max(initial=0.0)))
-    stacked = np.concatenate([phi[0] * np.sqrt(weights)[:, None], np.eye(r) * np.sqrt(ridge)])
-    [R] = qr(stacked, mode="r", check_finite=False)
     least = float(np.sqrt(ridge * (1.0 - defect)))
     # A factor of size ‖R‖ is off by its rounding, and a solve by as much; the ridge bounds what that does to e.
-    factor = 1.0 + (8 * r * UNIT * float(np.linalg.norm(R[:r])) + float(np.sqrt(ridge)) * defect) / least
-    solved = float(np.linalg.norm(solve_triangular(R[:r], g, trans="T", check_finite=False)))
+    rounding = 8 * r * len(blocks) * UNIT * float(np.linalg.norm(R))
+    factor = 1.0 + (rounding + float(np.sqrt(ridge)) * defect) / least
+    solved = float(np.linalg.norm(solve_triangular(R, g, trans="T", check_finite=False)))
     e = (factor * solved + noise / least + passed) * ROUND_UP
     return Optimality(e, values[n:], float(np.linalg.norm(off[n:]))) if np.isfinite(e) else None
 
