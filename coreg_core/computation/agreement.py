@@ -178,32 +178,29 @@ class AgreementComputation:
 
     def progress(self, state: AgreementState) -> Progress | None:
         """That of the schedule, with the smaller bounds of the sites' residuals once these are known."""
-        progress = None if state.schedule is None else state.schedule.progress(state.inner)
-        if progress is None or not state.residuals or round(state.residuals[0]) < self.n_sites:
+        schedule = state.schedule
+        progress = None if schedule is None else schedule.progress(state.inner)
+        if schedule is None or progress is None or not state.residuals or round(state.residuals[0]) < self.n_sites:
             return progress
         gaps, bounds, stops = progress.gap.copy(), progress.prediction_bound.copy(), list(progress.stops)
         for j, stop in enumerate(progress.stops):
-            stated = self._without_rho(state, progress, j)
+            stated = self._without_rho(schedule, state, j, float(progress.residual[j]))
             gap, bound = min(float(gaps[j]), stated.gap), min(float(bounds[j]), stated.prediction_bound)
             if stop in _ENDED_BY_ROUNDING:
-                assert state.schedule is not None
-                stops[j] = state.schedule.terms.stop_of(Certificate(gap, bound), ended=True)
+                stops[j] = schedule.terms.stop_of(Certificate(gap, bound), ended=True)
             gaps[j], bounds[j] = gap, bound
         return replace(progress, gap=gaps, prediction_bound=bounds, stops=tuple(stops))
 
-    def _without_rho(self, state: AgreementState, progress: Progress, j: int) -> Certificate:
+    def _without_rho(self, schedule: Schedule[Any], state: AgreementState, j: int, residual: float) -> Certificate:
         """`optimality_certificate` of a column: z is off the mean answer by the residual, and answers are off their functions."""
-        assert state.schedule is not None
-        energy, apart = state.residuals[1 + 2 * j], sqrt(state.residuals[2 + 2 * j])
-        terms: Terms = state.schedule.terms
-        models = state.schedule.models(state.inner)
+        terms, models = schedule.terms, schedule.models(state.inner)
         assert models is not None
-        residual = float(progress.residual[j])
+        energy, apart = state.residuals[1 + 2 * j], sqrt(state.residuals[2 + 2 * j])
         scale = 2.0 * float(column_norms(models.of(0))[j]) + residual
         off = residual + ROUNDING * scale + terms.step(scale) + apart / sqrt(self.n_sites)
         stays = terms.stays[j] if terms.stays else None
-        weight = float(models.weights[j])
-        stated = optimality_certificate(energy, sqrt(energy), off, weight, np.array(terms.bounds), stays)
+        weight, bounds = float(models.weights[j]), np.array(terms.bounds)
+        stated = optimality_certificate(energy, sqrt(energy), off, weight, bounds, stays)
         return Certificate(stated.gap, stated.prediction_bound + apart)
 
     def _rounding_ended(self, state: AgreementState) -> bool:

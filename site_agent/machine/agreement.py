@@ -113,17 +113,24 @@ class AgreementJob:
                 return values, ()
 
     def _residuals(self, targets: Arr, weights: Arr) -> tuple[float, ...]:
-        """1, and of each column e² and the square of the distance of its function from its answer; zeros if one is unknown."""
+        """1, and of each column e² and the square of the distance of its function from its answer. Zeros if one is unknown: the
+        run has its models already, so nothing here ends it."""
         told = [1.0]
-        for target, weight in zip(np.ascontiguousarray(targets.T), weights.tolist(), strict=True):
-            with np.errstate(all="ignore"):
-                solution = self.view.solve(target, weight)
-                found = optimality_of(self.view, solution.function, self.data.X, self._y, self.data.Z, target, weight)
-            if found is None:
-                return (0.0,) * (1 + 2 * len(weights))
-            apart = float(np.linalg.norm(found.values - solution.prediction)) + found.values_error
-            told += [found.residual**2, apart**2]
-        return tuple(told)
+        try:
+            for target, weight in zip(np.ascontiguousarray(targets.T), weights.tolist(), strict=True):
+                with np.errstate(all="ignore"):
+                    solution = self.view.solve(target, weight)
+                    found = optimality_of(
+                        self.view, solution.function, self.data.X, self._y, self.data.Z, target, weight
+                    )
+                    if found is None:
+                        break
+                    apart = float(np.linalg.norm(found.values - solution.prediction)) + found.values_error
+                told += [found.residual * found.residual, apart * apart]
+        except (MemoryError, np.linalg.LinAlgError):
+            told = []
+        known = len(told) == 1 + 2 * len(weights) and bool(np.isfinite(told).all())
+        return tuple(told) if known else (0.0,) * (1 + 2 * len(weights))
 
     def _require_hidden_labels(self, weights: Arr) -> None:
         """Check `label_share_max` before the first answer that depends on a label."""
