@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from coreg_core.additive.model.blend import Blend, choose_blend, slope_on, with_intercept
+from coreg_core.additive.model.blend import Blend, choose_blend, slope_on
 from coreg_core.additive.model.cross_validation import LeftOut
 from coreg_core.additive.model.expansion import Expansion, SiteModel, expansion, site_model
+from coreg_core.additive.model.features import with_intercept
 from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
 from coreg_core.additive.model.local_fit import OwnFit
@@ -280,13 +281,12 @@ class AdditiveSite(Preparation):
         """By rows left out in turn; ``fixed``: a and the others' parts at the rows."""
         if setting.own is None:
             return Blend(1.0)
-        rows, labels = setting.rows, self._labels()[setting.rows]
-        own = with_intercept(self._features(setting).labelled[rows], self.terms.random_intercept, hyper.prior)
+        features, labels = self._features(setting).labelled[setting.rows], self._labels()[setting.rows]
+        part = with_intercept(features, self.terms.random_intercept, hyper.prior)
         ridge = np.array([hyper.noise * self._hidden_among / hyper.prior])
-        [joined] = leave_one_out(own, labels - fixed, ridge, intercept=False)
-        alone = self._candidates[setting.own.candidate].labelled[rows]
-        [beside] = leave_one_out(alone, labels, np.array([setting.own.ridge]))
-        return choose_blend(joined, beside, setting.slope, self.terms.aim)
+        [joined] = leave_one_out(part, labels - fixed, ridge, intercept=False)
+        [alone] = leave_one_out(features, labels, np.array([setting.own.ridge]))
+        return choose_blend(joined, alone, setting.slope, self.terms.aim)
 
     def spread(self, operator: Operator, step: int) -> Spread:
         """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.evaluation.intervals`)."""

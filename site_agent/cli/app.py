@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from coreg_core.errors import UsageError
 from coreg_core.numerics.allocation import keep_freed_memory
 from coreg_core.protocol.outcomes import exit_code
 from coreg_wire.terminal import command_line
@@ -249,10 +248,7 @@ def synthesize_command(
     from site_agent.data.synthetic import Definitions
 
     read = Definitions.read(definitions)
-    try:
-        read.write(output)
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written ({error.strerror}).") from None
+    read.write(output)
     typer.echo(
         f"{read.rows} synthetic instances in {output} (definitions {read.digest}: compare it with the other sites)"
     )

@@ -41,7 +41,7 @@ class AgentSettings(BaseModel):
     policy: PathField | None = Field(None, description="policy.toml: what this site agrees to.")
     ledger: PathField | None = Field(None, description="What left this machine [IDENTITY/ledger.jsonl].")
     connect_timeout: Literal["unlimited"] | Annotated[float, Field(ge=1, strict=False)] | None = Field(
-        None, description="Seconds to go on dialling [600; `serve`: unlimited]."
+        None, description="How long to try to connect, in seconds [600; `serve`: unlimited]."
     )
     min_bandwidth: Annotated[float, Field(ge=1000, strict=False)] = Field(
         MIN_BANDWIDTH, description="Bytes per second that the link to the coordinator carries at least [10000]."

@@ -15,8 +15,10 @@ from site_agent.data.tables import read_table
 from site_agent.machine.memory import SiteResult
 
 FILE = "aligned.json"
-_DATE = re.compile(r"\d{4}[-./]?\d{1,2}[-./]?\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4}")
-_FEW_IDS = 10**7
+_YEAR, _MONTH, _DAY = r"(19|20)\d\d", "(0?[1-9]|1[0-2])", r"(0?[1-9]|[12]\d|3[01])"
+_COMPACT = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
+_DATE = re.compile(f"{_YEAR}[-./]{_MONTH}[-./]{_DAY}|{_COMPACT}|{_DAY}[-./]{_MONTH}[-./]{_YEAR}")
+_FEW_IDS, _LONG = 10**7, 20
 
 
 def normalised(text: str, rule: IdRule) -> str:
@@ -70,12 +72,13 @@ class SharedIds:
     def outdated(self, ids: Iterable[str]) -> str:
         """A note where the site has more ids than at the alignment; "" otherwise."""
         more = len(set(ids)) - self.own
-        return "" if more <= 0 else f"{more} ids more than at alignment {self.run}; align again to share them too"
+        what = "id" if more == 1 else "ids"
+        return "" if more <= 0 else f"{more} {what} more than at alignment {self.run}; align again to share them too"
 
 
 def guessable(ids: Sequence[str]) -> str:
     """A warning where a member can list all ids that are possible, and test them; "" where there are too many."""
-    possible = max((10 if text.isdigit() else 36) ** len(text) for text in ids)
+    possible = max((10 if text.isdigit() else 36) ** min(len(text), _LONG) for text in ids)
     if all(_DATE.fullmatch(text) for text in ids):
         what = "dates"
     elif possible <= _FEW_IDS:

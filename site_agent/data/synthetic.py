@@ -7,6 +7,7 @@ definitions have different ids, and a run refuses them.
 
 import csv
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 from scipy.special import ndtr, ndtri
 
+from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from coreg_wire.files.toml_file import file_faults, read_toml
 
@@ -104,9 +106,27 @@ class Definitions(BaseModel):
         uniform = ((np.frombuffer(stream, dtype="<u8") >> np.uint64(11)) + 0.5) * 2.0**-53
         return self.columns[column].texts(np.minimum(uniform, 1.0 - 2.0**-53))
 
-    def write(self, path: Path) -> None:
+    def text(self) -> str:
         """The table as CSV."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([self.id, *self.columns])
-            writer.writerows(zip(self.ids(), *(self.cells(name) for name in self.columns), strict=True))
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow([self.id, *self.columns])
+        writer.writerows(zip(self.ids(), *(self.cells(name) for name in self.columns), strict=True))
+        return out.getvalue()
+
+    def write(self, path: Path) -> None:
+        """
+        Raises
+        ------
+        UsageError
+            another file is there, which stays, or the path cannot be written.
+        """
+        text = self.text()
+        try:
+            with path.open("x", newline="", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            if path.is_dir() or path.read_bytes() != text.encode():
+                raise UsageError(f"{path}: exists and holds something else. Give another path.") from None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror}).") from None

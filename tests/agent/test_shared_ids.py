@@ -234,7 +234,7 @@ def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
     """Counted after normalisation; nothing is said where there are none."""
     shared = SharedIds("folded", frozenset({"a"}), "run-1", own=2)
     assert shared.outdated(["A", "b"][:2]) == shared.outdated(["a"]) == ""
-    assert shared.outdated(["a", "b", "c", "c"]) == "1 ids more than at alignment run-1; align again to share them too"
+    assert shared.outdated(["a", "b", "c", "c"]) == "1 id more than at alignment run-1; align again to share them too"
     (tmp_path / FILE).write_text(shared.text())
     assert SharedIds.read(tmp_path / FILE) == shared
 
@@ -251,3 +251,9 @@ def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
 def test_ids_that_can_be_listed_are_warned_of(ids: tuple[str, ...], what: str) -> None:
     assert what in guessable(ids)
     assert guessable((*ids, "p-83a1c9")) == ""
+
+
+def test_long_numbers_are_no_dates() -> None:
+    """Eight digits with a thirteenth month, or a year of 8372: a hundred million are possible."""
+    assert guessable(("19701301", "83726154")) == ""
+    assert guessable(("9" * 100_000,)) == ""

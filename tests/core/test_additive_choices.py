@@ -114,7 +114,7 @@ def test_common_rows_choose_their_multipliers_by_the_joint_score():
 
 
 def test_open_residuals_disclose_every_label():
-    """y_i = a + a_v + s_i + σ_v² q_i exactly, and the support of q names the labelled rows: why every site has to say so."""
+    """y_i = a + a_v + s_i + σ_v² q_i exactly, and q names the labelled rows. So every site must consent."""
     terms = replace(TIGHT, rows="common", residuals="open")
     made = federation(terms)
     _, state = train(made, terms)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import linregress
 
-from coreg_core.additive.model.blend import Blend, choose_blend, slope_on, with_intercept
+from coreg_core.additive.model.blend import Blend, choose_blend, slope_on
+from coreg_core.additive.model.features import with_intercept
 from coreg_core.additive.model.terms import BLEND
 from coreg_core.additive.model.view import Hyper
 from coreg_core.additive.reference.dense_training import train_dense

@@ -56,7 +56,8 @@ def test_sites_get_the_same_rows_and_other_definitions_other_ids(tmp_path: Path)
     assert len({row["person"] for row in rows}) == 2000
     first = list(rows[0].values())
     assert first == FIRST
-    _, others = written(tmp_path, GIVEN.replace("90]", "91]"))
+    (tmp_path / "other").mkdir()
+    _, others = written(tmp_path / "other", GIVEN.replace("90]", "91]"))
     assert not {row["person"] for row in rows} & {row["person"] for row in others}
     assert [row["rate"] for row in rows] == [row["rate"] for row in others], "a column follows its own definition"
 
@@ -85,3 +86,13 @@ def test_a_site_reads_its_own_columns_of_the_table(tmp_path: Path) -> None:
 def test_a_fault_of_the_file_names_its_key(tmp_path: Path, change: tuple[str, str], named: str) -> None:
     with pytest.raises(UsageError, match=named.replace("[", r"\[").replace("?", r"\?")):
         written(tmp_path, GIVEN.replace(*change))
+
+
+def test_a_file_of_another_content_stays(tmp_path: Path) -> None:
+    """Such as the site's own table, named by mistake."""
+    (tmp_path / "shared.csv").write_text("person,age\np1,30\n")
+    with pytest.raises(UsageError, match="holds something else"):
+        written(tmp_path)
+    assert (tmp_path / "shared.csv").read_text() == "person,age\np1,30\n"
+    with pytest.raises(UsageError, match="cannot be written"):
+        Definitions.read(tmp_path / "columns.toml").write(tmp_path / "none" / "shared.csv")

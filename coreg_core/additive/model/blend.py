@@ -50,8 +50,3 @@ def slope_on(predictions: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> flo
     residual = y - (covariance / power) * x
     error = float(np.sqrt(residual @ residual * power / (len(y) - 2)))
     return covariance / max(error, 1e-12 * abs(covariance)) if covariance else 0.0
-
-
-def with_intercept(features: Float64[Arr, "n d"], random_intercept: float, prior: float) -> Float64[Arr, "n e"]:
-    """A last feature √(κ/τ²), whose coefficient under the prior τ² is the random intercept."""
-    return np.concatenate([features, np.full((len(features), 1), np.sqrt(random_intercept / prior))], axis=1)

@@ -120,3 +120,8 @@ def candidates(
         )
         for sigma in (widths(points, kernel) if bandwidth is None else (bandwidth,))
     ]
+
+
+def with_intercept(features: Float64[Arr, "n d"], random_intercept: float, prior: float) -> Float64[Arr, "n e"]:
+    """A last feature √(κ/τ²), whose coefficient under the prior τ² is the random intercept."""
+    return np.concatenate([features, np.full((len(features), 1), np.sqrt(random_intercept / prior))], axis=1)

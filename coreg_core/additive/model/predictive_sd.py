@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import solve_triangular
 
-from coreg_core.additive.model.blend import with_intercept
-from coreg_core.additive.model.features import CentredFeatures, Standardiser
+from coreg_core.additive.model.features import CentredFeatures, Standardiser, with_intercept
 from coreg_core.additive.model.view import Hyper
 from coreg_core.kernels.functions import Kernel
 from coreg_core.numerics.arrays import Arr, block_rows
