@@ -204,8 +204,8 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
     errors = [found[key]["rmse"] for key in ("alone", "joined", "together") if found.get(key)]
     if found.get("mean") and errors and min(errors) >= found["mean"]["rmse"]:
         return [
-            "recommendation: use none of these models yet. On left-out labels none is better than the mean of the labels. "
-            "This site needs more labels, or columns that tell more of the target."
+            "recommendation: none yet. On left-out labels no model is better than the mean of the labels, which can be chance "
+            "with few labels. Use more labels before you rely on a model. All models are saved."
         ]
     out = [f"recommendation: {first} The local model is saved too."]
     if found.get("together") is not None:
