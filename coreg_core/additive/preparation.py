@@ -5,7 +5,7 @@ design, 7.1 to 7.4.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -18,6 +18,7 @@ from coreg_core.additive.model.smoother import Coupling, Grouped, Smoother
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.question_types import folds_of
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData, UsageError
 from coreg_core.kernels.leave_one_out import RIDGES
 from coreg_core.numerics.arrays import Arr, Ints
@@ -45,7 +46,7 @@ class Preparation:
     y
         labels (n,), in the site's own units.
     Z
-        shared instances (m, d), in the federation's order.
+        shared instances (m, d), in the federation's order; with ``overlap`` those that the site knows (z, d).
     terms
         of the plan.
     name
@@ -54,6 +55,8 @@ class Preparation:
         of each labelled row among the shared instances; needed by common rows.
     policy
         for its residuals.
+    overlap
+        which shared instances the site knows; None: all.
 
     Raises
     ------
@@ -73,6 +76,7 @@ class Preparation:
         name: str = "site",
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
+        overlap: Overlap | None = None,
     ):
         if len(X) != len(y) or len(X) + len(Z) == 0:
             raise BadData(
@@ -101,12 +105,19 @@ class Preparation:
             offset=terms.offset,
             bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
         )
+        self._known: Arr | None = None
+        if overlap is not None:
+            self._known, weights = overlap.spread(np.ones(len(Z))), overlap.spread(overlap.others_share)
+            self._candidates = [
+                replace(candidate, shared=overlap.spread(candidate.shared), weights=weights)
+                for candidate in self._candidates
+            ]
         self._groups: Arr | None = None
         if terms.residuals == "grouped":
             self._groups = near_groups(rows, terms.group_size)
         elif terms.residuals == "open":
             self._groups = np.eye(len(y))
-        self._n_unlabelled = len(Z)
+        self._n_unlabelled = len(Z) if overlap is None else len(overlap.counts)
         self._units = (0.0, 1.0)
         self._folds = folds_of(len(y), terms.folds, terms.seed)
         self._settings: dict[int | None, Setting] = {}
@@ -183,7 +194,8 @@ class Preparation:
         return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
-        scores: Arr = own.intercept + self._candidates[own.candidate].shared @ own.w
+        intercept = own.intercept if self._known is None else own.intercept * self._known
+        scores: Arr = intercept + self._candidates[own.candidate].shared @ own.w
         return scores
 
     def _set_view(self, setting: Setting) -> None:

@@ -35,6 +35,7 @@ from coreg_core.additive.question_types import (
     right_sides,
     split,
 )
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import UsageError
 from coreg_core.kernels.leave_one_out import leave_one_out
 from coreg_core.numerics.arrays import Arr, Ints
@@ -58,12 +59,13 @@ class AdditiveSite(Preparation):
         positions: Int64[Ints, " n"] | None = None,
         policy: ResidualPolicy | None = None,
         probe_secret: bytes = b"",
+        overlap: Overlap | None = None,
     ):
         self._probe_seed = (terms.seed, *(probe_secret or name.encode()))
-        super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy)
+        super().__init__(X, y, Z, terms, name=name, positions=positions, policy=policy, overlap=overlap)
         self._hypers: list[Hyper] = []
         self._traces: list[Traces] = []
-        self._probe_sum: Arr = np.zeros((len(Z), terms.probes))
+        self._probe_sum: Arr = np.zeros((self._n_unlabelled, terms.probes))
         self.model: SiteModel | None = None
         self.forecast: tuple[float, float, int] | None = None
         self.left_out: LeftOut | None = None

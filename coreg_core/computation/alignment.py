@@ -155,9 +155,17 @@ class AlignmentComputation:
         """Passes and blocks of the tally."""
         return state.step
 
+    def needed(self, counts: Counts) -> int:
+        """How many sites have to have a shared id: all, or `min_overlap` if all have fewer than `intersect_from` in common."""
+        least = min(self.terms.min_overlap, self.n_sites)
+        everywhere = int((counts.sites == self.n_sites).sum())
+        enough = everywhere - CANARIES >= self.terms.intersect_from
+        return self.n_sites if enough or int((counts.sites >= least).sum()) == everywhere else least
+
     def shared(self, state: AlignmentState) -> int:
-        """Ids that every site has."""
-        return 0 if state.counts is None else int((state.counts.sites == self.n_sites).sum()) - CANARIES
+        """Ids of the shared set."""
+        counts = state.counts
+        return 0 if counts is None else int((counts.sites >= self.needed(counts)).sum()) - CANARIES
 
     def progress(self, state: AlignmentState) -> Progress | None:  # noqa: ARG002
         return None

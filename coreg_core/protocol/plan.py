@@ -87,14 +87,17 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which ids all sites have, without disclosing the others. Nothing is trained.
+    """Which ids all sites have, or enough of them, without disclosing the others. Nothing is trained.
 
     ``max_ids`` bounds the ids of a site. ``ids`` is the rule by which every site normalises its ids: "exact" keeps the text,
-    "folded" ignores case, spaces and the form of Unicode, "numbers" also leading zeros.
+    "folded" ignores case, spaces and the form of Unicode, "numbers" also leading zeros. The shared set is the ids that all
+    sites have, if these are at least ``intersect_from``; otherwise those that ``min_overlap`` sites have.
     """
 
     max_ids: Annotated[int, Ge(1), Le(MOST_IDS)] = 100_000
     ids: IdRule = "folded"
+    min_overlap: Annotated[int, Ge(2), Le(MOST_SEALED)] = 3
+    intersect_from: Natural = 200
 
 
 # Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in

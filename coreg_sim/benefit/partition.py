@@ -7,6 +7,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 | labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
 | shared rows | real; with the twist "synthetic", drawn from the columns' ranges as `coreg-agent synthesize` does |
+| known | each site knows this share of the shared rows, at random. The shared set follows the defaults of an alignment |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
 the table, and clipped at its quantiles 0.002 and 0.998, so that no single row dominates a mean of squares. Each draw has its own
@@ -20,8 +21,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.protocol.plan import Alignment
 from coreg_sim.papers.pool import NumericDataSet
 
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
@@ -33,6 +36,7 @@ MOST_TEST = 2000
 LEAST_TEST = 45
 # Largest share of a table's rows that is shared; the other rows are needed for labels and tests.
 SHARED_PART = 0.45
+LEAST_SHARED = 5  # fewer are no shared set
 _CLIP = (0.002, 0.998)
 _LEAN = 2.0  # biased rows: the highest row is drawn with e² times the odds of the lowest
 
@@ -42,7 +46,8 @@ class Regime:
     """A way to partition a table; see the module's docstring.
 
     ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. Only ``counted`` regimes are in the
-    headline. Others are warnings: the same rows everywhere, sites that label differently, a synthetic shared set.
+    headline. Others are warnings: the same rows everywhere, sites that label differently, a synthetic shared set, shared rows
+    that some sites do not know.
     """
 
     name: str
@@ -55,6 +60,7 @@ class Regime:
     offset: float = 0.0
     units: bool = False
     flipped: bool = False
+    known: float = 1.0
     counted: bool = True
 
 
@@ -86,6 +92,17 @@ REGIMES: dict[str, Regime] = {
         _alike("units50", 3, 50, "3 of 50, labels in units of their own", units=True, counted=False),
         _alike("flipped50", 3, 50, "3 of 50, the third one's sign flipped", flipped=True, counted=False),
         _alike("synthetic50", 3, 50, "3 of 50, shared rows drawn from ranges", twist="synthetic", counted=False),
+        *(
+            _alike(
+                f"known{share}",
+                5,
+                50,
+                f"5 of 50, each knows {share} % of the shared rows",
+                known=share / 100,
+                counted=False,
+            )
+            for share in (90, 70, 50, 30)
+        ),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
@@ -105,7 +122,7 @@ class Partition:
 
     Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
     and labelled rows together are the common rows. ``test`` rows only measure errors, in each site's own labels. A site with
-    shuffled labels is not ``honest``, and its errors are not counted.
+    shuffled labels is not ``honest``, and its errors are not counted. ``overlaps``: which shared rows each site knows; None: all.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -115,6 +132,7 @@ class Partition:
     test: Int64[Ints, " t"]
     y_test: Float64[Arr, "M t"]
     honest: list[bool]
+    overlaps: list[Overlap] | None = None
 
 
 def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int | None = MOST_LEVELS) -> AttributeTable:
@@ -185,12 +203,26 @@ def partition(
     if regime.flipped:
         factors[-1] = -1.0
     labels = [factor * table.y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
+    shared, overlaps = _known(shared, regime.known, M, rng)
+    if len(shared) < LEAST_SHARED:
+        return None
     honest = [True] * M
     if regime.twist == "shuffled":
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
-    return Partition(
-        columns, labelled, labels, shared, test, np.outer(factors, table.y[test]) + shifts[:, None], honest
-    )
+    y_test = np.outer(factors, table.y[test]) + shifts[:, None]
+    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps)
+
+
+def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> tuple[Ints, list[Overlap] | None]:
+    """The rows that all sites know, or those that enough sites know, by the rule of `Alignment`."""
+    if share >= 1.0:
+        return shared, None
+    known, rule = rng.random((sites, len(shared))) < share, Alignment()
+    counts = known.sum(axis=0)
+    if int((counts == sites).sum()) >= rule.intersect_from:
+        return shared[counts == sites], None
+    kept = counts >= min(rule.min_overlap, sites)
+    return shared[kept], [Overlap(np.flatnonzero(each[kept]), counts[kept], sites) for each in known]
 
 
 def least_rows(regime: Regime) -> int:

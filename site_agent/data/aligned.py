@@ -1,12 +1,16 @@
-"""Ids for an alignment: read, normalised by the plan's rule, and the file of the ids that all sites have."""
+"""Ids for an alignment: read, normalised by the plan's rule, and the file of the shared ids."""
 
 import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData
 from coreg_core.protocol.plan import Alignment, IdRule, Plan
 from site_agent.data.errors import BadTable, Fault, Faults
@@ -32,12 +36,18 @@ def normalised(text: str, rule: IdRule) -> str:
 
 @dataclass(frozen=True)
 class SharedIds:
-    """The result of an alignment: the ids that all sites have, normalised by ``rule``; ``own``: how many the site had then."""
+    """The result of an alignment: this site's shared ids, normalised by ``rule``; ``own``: how many ids it had then.
+
+    ``overlap``, ``digest``: as in `Aligned`, of the ids in their order; ``sites``: those of the alignment.
+    """
 
     rule: IdRule
-    ids: frozenset[str]
+    ids: tuple[str, ...]
     run: str = ""
     own: int = 0
+    overlap: Overlap | None = None
+    digest: str = ""
+    sites: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "SharedIds":
@@ -50,10 +60,18 @@ class SharedIds:
         """
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            return cls(plain["rule"], frozenset(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
+            found = cls(plain["rule"], tuple(map(str, plain["ids"])), str(plain["run"]), int(plain["own"]))
+            if "counts" not in plain:
+                return found
+            places, counts = np.array(plain["places"], dtype=np.int64), np.array(plain["counts"], dtype=np.int64)
+            sites = tuple(map(str, plain["sites"]))
+            if len(places) != len(found.ids):
+                raise ValueError("a place for each id")
+            overlap = Overlap(places, counts, len(sites))
+            return replace(found, overlap=overlap, digest=str(plain["digest"]), sites=sites)
         except OSError as error:
             raise BadData(f"{path}: cannot be read ({error.strerror}). Run the alignment first.") from None
-        except (ValueError, KeyError, TypeError):
+        except (BadData, ValueError, KeyError, TypeError, OverflowError):
             raise BadData(f"{path}: not the result of an alignment.") from None
 
     @classmethod
@@ -62,11 +80,16 @@ class SharedIds:
         terms = plan.objective
         if result.aligned is None or not isinstance(terms, Alignment):
             return None
-        return cls(terms.ids, frozenset(result.aligned.ids), plan.run, result.aligned.own)
+        found = result.aligned
+        sites = () if found.overlap is None else plan.sites
+        return cls(terms.ids, found.ids, plan.run, found.own, found.overlap, found.digest, sites)
 
     def text(self) -> str:
         """The file's contents."""
-        plain = {"run": self.run, "rule": self.rule, "own": self.own, "ids": sorted(self.ids)}
+        plain: dict[str, Any] = {"run": self.run, "rule": self.rule, "own": self.own, "ids": self.ids}
+        if self.overlap is not None:
+            plain |= {"digest": self.digest, "sites": self.sites}
+            plain |= {"places": self.overlap.places.tolist(), "counts": self.overlap.counts.tolist()}
         return json.dumps(plain, ensure_ascii=False, indent=0)
 
     def outdated(self, ids: Iterable[str]) -> str:

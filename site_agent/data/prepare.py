@@ -36,6 +36,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
     if inputs.target is None:
         raise UsageError(f"{inputs.table}: training needs a target. Name the column to predict.")
     found = Faults()
+    aligned = None if inputs.shared is None else SharedIds.read(Path(inputs.shared))
     table = load_site_tables(
         inputs.table,
         inputs.target,
@@ -45,7 +46,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         labels=inputs.labels,
         na_values=inputs.na_values,
         found=found,
-        aligned=None if inputs.shared is None else SharedIds.read(Path(inputs.shared)),
+        aligned=aligned,
     )
     with found.caught():
         preprocessing = replace(
@@ -53,17 +54,22 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
             na_values=inputs.na_values,
         )
     found.raise_any()
-    digest = ids_digest(table.unlabelled_ids)
+    overlap = None if aligned is None else aligned.overlap
+    digest, positions = ids_digest(table.unlabelled_ids), table.positions
+    if aligned is not None and overlap is not None:
+        digest, positions = aligned.digest, None if positions is None else overlap.places[positions]
     data = PrivateData(
         X=preprocessing.transform(table.labelled),
         y=table.y,
         Z=preprocessing.transform(table.unlabelled),
         ids_digest=digest,
         salt=salt,
-        positions=table.positions,
+        positions=positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
         instances=names_of(digest, salt),
         ids=table.unlabelled_ids,
+        overlap=overlap,
+        aligned_sites=() if aligned is None else aligned.sites,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

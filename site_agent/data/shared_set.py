@@ -6,8 +6,9 @@ change them.
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,11 @@ def load_site_tables(
         own.raise_any()
     else:
         found.add(*own)
-    order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)
+    # The ids in the order of their bytes, or of their places where no site has all of them.
+    place: Mapping[str, Any] = {text: text.encode() for text in ids}
+    if aligned is not None and aligned.overlap is not None:
+        place = {text: i for i, text in enumerate(aligned.ids)}
+    order = np.array(sorted(range(len(ids)), key=lambda i: place.get(ids[i], -1)), dtype=np.int64)
     shared_ids = tuple(ids[i] for i in order)
     return SiteTable(
         labelled=table.rows(labelled).select(features),
@@ -204,9 +209,9 @@ def _with_shared_ids(table: Table, column: str, aligned: SharedIds) -> Table:
     BadTable
         shared ids are no longer in the table: other sites still count on them.
     """
-    ids = [normalised(text, aligned.rule) for text in table.ids(column)]
-    rows = np.array([i for i, text in enumerate(ids) if text in aligned.ids], dtype=np.int64)
-    if gone := sorted(aligned.ids - set(ids)):
+    ids, shared = [normalised(text, aligned.rule) for text in table.ids(column)], frozenset(aligned.ids)
+    rows = np.array([i for i, text in enumerate(ids) if text in shared], dtype=np.int64)
+    if gone := sorted(shared - set(ids)):
         what = f"{len(gone)} of the {len(aligned.ids)} ids that the sites share are not in {column!r}: {some(gone)}."
         raise BadTable(Fault(table.source, what, "Restore their rows, or align again.", "missing", column))
     return table.rows(rows)

@@ -40,6 +40,7 @@ class AdditiveJob:
     """
 
     resumes = True
+    least_known: int | None = None
 
     def __init__(
         self,
@@ -55,7 +56,8 @@ class AdditiveJob:
     ):
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.data = plan, terms, name, data
-        self.n_unlabelled, self.ids_digest = len(data.Z), data.ids_digest
+        data.require_sites(plan)
+        self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest
         self.data_digest = data_digest(data, plan.run)
         self._policy, self._tells_forecast = policy or ResidualPolicy(), tells_forecast
         try:
@@ -63,7 +65,7 @@ class AdditiveJob:
             self.groups = self.engine.groups(data.row_keys) if data.row_keys else ()
             require_same_groups(self.groups, told, name)
         except MemoryError:
-            raise BadData(f"not enough memory for {terms.landmarks} landmarks and {len(data.Z)} instances.") from None
+            raise BadData(f"not enough memory for {terms.landmarks} landmarks and {data.n_shared} instances.") from None
         except CoregError:
             raise
         except (np.linalg.LinAlgError, ValueError, OverflowError) as error:
@@ -82,6 +84,7 @@ class AdditiveJob:
                 positions=data.positions,
                 policy=self._policy,
                 probe_secret=_probe_secret(data, self.terms),
+                overlap=data.overlap,
             )
 
     def answer(self, asked: Round) -> tuple[Arr, tuple[float, ...]]:

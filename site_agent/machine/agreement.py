@@ -6,7 +6,7 @@ import numpy as np
 
 from coreg_core.agreement.objective import powered, stays, sweep_weight
 from coreg_core.agreement.schedules.schedule import FinalTargets
-from coreg_core.agreement.views import Solution, View
+from coreg_core.agreement.views import PartialView, Solution, View
 from coreg_core.agreement.views.left_out import LabelledFit, PathChoice, choose_on
 from coreg_core.agreement.views.optimality import optimality_of
 from coreg_core.computation.agreement import AgreementComputation, AgreementState
@@ -50,7 +50,10 @@ class AgreementJob:
         pin_threads(plan.iteration.threads)
         self.plan, self.objective, self.data = plan, objective, data
         self.data_digest, self.ids_digest = data_digest(data, plan.run), data.ids_digest
-        self.n_unlabelled = m = len(data.Z)
+        data.require_sites(plan)
+        self.n_unlabelled = m = data.n_shared
+        self.least_known = None if data.overlap is None else data.overlap.least
+        self._factor_memory = factor_memory
         self._label_share_max, self._n_sites = label_share_max, len(plan.sites)
         if len(data.y) == 0:
             raise BadData(
@@ -63,7 +66,7 @@ class AgreementJob:
             raise BadData("the squares of the labels are too small for float64. Scale the labels by a power of ten.")
         try:
             with np.errstate(all="ignore"):  # an overflow raises BadData below
-                self.view: View = factor(objective, data, self._y, factor_memory)
+                self.view: View = self._factored(None if data.overlap is None else data.overlap.share)
                 self._bound, self._norm = self.view.bound("tight"), float(self._y @ self._y)
                 alone = self.view.respond(np.zeros((m, 1)), np.zeros(1))
         except MemoryError:
@@ -78,6 +81,14 @@ class AgreementJob:
             raise BadData(
                 f"kernel={objective.kernel!r} overflows on these rows. Scale the features, or lower the degree."
             )
+
+    def _factored(self, weights: Arr | None) -> View:
+        """The view of the shared instances, with these weights of the known ones; None: the site knows all."""
+        if weights is None or self.data.overlap is None:
+            return factor(self.objective, self.data, self._y, self._factor_memory)
+        root = np.sqrt(weights)
+        known = factor(self.objective, self.data, self._y, self._factor_memory, root)
+        return PartialView(known, self.data.overlap, root)
 
     def begin(self, sites: tuple[str, ...], key: bytes = b"") -> None:  # noqa: ARG002
         self._n_sites = len(sites)
@@ -116,6 +127,8 @@ class AgreementJob:
         """1, and of each column e² and the square of the distance of its function from its answer. Zeros if one is unknown: the
         run has its models already, so nothing here ends it."""
         told = [1.0]
+        if self.data.overlap is not None:
+            return (0.0,) * (1 + 2 * len(weights))
         try:
             for target, weight in zip(np.ascontiguousarray(targets.T), weights.tolist(), strict=True):
                 with np.errstate(all="ignore"):
@@ -135,7 +148,8 @@ class AgreementJob:
     def _require_hidden_labels(self, weights: Arr) -> None:
         """Check `label_share_max` before the first answer that depends on a label."""
         if self.plan.masked and self._label_share_max < 1.0:
-            share = share_of_one_label(self.view, self.data, weights.tolist(), self._n_sites)
+            among = self.least_known or self._n_sites
+            share = share_of_one_label(self.view, self.data, weights.tolist(), among)
             if share > self._label_share_max:
                 raise Refused(too_much_of_one_label(self._label_share_max))
 
@@ -179,7 +193,9 @@ class AgreementJob:
         if len(couplings) < 2 or len(self._y) < LEAST_TO_CHOOSE:
             return None
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
-        fits, rows = [], some_rows(len(self._y))
+        fits, rows, overlap = [], some_rows(len(self._y)), self.data.overlap
+        # The others' mean weighs as many sites as know an instance besides this one.
+        others = self.view if overlap is None else self._factored(overlap.others_share)
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
         centred = self.objective.label_units != "raw" and len(rows) == len(self._y)
         with np.errstate(all="ignore"):
@@ -187,7 +203,7 @@ class AgreementJob:
                 t, mu, M = targets[:, j], float(models.weights[j]), self._n_sites
                 if mu > 0.0 and not sweeps:
                     t, mu = (M * t - solution.prediction) / (M - 1), sweep_weight(coupling, M)
-                r, G = self.view.on_labels(np.ascontiguousarray(t), mu, rows)
+                r, G = others.on_labels(np.ascontiguousarray(t), mu, rows)
                 fits.append(LabelledFit(r, G, self._y[rows], centred))
             choice = choose_on(fits)
         return choice if all(np.isfinite(errors).all() for errors in choice.left_out) else None

@@ -10,6 +10,7 @@ from coreg_core.additive.model.terms import Residuals
 from coreg_core.additive.site_state import SiteMemory
 from coreg_core.agreement.views import Solution
 from coreg_core.agreement.views.left_out import PathChoice
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.losses import Estimate
 from coreg_core.evaluation.recommendation import Verdict
@@ -63,12 +64,18 @@ class Judged:
 
 @dataclass(frozen=True)
 class Aligned:
-    """The ids of this site that every site has, how many of its ids at least so many sites have: (2, 940), (3, 712), and how
-    many ids it has."""
+    """The shared ids of this site, how many of its ids at least so many sites have: (2, 940), (3, 712), and how many ids it
+    has.
+
+    ``overlap``: the places of ``ids`` among all shared ids, if not every site has all of these; then ``digest`` identifies the
+    set, because no site has all of its ids.
+    """
 
     ids: tuple[str, ...]
     known_to: tuple[tuple[int, int], ...]
     own: int
+    overlap: Overlap | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class Site:
     @property
     def n_unlabelled(self) -> int:
         """The number of shared instances."""
-        return len(self._data.Z)
+        return self._data.n_shared if isinstance(self._data, PrivateData) else len(self._data.Z)
 
     @property
     def kept(self) -> Kept | None:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from jaxtyping import Float64, Int64
 
+from coreg_core.alignment.overlap import Overlap
+from coreg_core.errors import BadData
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_core.protocol.plan import Agreement, Plan
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,8 @@ class PrivateData:
     ``positions``: the index of each labelled row among the shared instances, for common rows.
     ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
     ``ids``: of the unlabelled rows, in their order. ``instances``: their names in this site's ledger, which are independent of
-    the digest that leaves the site.
+    the digest that leaves the site. ``overlap``: which shared instances the unlabelled rows are, if the site does not know all;
+    ``aligned_sites``: the sites that it counts.
     """
 
     X: Float64[Arr, "n d"]
@@ -28,6 +32,32 @@ class PrivateData:
     row_keys: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    overlap: Overlap | None = None
+    aligned_sites: tuple[str, ...] = ()
+
+    @property
+    def n_shared(self) -> int:
+        """m."""
+        return len(self.Z) if self.overlap is None else len(self.overlap.counts)
+
+    def require_sites(self, plan: Plan) -> None:
+        """Check that the plan's sums are over the sites of the alignment that counted the overlap.
+
+        Raises
+        ------
+        BadData
+            they are not, or the schedule needs all instances at every site.
+        """
+        if self.overlap is None:
+            return
+        if plan.sites != self.aligned_sites or plan.membership.min_sites < len(plan.sites):
+            raise BadData(
+                "the shared ids are known to some sites only, as counted by an alignment of "
+                f"{', '.join(self.aligned_sites)}. A run needs exactly these sites, and all of them (min_sites = "
+                f"{len(self.aligned_sites)}). Align again, or change the plan."
+            )
+        if isinstance(plan.objective, Agreement) and plan.iteration.name == "block-coordinate-descent":
+            raise BadData("schedule 'block-coordinate-descent' needs sites that know all shared instances.")
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

@@ -132,9 +132,15 @@ def aligned(result: SiteResult) -> list[str]:
     """What this site learnt of an alignment."""
     if result.aligned is None:
         return []
-    known = ", ".join(f"{many} by {sites} or more" for sites, many in result.aligned.known_to)
+    found = result.aligned
+    known = ", ".join(f"{many} to {sites} or more" for sites, many in found.known_to)
+    told = [f"ids of this site that sites know, this one included: {known}."]
+    if found.overlap is None:
+        return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
     return [
-        f"{len(result.aligned.ids)} of this site's ids are known to every site. Of its ids are known: {known} sites."
+        *told,
+        f"the shared set: {len(found.overlap.counts)} ids that at least {found.overlap.least} sites know, because fewer than the "
+        f"plan's intersect_from are known to every site. This site knows {len(found.ids)} of them.",
     ]
 
 

@@ -15,7 +15,7 @@ from coreg_wire.transport.release import release
 from site_agent.config.settings import ONLY, AgentSettings
 from site_agent.data.errors import BadTable
 from site_agent.data.inputs import Inputs
-from site_agent.data.prepare import prepare, site_salt
+from site_agent.data.prepare import Prepared, prepare, site_salt
 from site_agent.machine.site_data import PrivateData
 from site_agent.models.writer import check_output
 from site_agent.policy.dry_run import rehearse
@@ -70,7 +70,7 @@ def check(
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text in prepared.preprocessing.notes})
         return (
-            f"{len(d.X)} labelled and {len(d.Z)} unlabelled instances, {d.X.shape[1]} features from the columns "
+            f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}; "
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same)"
         )
@@ -138,6 +138,16 @@ def check(
     step("connection", network)
     step("output", disk)
     return code
+
+
+def shared_rows(prepared: Prepared) -> str:
+    """How many shared instances this site knows, of how many, and how many of them are labelled rows too."""
+    data, table = prepared.data, prepared.table
+    both = len({*table.labelled_ids} & {*table.unlabelled_ids})
+    about = [f"{both} are both"] * bool(both)
+    if data.overlap is not None:
+        about.insert(0, f"of {data.n_shared} that at least {data.overlap.least} sites know")
+    return f"{len(data.Z)} shared" + f" ({', '.join(about)})" * bool(about)
 
 
 def policy_summary(policy: Policy) -> str:

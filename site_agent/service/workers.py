@@ -118,8 +118,8 @@ class RunWorkers:
                 return Judged(plan.run, None, fetched=True)
             _, data, _ = self._read(plan)
             reason = rules_of(self.policy, self.ledger, self.keys, data).objection(plan)
-            labelled = len(data.X) if isinstance(data, PrivateData) else 0
-            request = Request(plan, len(data.Z), labelled, self.policy.questions(plan))
+            labelled, shared = (len(data.X), data.n_shared) if isinstance(data, PrivateData) else (0, len(data.Z))
+            request = Request(plan, shared, labelled, self.policy.questions(plan))
             return Judged(plan.run, reason, about=describe_request(request))
         except (CoregError, _Unusable) as error:
             return Judged(plan.run, str(error))

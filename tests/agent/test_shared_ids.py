@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coreg_core.alignment.overlap import Overlap
 from coreg_core.errors import BadData, UsageError
 from coreg_core.protocol.plan import Alignment, Membership, Plan
 from site_agent.alignment.curve import ORDER, A, P, exponents, multiplied, point_of, points_of
@@ -169,17 +170,75 @@ def test_ids_that_are_equal_after_normalisation_are_named_with_their_lines(tmp_p
 def test_training_takes_the_rows_with_shared_ids(tmp_path: Path) -> None:
     own = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\nd,7,9\n")
     file = tmp_path / "shared.json"
-    file.write_text(SharedIds("folded", frozenset({"a", "c"}), "run-1").text())
+    file.write_text(
+        SharedIds(
+            "folded",
+            (
+                "a",
+                "c",
+            ),
+            "run-1",
+        ).text()
+    )
     made = prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
     assert made.data.ids == ("a", "c")
     assert (len(made.data.y), len(made.data.Z)) == (2, 2)
     again = SharedIds.read(file)
-    assert (again.rule, again.ids, again.run) == ("folded", frozenset({"a", "c"}), "run-1")
+    assert (again.rule, again.ids, again.run) == (
+        "folded",
+        (
+            "a",
+            "c",
+        ),
+        "run-1",
+    )
+
+
+def test_a_partial_shared_set_keeps_its_places_and_its_digest(tmp_path: Path) -> None:
+    """Rows stand in the order of the places, which is not that of the ids."""
+    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nC,5,4\nd,7,9\n"), tmp_path / "shared.json"
+    overlap = Overlap(np.array([0, 2]), np.array([3, 2, 2]), 3)
+    shared = SharedIds("folded", ("c", "a"), "run-1", 4, overlap, "digest", ("x", "y", "z"))
+    file.write_text(shared.text())
+    again = SharedIds.read(file)
+    assert (again.ids, again.digest, again.sites) == (shared.ids, shared.digest, shared.sites)
+    data = prepare(Inputs(table=own, target="y", id="id", shared=str(file))).data
+    assert (data.ids, data.ids_digest, data.n_shared, data.aligned_sites) == (("c", "a"), "digest", 3, ("x", "y", "z"))
+    assert (data.Z[0] > data.Z[1]).all(), "x of C is above x of a"
+    assert data.overlap is not None
+    assert data.overlap.places.tolist() == [0, 2]
+    for damage in (
+        {"places": [0]},
+        {"places": [2, 0]},
+        {"counts": [3, 1, 2]},
+        {"sites": ["x"]},
+        {"places": ["a", "b"]},
+    ):
+        file.write_text(json.dumps(json.loads(shared.text()) | damage))
+        with pytest.raises(BadData, match="not the result of an alignment"):
+            SharedIds.read(file)
+
+
+def test_labelled_rows_that_are_shared_stand_at_their_places(tmp_path: Path) -> None:
+    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nC,5,4\n"), tmp_path / "shared.json"
+    overlap = Overlap(np.array([1, 2, 4]), np.array([3, 2, 2, 2, 3]), 3)
+    file.write_text(SharedIds("folded", ("c", "a", "b"), "run-1", 3, overlap, "digest", ("x", "y", "z")).text())
+    data = prepare(Inputs(table=own, target="y", id="id", shared=str(file))).data
+    assert data.positions is not None
+    assert data.positions.tolist() == [2, 1]
 
 
 def test_shared_ids_that_are_gone_are_named(tmp_path: Path) -> None:
     own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\n"), tmp_path / "shared.json"
-    file.write_text(SharedIds("folded", frozenset({"b", "zoe"})).text())
+    file.write_text(
+        SharedIds(
+            "folded",
+            (
+                "b",
+                "zoe",
+            ),
+        ).text()
+    )
     with pytest.raises(BadTable, match=r"1 of the 2 ids that the sites share are not in 'id': 'zoe'.*align again"):
         prepare(Inputs(table=own, target="y", id="id", shared=str(file)))
 
@@ -212,7 +271,7 @@ def test_a_policy_allows_alignments_of_so_many_ids() -> None:
 def test_a_later_alignment_replaces_its_file_and_no_other(tmp_path: Path) -> None:
     file, other = tmp_path / "shared.json", table(tmp_path, "mine", "notes.txt")
     check_output(file, SharedIds.read, "list of shared ids")
-    file.write_text(SharedIds("folded", frozenset({"a"})).text())
+    file.write_text(SharedIds("folded", ("a",)).text())
     check_output(file, SharedIds.read, "list of shared ids")
     for path, words in (
         (other, "would overwrite it"),
@@ -232,7 +291,7 @@ def test_a_fault_of_the_table_is_told_before_an_alignment_connects(tmp_path: Pat
 
 def test_ids_that_came_since_the_alignment_are_counted(tmp_path: Path) -> None:
     """Counted after normalisation; nothing is said where there are none."""
-    shared = SharedIds("folded", frozenset({"a"}), "run-1", own=2)
+    shared = SharedIds("folded", ("a",), "run-1", own=2)
     assert shared.outdated(["A", "b"][:2]) == shared.outdated(["a"]) == ""
     assert shared.outdated(["a", "b", "c", "c"]) == "1 id more than at alignment run-1; align again to share them too"
     (tmp_path / FILE).write_text(shared.text())

@@ -2,11 +2,13 @@ r"""The operator S_v that maps the others' sum from Z to a site's labelled rows,
 
 | rows, residuals | S_v | disclosed by Sᵀα |
 |---|---|---|
-| private or common, smoothed | Φ'_v (Z'_vᵀZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
+| private or common, smoothed | Φ'_v (Z'_vᵀW_vZ'_v + ηI)⁻¹ Z'_vᵀ | smooth vectors on Z; no labelled id |
 | common, open | the selection of own labelled rows | every label, and which ids are labelled |
 | common, grouped | means over groups of k of these | means over k labels, ids and groups |
 
-Source: design, sections 7.1 and 7.4.
+W_v is I if all sites know all instances. Otherwise it is (k_i − 1)/(M − 1) at the instances that the site knows, and
+Z'_v is 0 at the others: least squares over the pairs of an instance and another site that knows it
+(docs/research/mathematics.md, "Partial overlap"). Source: design, sections 7.1 and 7.4.
 """
 
 from dataclasses import dataclass
@@ -46,7 +48,7 @@ class Coupling(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    r"""$S = \Phi'(Z'^\top Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
+    r"""$S = \Phi'(Z'^\top W Z' + \eta I)^{-1} Z'^\top$ as ``left`` (n, d') times ``shared``ᵀ (d', m); S 1 = 0, O((n + m) d')."""
 
     left: Float64[Arr, "n d"]
     shared: Float64[Arr, "m d"]
@@ -111,7 +113,7 @@ class Smoother:
     candidate: int
     eta: float
     r2: float  # with which this site's columns predict the others' score on Z: the forecast before anything is trained
-    filter: Float64[Arr, "d d"]  # V (Λ + ηI)⁻¹ Vᵀ from the eigenvectors of Z'ᵀZ', whose condition is at most λ_max/η
+    filter: Float64[Arr, "d d"]  # V (Λ + ηI)⁻¹ Vᵀ from the eigenvectors of Z'ᵀWZ', whose condition is at most λ_max/η
 
     def of(self, features: Candidate) -> Smoothed:
         """S on the labelled rows."""
@@ -145,24 +147,33 @@ def choose_smoother(
     """
     if score is None or len(score) == 0:
         return Smoother(default, 1.0, 0.0, _filter(*features[default].spectrum, 1.0))
-    m, t = len(score), score - score.mean()
+    # Rows in units of √w: a score that misses sites is scaled up to all of them, and weighs less.
+    weights_Z = features[0].weights
+    root = None if weights_Z is None else np.sqrt(weights_Z)
+    count = float(len(score)) if weights_Z is None else float(weights_Z.sum())
+    mean = float(score.sum()) / count
+    missed = score - (mean if weights_Z is None else weights_Z * mean)
+    t = missed if root is None else np.divide(missed, root, out=np.zeros_like(missed), where=root > 0.0)
     best: tuple[float, int, int] | None = None
     spectra = [candidate.spectrum for candidate in features]
     for j, (candidate, (values, V)) in enumerate(zip(features, spectra, strict=True)):
         weights = 1.0 / (values[:, None] + etas)
-        beta = weights * (V.T @ (candidate.shared.T @ t))[:, None]
+        beta = weights * (V.T @ (candidate.shared.T @ missed))[:, None]
         squares = np.zeros(len(etas))
         step = block_rows(candidate.shared.shape[1])
-        for start in range(0, m, step):
-            rows = candidate.shared[start : start + step] @ V
-            leverage = 1.0 / m + (rows * rows) @ weights
-            errors = (t[start : start + step, None] - rows @ beta) / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
+        for start in range(0, len(score), step):
+            part = slice(start, start + step)
+            rows = candidate.shared[part] @ V
+            leverage = (rows * rows) @ weights + 1.0 / count
+            if root is not None and weights_Z is not None:
+                rows, leverage = rows * root[part, None], leverage * weights_Z[part, None]
+            errors = (t[part, None] - rows @ beta) / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
             squares += (errors * errors).sum(axis=0)
         i = int(squares.argmin())
         if best is None or squares[i] < best[0]:
             best = (float(squares[i]), j, i)
     assert best is not None
-    total = max(float(t @ t), 1e-12 * m)
+    total = max(float(t @ t), 1e-12 * count)
     values, V = spectra[best[1]]
     return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
 
