@@ -71,8 +71,8 @@ class Plain:
     def finished(self, end: Finish, show: str) -> None:
         """Print the outcome, its meaning and the next command."""
         self._print(told(end.outcome, end.reason))
-        if self._last is not None:
-            self._print(self._certified(self._last))
+        if self._last is not None and (certified := self._certified(self._last)):
+            self._print(certified)
         for line in self._phases.lines():
             self._print(line)
         self._print(f"show this run again: {show}")
@@ -81,7 +81,7 @@ class Plain:
         certified = "certified: " if last["verified"] else "estimated: "
         if last["gap"] is None or last["bound"] is None:
             if last["level"] is None:
-                return f"no bounds were certified; {self._rounds} rounds"
+                return f"no bounds were certified; {self._rounds} rounds" if self._rounds else ""
             level = max(0, last["level"])
             within = "the tolerance" if level == 0 else f"{2**level} times the tolerance"
             return f"the sites certified that the gap is within {within}, after {self._rounds} rounds"

@@ -78,8 +78,8 @@ def root(
     else:
         listed = ", ".join(f"{s['messages']} {kind} ({s['numbers']} numbers)" for kind, s in sent.items())
         console.note(
-            f"what left this machine: {listed}; {joined.label_bearing.messages} of these vectors depend on labels; "
-            f"all entries are in {joined.ledger}"
+            f"what left this machine: {listed}; {joined.label_bearing.messages} vectors among these, and "
+            f"some scalars, were computed from labels too; all entries are in {joined.ledger}"
         )
         for path in joined.written:
             console.note(f"model: {path}")

@@ -149,7 +149,10 @@ def peers(
 def init(
     preset: Annotated[
         Preset,
-        typer.Option("--preset", help="Members of a run can learn only sums (strict), or also this site's operator."),
+        typer.Option(
+            "--preset",
+            help="strict: members of a run learn sums only. partners: a member can compute this site's predictions for the shared rows.",
+        ),
     ],
     policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The policy to write.")] = Path(
         "policy.toml"

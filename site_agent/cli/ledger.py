@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Of an answer, beside its kind; the file has the words on the left.
 _LABELS = {
-    "none": "no label enters",
+    "none": "not computed from labels",
     "in the scalars": "computed from labels too (sums)",
     "in the vectors": "computed from labels too",
 }

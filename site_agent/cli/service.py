@@ -92,12 +92,13 @@ def refuse(
 
 
 def runs(config: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the runs that ended at this site, the latest first."""
+    """List the runs that ended at this site, or that it refused, the latest first."""
     for entry in reversed(list(state_of(config).history())):
         if as_json:
             print_json(entry)
         else:
-            kept = f"{len(entry['models'])} models" if entry["models"] else "no model"
+            count = len(entry["models"])
+            kept = "no model" if not count else "1 model" if count == 1 else f"{count} models"
             typer.echo(f"{entry['run']}  {entry['at']}  {entry['stop'].lower():<13} {kept:<10} {entry['study']}")
             if entry.get("reason"):
                 typer.echo(f"    {entry['reason']}")

@@ -297,7 +297,10 @@ def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -
             continue
         makes = f"column {column.name!r} makes {len(column.feature_names)} of {total} features, one for each text"
         if column.name not in categorical and holds_dates(table.frame[column.name].drop_nulls()):
-            notes.append(f"{makes}. Its texts look like dates: use --dates {column.name}, or --drop {column.name}")
+            notes.append(
+                f"{makes}. Its texts look like dates: use --dates {column.name} (in agent.toml "
+                f'dates = ["{column.name}"]), or --drop {column.name}'
+            )
         elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
             notes.append(f"{makes}. Group the texts, or leave the column out with --drop {column.name}")
     return notes

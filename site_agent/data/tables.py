@@ -149,7 +149,7 @@ def read_table(path: Source, found: Faults | None = None, na_values: Sequence[st
     try:
         frame, lines, separator = _read(path, source, here)
     except FileNotFoundError:
-        raise BadTable(Fault(source, "no such file.", kind="file")) from None
+        raise BadTable(Fault(source, f"no such file in {Path(source).resolve().parent}.", kind="file")) from None
     except (PolarsError, OSError, UnicodeDecodeError) as error:
         what = f"cannot be read as a table: {str(error).splitlines()[0]}"
         raise BadTable(Fault(source, what, kind="file")) from None

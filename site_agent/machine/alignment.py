@@ -229,6 +229,8 @@ class AlignmentJob:
         shared, sites = counts.marks[kept], counts.sites[kept]
         ids = tuple(sorted(found.ids, key=marks.__getitem__))
         places = np.searchsorted(shared, np.array([marks[text] for text in ids], dtype=np.uint64))
-        about = repr((self.plan.run, self._sites)).encode() + shared.astype("<u8").tobytes() + sites.astype("<i8").tobytes()
+        about = (
+            repr((self.plan.run, self._sites)).encode() + shared.astype("<u8").tobytes() + sites.astype("<i8").tobytes()
+        )
         overlap = Overlap(places.astype(np.int64), sites, len(self._sites))
         return replace(found, ids=ids, overlap=overlap, digest=hashlib.sha256(about).hexdigest())

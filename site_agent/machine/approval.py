@@ -42,6 +42,7 @@ def describe_request(request: Request) -> dict[str, str]:
         "method": _method(plan),
         "sites": others,
         "leaves this machine": _leaves(request),
+        "members can compute": _computable(plan),
         "stays on this machine": "every row, label and id; the numbers that leave are computed from them",
         "answers": f"at most {request.answers} (the plan's limit; most runs need some dozens), with {_numbers(request)} numbers "
         "each",
@@ -81,12 +82,17 @@ def _method(plan: Plan) -> str:
 
 
 def _leaves(request: Request) -> str:
-    plan = request.plan
+    plan, beside = request.plan, ""
     match plan.objective:
         case Additive() as terms:
             what = f"this site's part of the score at the shared instances{_RESIDUALS[terms.residuals]}"
+            beside = (
+                "; also the number and the sum of its labels, the predictions of its own model"
+                f"{', squared errors on its left-out labels' * (terms.forecast or terms.rows == 'common')}"
+            )
         case Agreement():
             what = "this site's predictions for the shared instances"
+            beside = "; also the number of its labels and the size of its label column"
         case Alignment():
             return (
                 "this site's ids as points that no single site can compute, and a part of an encrypted tally of all ids"
@@ -95,10 +101,24 @@ def _leaves(request: Request) -> str:
             what = "this site's part of each score"
     count = f" ({request.shared} instances)" * bool(request.shared)
     if not plan.masked:
-        return f"{what}{count}, readable by the coordinator: {IN_THE_CLEAR}"
+        return f"{what}{count}{beside}; readable by the coordinator: {IN_THE_CLEAR}"
     return (
-        f"{what}{count}, encrypted; the members of the run read the sum over {plan.membership.min_sites} or more sites"
+        f"{what}{count}{beside}. All of it is encrypted, and computed from labels too: the members of the run read the sums over "
+        f"{plan.membership.min_sites} or more sites"
     )
+
+
+def _computable(plan: Plan) -> str:
+    """What the plan's sums allow a member to derive; the policy decides whether this site takes part."""
+    match plan.objective:
+        case Alignment():
+            return "how many sites have each id that they list themselves"
+        case Agreement(coupling=(_,)) | Additive(tuning_steps=0, forecast=False, rows="private"):
+            return "the sums; by algebra, nothing of a single site"
+        case Scoring():
+            return "the sum of the parts, which is the score"
+        case _:
+            return "this site's predictions for the shared instances, from sums that differ in their terms"
 
 
 def _numbers(request: Request) -> int:

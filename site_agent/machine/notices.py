@@ -68,7 +68,8 @@ def approved(run: str, study: str) -> Notice:
 
 
 def refused(run: str, study: str, reason: str) -> Notice:
-    return Notice("refused", f"run {run}: refused: {reason}", warning=True, fields={"run": run, "study": study})
+    fields = {"run": run, "study": study, "stop": "REFUSED", "reason": reason}
+    return Notice("refused", f"run {run}: refused: {reason}", warning=True, fields=fields)
 
 
 def dismissed(run: str, study: str, reason: str) -> Notice:

@@ -133,8 +133,9 @@ def aligned(result: SiteResult) -> list[str]:
     if result.aligned is None:
         return []
     found = result.aligned
-    known = ", ".join(f"{many} to {sites} or more" for sites, many in found.known_to)
-    told = [f"ids of this site that sites know, this one included: {known}."]
+    (least, most), *rest = found.known_to
+    more = "".join(f", {many} to {sites} or more" for sites, many in rest)
+    told = [f"{most} of this site's ids are known to {least} or more sites{more} (this site included)."]
     if found.overlap is None:
         return [*told, f"the shared set: {len(found.ids)} ids that every site knows."]
     return [

@@ -72,7 +72,7 @@ def _of_additive(terms: Additive) -> list[tuple[bool, str]]:
     return [
         (
             terms.tuning_steps > 0,
-            f"tuning_steps={terms.tuning_steps} would add as many response operators; set 0 {_KEY}",
+            f"{terms.tuning_steps} tuning steps would disclose as many more response operators; set tuning_steps = 0 {_KEY}",
         ),
         (
             terms.probes > 1,

@@ -143,8 +143,8 @@ class AgentDaemon:
         self._stopping.set()
 
     def notify(self, notice: Notice) -> None:
-        if notice.name == "run_over" and self._state is not None:
-            models = [str(path) for path in self.workers.written] if notice.fields["models"] else []
+        if notice.name in ("run_over", "refused") and self._state is not None:
+            models = [str(path) for path in self.workers.written] if notice.fields.get("models") else []
             self._spawn(asyncio.to_thread(self._state.append_history, {**notice.fields, "models": models}))
         self._observer(notice)
         self._status_changed.set()

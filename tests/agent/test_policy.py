@@ -127,7 +127,7 @@ OPERATORS = {
     "Algorithm 1": (make_plan, {"schedule": "block-coordinate-descent"}, "each site's predictions"),
     "two values": (make_plan, {"form": "linear", "max_rounds": 2}, "columns of two values"),
     "every column": (make_plan, {"form": "linear", "max_rounds": 3}, "max_rounds=3 answers of a linear form"),
-    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "tuning_steps=1"),
+    "tuning": (additive_plan, ADDITIVE | {"tuning_steps": 1}, "1 tuning steps"),
     "probes": (additive_plan, ADDITIVE | {"probes": 2}, "probes=2"),
     "forecast": (additive_plan, ADDITIVE | {"forecast": True}, "fold is another response operator"),
     "common rows": (additive_plan, ADDITIVE | {"rows": "common"}, "fold is another response operator"),

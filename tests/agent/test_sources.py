@@ -100,4 +100,4 @@ def test_check_takes_a_query(tmp_path, monkeypatch):
     database(tmp_path, [(f"p{i}", i, "x", i if i < 4 else None) for i in range(8)])
     words = ("--target", "y", "--id", "id", "--insecure", "--name", "north", "--coordinator", "127.0.0.1:9")
     found = agent("check", "--data", f"sqlite:clinic.db?{VISITS}", *words)
-    assert (found.exit_code, "4 labelled and 4 unlabelled instances" in found.stdout) == (0, True)
+    assert (found.exit_code, "4 labelled and 4 shared instances" in found.stdout) == (0, True)

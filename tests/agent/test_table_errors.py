@@ -112,7 +112,7 @@ def test_check_reads_every_data_set_of_a_serving_agent(messy):
     assert found.exit_code == 6
     lines = found.stdout.splitlines()
     assert sum(line.startswith("WRONG  table messy: messy.csv") for line in lines) == 7
-    assert any(line.startswith("ok     table good: 2 labelled and 1 unlabelled") for line in lines)
+    assert any(line.startswith("ok     table good: 2 labelled and 1 shared") for line in lines)
     assert any(line.startswith("ok     output: models go to ") for line in lines)
     with pytest.raises(UsageError, match=r"--target: agent\.toml has sections \[data\.NAME\]"):
         agent(*words, "--target", "y")

@@ -111,7 +111,10 @@ def test_a_plan_that_the_ledger_forbids_is_refused_before_the_operator_is_asked(
         )
         assert agent.workers.judge(sealed).reason is None
         about = agent.workers.judge(sealed).about
-        assert "encrypted; the members of the run read the sum over 3 or more sites" in about["leaves this machine"]
+        assert (
+            "encrypted, and computed from labels too: the members of the run read the sums over 3 or more sites"
+            in about["leaves this machine"]
+        )
         data = agent.data_sets.get("patients")[0].data
         agent.ledger.know_as(data.ids_digest, data.instances)
         agent.ledger.record(offer(ids=data.ids_digest))

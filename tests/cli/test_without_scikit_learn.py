@@ -60,7 +60,7 @@ def test_an_agent_reads_its_table_and_a_coordinator_states_its_plan(tmp_path):
     table = ("--data", "t.csv", "--target", "y", "--id", "id")
     where = ("--insecure", "--name", "a", "--coordinator", "127.0.0.1:9")
     checked = command("site_agent.cli.app", "check", *table, *where, "--plan", "plan.json", cwd=tmp_path)
-    assert "12 labelled and 18 unlabelled instances, 4 features from the columns a, b, c (2 levels)" in checked.stdout
+    assert "12 labelled and 18 shared instances, 4 features from the columns a, b, c (2 levels)" in checked.stdout
     assert (
         "the largest share of one label of this site" in checked.stdout
     )  # computed from these rows and the plan's kernel

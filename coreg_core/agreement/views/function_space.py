@@ -270,7 +270,9 @@ class FunctionSpaceView:
         if weight == 0.0:  # coefficients on unlabelled points vanish: one RLSR solution on X alone
             function = KernelExpansion(self._kernel, self._X, c_X)
         else:
-            function = KernelExpansion(self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, self._scale * c_Z]))
+            function = KernelExpansion(
+                self._kernel, np.concatenate([self._X, self._Z]), np.concatenate([c_X, self._scale * c_Z])
+            )
         return Solution(function, prediction, float(residual @ residual + self._ridge * norm))
 
 
