@@ -20,18 +20,8 @@ import polars as pl
 from sklearn.model_selection import GridSearchCV, KFold
 from threadpoolctl import threadpool_limits
 
-from coreg_federation import CoRLSR
+from coreg_federation import CoRLSR, LabelledFolds
 from coreg_wire.terminal.svg import Plot, Series, draw
-
-
-class LabelledFolds(KFold):
-    """Folds of the labelled rows. All unlabelled rows stay in each training set."""
-
-    def split(self, X, y, groups=None):
-        labelled, unlabelled = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
-        for train, test in super().split(labelled):
-            yield np.concatenate([labelled[train], unlabelled]), labelled[test]
-
 
 rng = np.random.default_rng(0)
 truth = rng.normal(size=240)

@@ -5,6 +5,7 @@ from coreg_core.estimators.additive import AdditiveRegressor
 from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.hessian import HessianRLS
+from coreg_core.estimators.labelled_folds import LabelledFolds
 from coreg_core.estimators.laplacian_rls import LaplacianRLS
 from coreg_core.estimators.latent_reconstruction import LinearLatentReconstruction
 from coreg_core.estimators.ls_svm import LSSVM
@@ -33,6 +34,7 @@ __all__ = [
     "CoRLS",
     "CoRLSR",
     "HessianRLS",
+    "LabelledFolds",
     "LaplacianRLS",
     "LinearLatentReconstruction",
     "MultiViewPegasosClassifier",

@@ -85,8 +85,23 @@ def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
     if np.isinf(targets).any():
         raise BadData("Input y contains infinity or a value too large; leave a target that is not known missing (NaN).")
     if np.isnan(targets).all():
-        raise BadData("Input y contains NaN alone: every target is missing, and some rows need one.")
+        raise BadData(
+            "Input y contains NaN alone: every target is missing, and some rows need one. In GridSearchCV and "
+            "cross_val_score, set cv to LabelledFolds."
+        )
     return targets
+
+
+def of_views(X: Any, views: Any) -> Any:
+    """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables as they are."""
+    columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
+    if not columns or not isinstance(views, Sequence) or isinstance(views, str):
+        return X
+    lists = [[view] if isinstance(view, str) else view for view in views]
+    if not all(isinstance(view, Sequence) and all(isinstance(name, str) for name in view) for view in lists):
+        return X
+    used = {name for view in lists for name in view}
+    return X[[name for name in columns if name in used]] if used <= set(columns) else X
 
 
 def _refuse_texts_and_gaps(X: Any) -> None:
@@ -133,6 +148,7 @@ def deal(
     BadData
         a table, targets or a mask of inconsistent shapes.
     """
+    X = of_views(X, views)
     _refuse_texts_and_gaps(X)
     table = validate_data(estimator, X, dtype=np.float64, order="C", ensure_min_samples=1)
     targets = checked_targets(y, len(table), estimator)
@@ -140,10 +156,13 @@ def deal(
     mask = np.ones((len(table), len(columns)), dtype=bool)
     if label_mask is not None:
         mask = np.asarray(label_mask)
-        if mask.shape != (len(table), len(columns)) or mask.dtype != bool:
+        if mask.shape != (len(table), len(columns)) or not np.isin(mask, (0, 1)).all():
+            one = " views=None is one view of all columns." if views is None else ""
             raise BadData(
-                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(len(table), len(columns))}, rows by views."
+                f"label_mask: {mask.shape} of {mask.dtype}; needs booleans of shape {(len(table), len(columns))}, rows by "
+                f"views.{one}"
             )
+        mask = mask.astype(bool)
     known = ~np.isnan(targets)
     if all_shared is None:
         all_shared = bool(known.all())
@@ -170,7 +189,7 @@ class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ship
         """X as one table a view, as the model was fitted."""
         if not getattr(self, "one_table_", False):
             return list(X)
-        table = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        table = validate_data(self, of_views(X, self.views), dtype=np.float64, order="C", reset=False)
         columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
         return [np.ascontiguousarray(table[:, c]) for c in columns]
 

@@ -1,5 +1,6 @@
 r"""Additive views: sites or views with different columns learn parts that add up, over sums on the shared instances."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -23,6 +24,10 @@ from coreg_core.numerics.threads import one_thread
 
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
+_EVERY_LABEL = (
+    "no label_mask: every view sees all labels, and sites of a federation see fewer. Give label_mask (rows by views), or "
+    "rows='common' if the sites really have the same labelled rows."
+)
 
 
 class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -179,9 +184,15 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         """
         terms = self._terms()
         self.one_table_ = Z_views is None
+        if Z_views is None and isinstance(X, list) and X and np.ndim(X[0]) == 2:
+            raise UsageError(
+                "a list of views needs Z_views, the tables of the shared rows. Or give one table, and views=."
+            )
         if Z_views is None:
             dealt = deal(self, X, y, self.views, label_mask, all_shared=True if terms.rows == "common" else None)
             Xs, ys, Zs = dealt.X, dealt.y, dealt.Z
+            if label_mask is None and terms.rows == "private" and len(Xs) > 1:
+                warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=2)
             where = dealt.rows if terms.rows == "common" else [None] * len(Xs)
         else:
             Xs, ys, Zs, where = self._list_of_views(X, y, Z_views, positions)

@@ -56,7 +56,7 @@ class _Fit(NamedTuple):
 class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     r"""$\min_f \sum_v [\|y_v - f_v(X_v)\|^2 + \nu_v\|f_v\|^2] + \lambda \sum_{u,v} \|f_u(Z) - f_v(Z)\|^2$.
 
-    Columns are not standardised and targets are not centred: do both first (`StandardScaler`, `TransformedTargetRegressor`).
+    Columns are not standardised and targets are not centred: do both first (`StandardScaler`; ``y - np.nanmean(y)``).
     ``bandwidth="loo", ridge="loo"`` usually predict better than the rules of the paper. Without a missing target no row is
     shared, and ``coupling`` has no effect.
 

@@ -35,12 +35,11 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 continue
             sentence = (
                 f"{heading}: joined models {percent(own.mean)} on average, {share(own.harmed, 1)} of {len(part)} sites harmed; "
-                f"scored together, where a site's own folds favour it, {percent(pick.mean)}, {share(pick.harmed, 1)} harmed."
+                f"scored together, used only where a site's own cross-validation prefers it, {percent(pick.mean)}, "
+                f"{share(pick.harmed, 1)} harmed."
             )
             if (mean := figure(part, "mean-of-labels")) is not None:
-                sentence += (
-                    f" The mean of the labels instead of a model: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
-                )
+                sentence += f" Predicting the mean of the labels: {percent(mean.mean)}. {_beside_mean(mean, own, pick)}"
             out.append(sentence)
             if name == JUDGED:
                 fine = own.mean <= -0.06 and own.harmed <= 0.08, pick.mean <= -0.2 and pick.harmed <= 0.04
@@ -51,7 +50,7 @@ def findings(groups: dict[str, list[SiteOutcome]]) -> list[str]:
                 )
         if len(among) < FEW:
             out.append(
-                f"These are only {len(among)} sites of some federations. Use more draws (--draws 10) before you decide."
+                f"This is based on only {len(among)} simulated sites. Use more draws (--draws 10) before you decide."
             )
     return out
 
@@ -70,13 +69,15 @@ def _beside_mean(mean: Figure, own: Figure, pick: Figure) -> str:
     by = f"by more than {100 * HARM:.0f} %"
     match better:
         case (True, True):
-            return f"Joined models and scores made together are better than that {by}."
+            return f"Joined models and scores made together are both better than that mean {by}."
         case (True, False):
-            return f"Joined models are better than that {by}, scores made together are not."
+            return f"Joined models are better than that mean {by}, scores made together are not."
         case (False, True):
-            return f"Scores made together are better than that {by}, joined models are not."
+            return f"Scores made together are better than that mean {by}, joined models are not."
         case _:
-            return f"No model is better than that {by}. Joining brings nothing here: the columns predict too little."
+            return (
+                f"No model is better than that mean {by}. Joining brings nothing here: the columns predict too little."
+            )
 
 
 def limits(found: Sequence[SiteOutcome]) -> list[str]:

@@ -62,7 +62,7 @@ def benefit(
 
     source: Path | OwnTable | None = data
     if data is not None and not data.is_dir() and target is not None:
-        source = OwnTable(str(data), target, tuple(drop or ()), tuple(dates or ()))
+        source = OwnTable(str(data), target, _listed(drop), _listed(dates))
         for sentence in source.read()[1]:
             typer.echo(f"{data}: {sentence}", err=True)
     elif target or drop or dates:
@@ -77,7 +77,10 @@ def benefit(
         found = site_outcomes(results)
         if not found:
             each = "; ".join(map(needs, asked.regimes))
-            raise UsageError(f"no federation: {', '.join(asked.sets)} is too small. {each}.")
+            raise UsageError(
+                f"no federation: {', '.join(asked.sets)} is too small. {each}. Choose other --regimes, or simulate your own "
+                "division with the library (docs/tutorials/your-own-table.md)."
+            )
         return {
             "study": {**asdict(asked), "source": None},
             "federations": sum(map(bool, results.values())),
@@ -106,3 +109,8 @@ def benefit(
             closing if details else f"{closing}. Add --details for the tables.",
             details=details,
         )
+
+
+def _listed(values: list[str] | None) -> tuple[str, ...]:
+    """The option's values; one value can hold several, with commas."""
+    return tuple(name for value in values or () for name in value.split(",") if name)

@@ -151,7 +151,7 @@ def init(
         Preset,
         typer.Option(
             "--preset",
-            help="strict: members of a run learn sums only. partners: a member can compute this site's predictions for the shared rows.",
+            help="strict: members learn sums only. partners: a member can compute this site's predictions for shared rows.",
         ),
     ],
     policy: Annotated[Path, typer.Option("--policy", envvar="COREG_POLICY", help="The policy to write.")] = Path(

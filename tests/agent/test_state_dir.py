@@ -35,7 +35,8 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for words in (
         "run abc1 of waits, received 20",
         "method: agreement (co-regularised least squares)",
-        "predictions for the shared instances (20 instances); also the number of its labels and the size of its label column; readable by the coordinator",
+        "predictions for the shared instances (20 instances); also the number of its labels",
+        "readable by the coordinator",
         "answers: at most 42 (the plan's limit; most runs need some dozens), with 20 numbers each",
         "computing time: about 1 s",
         f"approve before: {(datetime.now(UTC) + timedelta(days=1)):%Y-%m-%dT%H}",

@@ -288,8 +288,32 @@ def test_columns_of_a_data_frame_that_are_no_numbers_are_named_at_once():
     frame = pl.DataFrame(
         {"who": ["a", "b", "c"], "ward": ["x", "x", "y"], "age": [60.0, None, 72.0], "bmi": [1.0, 2.0, 3.0]}
     )
-    model = AdditiveRegressor(views=[["age"], ["bmi"]])
+    model = AdditiveRegressor(views=[["who", "age"], ["ward", "bmi"]])
     with pytest.raises(BadData, match=r"not numeric: 'who', 'ward'\. Encode texts as 0/1 columns"):
         model.fit(frame, np.array([1.0, 2.0, np.nan]))
     with pytest.raises(BadData, match=r"empty cells: 'age'\. Fill them first"):
-        model.fit(frame.select("age", "bmi"), np.array([1.0, 2.0, np.nan]))
+        clone(model).set_params(views=[["age"], ["bmi"]]).fit(frame, np.array([1.0, 2.0, np.nan]))
+
+
+def test_columns_that_no_view_names_are_not_read():
+    X, y, mask = table()
+    frame = pl.DataFrame(X, schema=["a", "b", "c", "d"]).with_columns(who=pl.lit("text"))
+    model = clone(QUICK).set_params(views=[["a", "b"], ["c", "d"]]).fit(frame, y, label_mask=mask)
+    swapped = frame.select("who", "d", "c", "b", "a")
+    expected = clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask).predict_views(X)
+    np.testing.assert_allclose(model.predict_views(frame), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict_views(swapped)
+
+
+def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_frame():
+    X, y, mask = table()
+    with pytest.warns(UserWarning, match="no label_mask: every view sees all labels"):
+        clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y)
+    model = clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask.astype(int))
+    with pytest.raises(BadData, match="a data frame: this model does not know"):
+        model.models_[0].own.predict(pl.DataFrame(X[:, :2]))
+    with pytest.raises(BadData, match="4 columns; the model has 2"):
+        model.models_[0].own.predict(X)
+    with pytest.raises(UsageError, match="a list of views needs Z_views"):
+        clone(QUICK).fit([X[:, :2], X[:, 2:]], [y, y])

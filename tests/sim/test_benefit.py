@@ -247,9 +247,9 @@ def test_a_report_of_few_federations_says_only_what_it_has(folder, tmp_path):
     assert [plot.name for plot in made.plots] == ["benefit-price", "benefit-labels"]
     assert made.findings[0].startswith("Harmed: ")
     assert "1 set (judged on)" in made.findings[1]
-    assert re.search(r"The mean of the labels instead of a model: [+-]\d", made.findings[1])
+    assert re.search(r"Predicting the mean of the labels: [+-]\d", made.findings[1])
     assert "Targets on these sets" in made.findings[2]
-    assert made.findings[3].startswith("These are only 6 sites")
+    assert made.findings[3].startswith("This is based on only 6 simulated sites")
     assert "3 sites of 10 labels" in made.findings[4]
     titles = [t.title for t in made.tables]
     assert "Map of regimes" in titles

@@ -7,6 +7,7 @@ Both are kernel expansions in the site's standard units plus a constant, so a mo
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,7 +15,8 @@ from jaxtyping import Float64
 from coreg_core.additive.model.blend import Blend
 from coreg_core.additive.model.features import CentredFeatures, Standardiser
 from coreg_core.agreement.views import KernelExpansion
-from coreg_core.numerics.arrays import Arr
+from coreg_core.errors import BadData
+from coreg_core.numerics.arrays import Arr, as_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +27,22 @@ class Expansion:
     constant: float
     functions: tuple[KernelExpansion, ...]
 
-    def predict(self, X: Float64[Arr, "n d"]) -> Float64[Arr, " n"]:
-        """f(X), in blocks."""
+    def predict(self, X: Any) -> Float64[Arr, " n"]:
+        """f(X) of an array (n, d), in blocks.
+
+        Raises
+        ------
+        BadData
+            a data frame, whose names cannot be checked here, or another number of columns.
+        """
+        if hasattr(X, "columns"):
+            raise BadData(
+                "a data frame: this model does not know the columns' names. Give an array with the view's columns in the view's "
+                "order."
+            )
+        X, d = as_matrix(X, "X"), len(self.standardiser.mean)
+        if X.shape[1] != d:
+            raise BadData(f"X: {X.shape[1]} columns; the model has {d}, those of its view in the view's order.")
         rows = self.standardiser(X)
         out = np.full(len(X), self.constant)
         for function in self.functions:

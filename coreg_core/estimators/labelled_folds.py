@@ -1,0 +1,37 @@
+"""Folds for scikit-learn's searches over tables with missing targets."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import KFold
+
+from coreg_core.errors import BadData
+from coreg_core.numerics.arrays import Ints
+
+
+class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
+    """K folds of the labelled rows. All rows with a missing target stay in each training set, and in no test set.
+
+    Use it as ``cv`` of GridSearchCV, cross_val_score or cross_validate. The default folds would test on rows without a target,
+    and would train without the shared rows. Parameters are those of `sklearn.model_selection.KFold`.
+
+    Raises
+    ------
+    BadData
+        (a ValueError) without targets.
+
+    >>> import numpy as np
+    >>> y = np.array([1.0, np.nan, 2.0, np.nan, 3.0])
+    >>> [(train.tolist(), test.tolist()) for train, test in LabelledFolds(3).split(y[:, None], y)]
+    [([2, 4, 1, 3], [0]), ([0, 4, 1, 3], [2]), ([0, 2, 1, 3], [4])]
+    """
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Ints, Ints]]:  # noqa: ARG002
+        """Row numbers of each training set and of each test set."""
+        if y is None:
+            raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
+        missing = np.isnan(np.asarray(y, dtype=np.float64))
+        labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
+        for train, test in super().split(labelled, groups=groups):
+            yield np.concatenate([labelled[train], unlabelled]), labelled[test]
