@@ -151,6 +151,12 @@ class AlignmentComputation:
 
     # --- results --------------------------------------------------------------------------------------------------
 
+    def portion(self, state: AlignmentState) -> float:
+        """The part of the passes and tally blocks that are done; 0 before their number is known."""
+        if state.published is None:
+            return 0.0
+        return state.step / (self._passes(state) + self._tally_blocks(state))
+
     def rounds(self, state: AlignmentState) -> int:
         """Passes and blocks of the tally."""
         return state.step

@@ -33,7 +33,8 @@ def tables(
     configuration: Annotated[
         bool,
         typer.Option(
-            "--configuration", help="Also the federation.toml, joined.toml and policy.toml of docker compose."
+            "--configuration",
+            help="Also the federation.toml, joined.toml, align.toml and policy.toml of docker compose.",
         ),
     ] = False,
     partly_shared: Annotated[
@@ -59,6 +60,7 @@ def tables(
         else {
             directory / "federation.toml": federations.federation_toml("agreement", sorted(data.tables)),
             directory / "joined.toml": federations.federation_toml("additive", sorted(data.tables)),
+            directory / "align.toml": federations.ALIGN,
             directory / "policy.toml": federations.POLICY,
         }
     )

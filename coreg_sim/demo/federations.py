@@ -39,6 +39,7 @@ tolerance = 1e-10
 prediction_tolerance = 1e-7
 """,
 }
+ALIGN = '[study]\nname = "shared-patients"\n\n[model]\nobjective = "alignment"\n'
 SCORING = '[study]\nname = "scores"\n\n[model]\nobjective = "scoring"\n'
 
 

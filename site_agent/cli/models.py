@@ -28,7 +28,9 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", help="The output file, CSV or Parquet. A new file has mode 0600.")
     ] = Path("predictions.csv"),
-    id_column: Annotated[str | None, typer.Option("--id", help="A column to copy into the output.")] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="A column to copy into the output; several as NAME+NAME.")
+    ] = None,
     interval: Annotated[
         float | None,
         typer.Option(
@@ -61,6 +63,7 @@ def predict(
     loaded = load_model(model)
     table = read_table(source_of(data), na_values=loaded.preprocessing.na_values)
     predictions = loaded.predict(table)
+    table = table if id_column is None else table.with_id(id_column)
     ids = None if id_column is None else table.ids(id_column)
     ends: dict[str, Any] = {}
     if interval is not None:

@@ -126,7 +126,7 @@ def read_ids(inputs: Inputs, rule: IdRule) -> tuple[str, ...]:
     for source in (inputs.table, inputs.unlabelled):
         if source is None:
             continue
-        table = read_table(source, na_values=inputs.na_values)
+        table = read_table(source, na_values=inputs.na_values).with_id(inputs.id)
         lines: dict[str, list[int]] = {}
         for text, line in zip(table.ids(inputs.id), table.lines.tolist(), strict=True):
             lines.setdefault(normalised(text, rule), []).append(line)

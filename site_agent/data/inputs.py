@@ -33,7 +33,7 @@ class Inputs(BaseModel):
         "unlabelled set, unless --unlabelled names it."
     )
     target: Text | None = Field(default=None, description="The column to predict.")
-    id: Text = Field(description="The column that names the instances.")
+    id: Text = Field(description="The column that names the instances; several as NAME+NAME.")
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."
     )

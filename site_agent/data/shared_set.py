@@ -73,6 +73,8 @@ def load_site_tables(
     """
     own = Faults()
     table = read_table(data, own, na_values)
+    with own.caught():
+        table = table.with_id(id_column)
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
@@ -93,7 +95,7 @@ def load_site_tables(
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():
-            shared = read_table(unlabelled, own, na_values)
+            shared = read_table(unlabelled, own, na_values).with_id(id_column)
             notes += shared.notes
             shared.require([id_column], "the id column")
             shared.require(features, f"features of {data}")
@@ -187,7 +189,7 @@ def load_batch(path: Source, id_column: str, na_values: Sequence[str] = NA_VALUE
     BadTable
         see `read_table`; a row has no id, or an id occurs twice.
     """
-    table = read_table(path, na_values=na_values)
+    table = read_table(path, na_values=na_values).with_id(id_column)
     table.require([id_column], "the id column")
     ids = _checked_ids(table, id_column)
     order = np.array(sorted(range(len(ids)), key=lambda i: ids[i].encode()), dtype=np.int64)

@@ -84,6 +84,23 @@ class Table:
         """Rows by index, in the given order."""
         return replace(self, frame=self.frame[keep], lines=self.lines[keep])
 
+    def with_id(self, column: str) -> "Table":
+        """With the columns of an id in several, written ``last_name+birth_date``, joined into one of that name. If a part is
+        missing, so is the id.
+
+        Raises
+        ------
+        BadTable
+            a part is no column of the table.
+        """
+        parts = column.split("+")
+        if column in self.columns or len(parts) < 2:
+            return self
+        self.require(parts, "a part of the id")
+        return replace(
+            self, frame=self.frame.with_columns(pl.concat_str(parts, separator="+").alias(column)).drop(parts)
+        )
+
     def ids(self, column: str) -> list[str]:
         """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
         self.require([column], "the id column")

@@ -58,6 +58,12 @@ def progressed(run: str, progress: Progress, phase: str = "") -> Notice:
     return Notice("progress", text, private=True, fields={"run": run, "round": progress.round})
 
 
+def aligned_so_far(run: str, portion: float) -> Notice:
+    """For an operator's console alone: an alignment of large lists takes minutes."""
+    text = f"aligning ids: {portion:.0%}"
+    return Notice("progress", private=True, work=text, fields={"run": run, "portion": round(portion, 2)})
+
+
 def waiting_for_approval(run: str, study: str) -> Notice:
     text = f"run {run} waits for `coreg-agent approve {run}`, or `refuse`"
     return Notice("waiting_for_approval", text, warning=True, fields={"run": run, "study": study})

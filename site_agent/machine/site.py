@@ -16,7 +16,7 @@ from coreg_core.agreement import question_rules as agreement_questions
 from coreg_core.agreement.schedules.schedule import Progress
 from coreg_core.agreement.views import View
 from coreg_core.computation.agreement import AgreementComputation
-from coreg_core.computation.alignment import most_answers
+from coreg_core.computation.alignment import AlignmentComputation, most_answers
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import CoregError, Refused
 from coreg_core.protocol.messages import (
@@ -179,6 +179,14 @@ class Site:
         if replica is None or not replica.began or replica.stopped:
             return None
         return replica.computation.progress(replica.state)
+
+    @property
+    def portion(self) -> float | None:
+        """How much of an alignment is done; None for other runs."""
+        replica = self._replica
+        if replica is None or not replica.began or not isinstance(replica.computation, AlignmentComputation):
+            return None
+        return replica.computation.portion(replica.state)
 
     @property
     def remark(self) -> str:

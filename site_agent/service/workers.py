@@ -190,6 +190,8 @@ class RunWorkers:
                 self._notify(notices.finding(f"run {message.run}: {remark}"))
             if progress is not None and (before is None or progress.round > before.round):
                 self._notify(notices.progressed(message.run, progress, phase))
+            if (portion := site.portion) is not None:
+                self._notify(notices.aligned_so_far(message.run, portion))
             if r2 is None and (found := site.r2_without_labels) is not None:
                 self._notify(notices.finding(findings.without_labels(found)))
         if isinstance(message, Proposal):

@@ -167,6 +167,21 @@ def test_ids_that_are_equal_after_normalisation_are_named_with_their_lines(tmp_p
     assert "no id in 'id'" in str(caught.value)
 
 
+def test_an_id_in_several_columns(tmp_path: Path) -> None:
+    """Its parts are no features; a missing part is a missing id, with its line."""
+    own = table(tmp_path, "last,born,x,y\nO'Neil,1980-01-02,1,2\n Núñez ,1990-11-03,3,\nLi,1990-11-03,5,\n")
+    inputs = Inputs(table=own, target="y", id="last+born")
+    assert read_ids(inputs, "numbers") == ("li+1990-11-3", "núñez+1990-11-3", "o'neil+1980-1-2")
+    made = prepare(inputs)
+    assert made.data.ids == ("Li+1990-11-03", "Núñez+1990-11-03")
+    assert made.preprocessing.feature_names == ["x"]
+    with pytest.raises(BadTable, match=r"no column 'bron' \(a part of the id\). Did you mean 'born'"):
+        prepare(inputs.model_copy(update={"id": "last+bron"}))
+    gap = table(tmp_path, "last,born,x,y\na,,1,2\nb,1,3,\nc,,4,\n", "gap.csv")
+    with pytest.raises(BadTable, match="line 4"):
+        prepare(Inputs(table=gap, target="y", id="last+born"))
+
+
 def test_training_takes_the_rows_with_shared_ids(tmp_path: Path) -> None:
     own = table(tmp_path, "id,x,y\nA,1,2\nb,3,\nC,5,\nd,7,9\n")
     file = tmp_path / "shared.json"

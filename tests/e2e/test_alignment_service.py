@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 
 import pytest
 from federation import SITES, STUDY, as_json, federation, until
@@ -23,12 +24,15 @@ def leave_out(fed, v, site):
     return {row[0].strip().lower() for row in rows}
 
 
-def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
-    policy = 'objectives = ["agreement"]\nalignment = true'
+@pytest.mark.parametrize("least", [3, 2], ids=["ids of all sites", "ids of two sites"])
+def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path, least):
+    policy = 'objectives = ["agreement"]\nalignment = true\nmembers_may_learn = "operators"'
     with federation(tmp_path, policy) as fed:
-        ids = [leave_out(fed, v, site) for v, site in enumerate(SITES)]
-        shared = sorted(set.intersection(*ids))
-        fed.study("people", ALIGN)
+        ids = {site: leave_out(fed, v, site) for v, site in enumerate(SITES)}
+        times = Counter(text for known in ids.values() for text in known)
+        shared = {text for text, k in times.items() if k >= least}
+        assert (min(times[text] for text in shared) < 3) == (least == 2)
+        fed.study("people", f"{ALIGN}min_overlap = {least}\n")
         fed.study("waiting", STUDY)
         coordinator, stay = fed.serve(), {"data": 'shared = "people"\n'}
         agents = {site: fed.stays(site, **stay) for site in SITES}
@@ -44,7 +48,7 @@ def test_an_alignment_survives_kills_and_its_ids_train_the_next_study(tmp_path):
         assert fed.run_of(run)["stop"] == "CONVERGED", fed.last()
         for site in SITES:
             file = tmp_path / f"{site}-models" / "people" / "current" / "aligned.json"
-            assert json.loads(file.read_text())["ids"] == shared
+            assert set(json.loads(file.read_text())["ids"]) == shared & ids[site]
             assert file.stat().st_mode & 0o777 == 0o600
             ledger = (tmp_path / site / "ledger.jsonl").read_text()
             assert "sealed for the next site" in ledger

@@ -31,6 +31,7 @@ def test_compose_converges_and_ends_0():
         done = subprocess.run(UP, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         assert "converged: Both certificates fell below the tolerances." in done.stdout
+        assert "every site has its list of shared ids" in done.stdout
         assert "answers in the clear" not in done.stdout, "the coordinator would have said so"
         assert done.stdout.count("exited with code 0") >= 4
         assert done.stdout.count("root mean square error of progression on 100 rows") == 3, "each site prints quality"

@@ -56,6 +56,16 @@ def test_every_site_learns_which_of_its_ids_all_have_and_how_many_have_the_other
         assert found.known_to == tuple((k, sum(t >= k for t in times)) for k in range(2, len(sites) + 1))
 
 
+def test_the_portion_that_is_done_rises_to_one() -> None:
+    pump, seen = Pump(plan_of(), sites_of()).join(), [0.0]
+    while pump.end is None:
+        pump.step()
+        seen.append(pump.sites["a"].portion or seen[-1])
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    assert len(set(seen)) > 10
+
+
 def test_no_id_in_common_is_an_outcome_of_its_own() -> None:
     pump = Pump(plan_of(), sites_of(c=("zoe",))).join().run()
     assert pump.outcome is Outcome.NOTHING_SHARED
