@@ -105,7 +105,7 @@ class Preparation:
             offset=terms.offset,
             bandwidth=None if terms.bandwidth == "loo" else float(terms.bandwidth),
         )
-        self._known: Arr | None = None
+        self._known: Arr | float = 1.0
         if overlap is not None:
             self._known, weights = overlap.spread(np.ones(len(Z))), overlap.spread(overlap.others_share)
             self._candidates = [
@@ -194,8 +194,7 @@ class Preparation:
         return fit_alone([c.labelled[rows] for c in self._candidates], self._labels()[rows], ridges)
 
     def _alone_on_shared(self, own: OwnFit) -> Float64[Arr, " m"]:
-        intercept = own.intercept if self._known is None else own.intercept * self._known
-        scores: Arr = intercept + self._candidates[own.candidate].shared @ own.w
+        scores: Arr = own.intercept * self._known + self._candidates[own.candidate].shared @ own.w
         return scores
 
     def _set_view(self, setting: Setting) -> None:

@@ -19,7 +19,7 @@ from coreg_core.additive.model.grouping import ResidualPolicy
 from coreg_core.additive.model.hyperparameters import Traces, next_hyper, traces
 from coreg_core.additive.model.local_fit import OwnFit
 from coreg_core.additive.model.predictive_sd import Spread
-from coreg_core.additive.model.smoother import choose_smoother, smoother_at
+from coreg_core.additive.model.smoother import choose_smoother, smoother_at, without_level
 from coreg_core.additive.model.terms import Additive
 from coreg_core.additive.model.view import AdditiveView, Hyper
 from coreg_core.additive.preparation import Preparation, Setting
@@ -181,7 +181,8 @@ class AdditiveSite(Preparation):
             setting.smoother = choose_smoother(self._candidates, others / weight if heard else None, default=last)
             if heard and setting.own is not None:
                 reading = self._candidates[setting.smoother.candidate]
-                guess = reading.labelled[setting.rows] @ setting.smoother.coefficients(reading, others)
+                apart = others if reading.weights is None else without_level(others, reading.weights)
+                guess = reading.labelled[setting.rows] @ setting.smoother.coefficients(reading, apart)
                 setting.slope = slope_on(guess, self._labels()[setting.rows])
             self._set_view(setting)
         if question.columns[0].operator.fold is not None:

@@ -254,8 +254,12 @@ class AgreementComputation:
             return ""
         return (
             f"the rounds can certify no smaller bounds than these, and the plan's tolerances are below them: {', '.join(below)}. "
-            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label, unless "
-            "the residuals of the models allow smaller bounds at the end."
+            "There the run ends CONVERGED_TO_ROUNDING, or STAGNATED if they exceed one thousandth of a typical label"
+            + (
+                ", unless the residuals of the models allow smaller bounds at the end."
+                if self.least_known is None
+                else "."
+            )
         )
 
     def models(self, state: AgreementState) -> FinalTargets | None:

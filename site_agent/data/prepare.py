@@ -66,7 +66,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         salt=salt,
         positions=positions,
         row_keys=row_keys(table.labelled_ids, table.y, salt),
-        instances=names_of(digest, salt),
+        instances=names_of(ids_digest(sorted(table.unlabelled_ids, key=str.encode)), salt),
         ids=table.unlabelled_ids,
         overlap=overlap,
         aligned_sites=() if aligned is None else aligned.sites,

@@ -127,8 +127,6 @@ class AgreementJob:
         """1, and of each column e² and the square of the distance of its function from its answer. Zeros if one is unknown: the
         run has its models already, so nothing here ends it."""
         told = [1.0]
-        if self.data.overlap is not None:
-            return (0.0,) * (1 + 2 * len(weights))
         try:
             for target, weight in zip(np.ascontiguousarray(targets.T), weights.tolist(), strict=True):
                 with np.errstate(all="ignore"):
@@ -195,7 +193,10 @@ class AgreementJob:
         sweeps = self.plan.iteration.name == "block-coordinate-descent"  # whose targets are the others' mean already
         fits, rows, overlap = [], some_rows(len(self._y)), self.data.overlap
         # The others' mean weighs as many sites as know an instance besides this one.
-        others = self.view if overlap is None else self._factored(overlap.others_share)
+        try:
+            others = self.view if overlap is None else self._factored(overlap.others_share)
+        except (MemoryError, CoregError):  # the models are there, and none of them is chosen
+            return None
         # Of some rows alone, the shift stays that of all: one label moves it by 1/n.
         centred = self.objective.label_units != "raw" and len(rows) == len(self._y)
         with np.errstate(all="ignore"):

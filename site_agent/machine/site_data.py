@@ -40,24 +40,29 @@ class PrivateData:
         """m."""
         return len(self.Z) if self.overlap is None else len(self.overlap.counts)
 
-    def require_sites(self, plan: Plan) -> None:
-        """Check that the plan's sums are over the sites of the alignment that counted the overlap.
-
-        Raises
-        ------
-        BadData
-            they are not, or the schedule needs all instances at every site.
-        """
+    def overlap_fault(self, plan: Plan) -> str | None:
+        """The reason if a sum is not over the sites that the alignment counted, or the schedule needs all instances."""
         if self.overlap is None:
-            return
+            return None
         if plan.sites != self.aligned_sites or plan.membership.min_sites < len(plan.sites):
-            raise BadData(
+            return (
                 "the shared ids are known to some sites only, as counted by an alignment of "
                 f"{', '.join(self.aligned_sites)}. A run needs exactly these sites, and all of them (min_sites = "
                 f"{len(self.aligned_sites)}). Align again, or change the plan."
             )
         if isinstance(plan.objective, Agreement) and plan.iteration.name == "block-coordinate-descent":
-            raise BadData("schedule 'block-coordinate-descent' needs sites that know all shared instances.")
+            return "schedule 'block-coordinate-descent' needs sites that know all shared instances."
+        return None
+
+    def require_sites(self, plan: Plan) -> None:
+        """
+        Raises
+        ------
+        BadData
+            `overlap_fault`.
+        """
+        if (fault := self.overlap_fault(plan)) is not None:
+            raise BadData(fault)
 
 
 def row_keys(ids: Sequence[str], y: Float64[Arr, " n"], salt: bytes) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
+    reasons += [fault] if (fault := data.overlap_fault(plan)) is not None else []
     now = dt.datetime.now(dt.UTC)
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)

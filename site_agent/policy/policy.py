@@ -182,7 +182,7 @@ class Policy(BaseModel):
 
     def _alignment(self, plan: Plan, terms: Alignment) -> list[tuple[bool, str]]:
         sites = len(plan.sites)
-        least = min(terms.min_overlap, sites)
+        least = min(terms.min_overlap, sites) if terms.intersect_from else sites
         return [
             (not self.alignment, "alignment of ids is off (alignment=false)"),
             (

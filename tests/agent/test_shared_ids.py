@@ -234,6 +234,18 @@ def test_a_partial_shared_set_keeps_its_places_and_its_digest(tmp_path: Path) ->
             SharedIds.read(file)
 
 
+def test_the_ledger_names_the_same_ids_alike_after_another_alignment(tmp_path: Path) -> None:
+    own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nc,5,4\n"), tmp_path / "shared.json"
+    names = []
+    for ids, places, digest in ((("c", "a"), [0, 2], "one"), (("a", "c"), [1, 2], "two")):
+        overlap = Overlap(np.array(places), np.array([3, 2, 2]), 3)
+        file.write_text(SharedIds("folded", ids, digest, 3, overlap, digest, ("x", "y", "z")).text())
+        data = prepare(Inputs(table=own, target="y", id="id", shared=str(file)), b"salt").data
+        assert data.ids_digest == digest
+        names.append(data.instances)
+    assert names[0] == names[1]
+
+
 def test_labelled_rows_that_are_shared_stand_at_their_places(tmp_path: Path) -> None:
     own, file = table(tmp_path, "id,x,y\na,1,2\nb,3,\nC,5,4\n"), tmp_path / "shared.json"
     overlap = Overlap(np.array([1, 2, 4]), np.array([3, 2, 2, 2, 3]), 3)

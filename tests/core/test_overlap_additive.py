@@ -66,11 +66,11 @@ def test_leave_one_out_of_the_smoother_is_that_of_refits(seed: int) -> None:
     known = knowledge(rng, 25, 0.7)
     own = overlaps_of(known)[0]
     made = shared_features(rng, own)
-    score = own.spread(rng.normal(size=len(own.places)))
+    score = rng.normal(size=25)  # the others' score is not zero where this site knows nothing
     etas = np.array([0.3, 30.0])
     chosen = choose_smoother([made], score, etas)
     w, root = made.weights, np.sqrt(made.weights)
-    mean = score.sum() / w.sum()
+    mean = score[w > 0].sum() / w.sum()
     t = np.divide(score - w * mean, root, out=np.zeros(25), where=root > 0)
     A = root[:, None] * made.shared
     losses = []
@@ -94,6 +94,29 @@ def test_parts_that_some_sites_do_not_know_are_neither_shrunk_nor_stretched() ->
     others = known[1:].sum(axis=0) * part
     slope = choose_smoother([made], others, np.array([1e-2])).coefficients(made, others)
     assert slope[0] == pytest.approx(M - 1, rel=0.02), "the sum of three parts, although half of each is missing"
+
+
+@given(seeds, st.floats(-100.0, 100.0))
+def test_a_level_of_the_others_scores_changes_no_choice(seed: int, level: float) -> None:
+    rng = np.random.default_rng(seed)
+    known = knowledge(rng, 40, 0.6)
+    made = shared_features(rng, overlaps_of(known)[0])
+    scores = rng.normal(size=(M - 1, 40)) * known[1:]
+    plain, moved = (choose_smoother([made], (scores + shift * known[1:]).sum(axis=0)) for shift in (0.0, level))
+    assert plain.eta == moved.eta
+    assert plain.r2 == pytest.approx(moved.r2, abs=1e-6 * (1 + abs(level)))
+
+
+def test_a_site_that_knows_no_shared_instance_trains_alone() -> None:
+    rng = np.random.default_rng(0)
+    X, y, Z = rng.normal(size=(9, 2)), rng.normal(size=9), rng.normal(size=(20, 2))
+    counts = np.full(20, 2)
+    some = [Overlap(np.arange(20), counts, 3), Overlap(np.arange(20), counts, 3), Overlap(np.arange(0), counts, 3)]
+    sites = [AdditiveSite(X + v, y + v, Z[: len(o.places)], TIGHT, name=f"s{v}", overlap=o) for v, o in enumerate(some)]
+    made = replace(federation(TIGHT), sites=sites, n_unlabelled=20)
+    _, state = train(made, TIGHT)
+    assert np.isfinite(state.x).all()
+    assert np.isfinite(sites[2].model.own.predict(X)).all()
 
 
 def partial(share: float, rows: str = "private", seed: int = 3) -> tuple[list[AdditiveSite], np.ndarray]:

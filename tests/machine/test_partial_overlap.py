@@ -17,6 +17,7 @@ from coreg_core.protocol.outcomes import Outcome
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.site import Site
 from site_agent.machine.site_data import PrivateData
+from site_agent.policy.dry_run import rehearse
 from site_agent.policy.policy import Policy
 
 SITES = tuple("abcd")
@@ -146,6 +147,13 @@ def test_a_plan_over_other_sites_or_in_series_is_refused(changes: Mapping[str, A
     pump = Pump(plan, {name: site_with(name, data(name)) for name in plan.sites}).join().run()
     assert not pump.bits
     assert re.search(match, pump.end.reason)
+
+
+def test_check_says_before_the_run_that_a_site_is_missing(tmp_path) -> None:
+    policy = Policy(peers={name: name * 64 for name in SITES}, members_may_learn="operators")
+    for plan, told in ((additive_plan(SITES, min_sites=4), False), (additive_plan("abc", min_sites=3), True)):
+        reasons = rehearse(sealed(plan), "a", policy, data("a"), tmp_path / "ledger.jsonl").reasons
+        assert any("needs exactly these sites" in reason for reason in reasons) == told
 
 
 def test_a_policy_of_sums_refuses_sums_over_other_sites_at_each_instance() -> None:

@@ -145,15 +145,12 @@ def choose_smoother(
     default
         which candidate without a score.
     """
-    if score is None or len(score) == 0:
+    if score is None or len(score) == 0 or (features[0].weights is not None and not features[0].weights.any()):
         return Smoother(default, 1.0, 0.0, _filter(*features[default].spectrum, 1.0))
     # Rows in units of √w: a score that misses sites is scaled up to all of them, and weighs less.
-    weights_Z = features[0].weights
-    root = None if weights_Z is None else np.sqrt(weights_Z)
-    count = float(len(score)) if weights_Z is None else float(weights_Z.sum())
-    mean = float(score.sum()) / count
-    missed = score - (mean if weights_Z is None else weights_Z * mean)
-    t = missed if root is None else np.divide(missed, root, out=np.zeros_like(missed), where=root > 0.0)
+    w = features[0].weights if features[0].weights is not None else np.ones(len(score))
+    missed, root, count = without_level(score, w), np.sqrt(w), float(w.sum())
+    t = np.divide(missed, root, out=np.zeros_like(missed), where=root > 0.0)
     best: tuple[float, int, int] | None = None
     spectra = [candidate.spectrum for candidate in features]
     for j, (candidate, (values, V)) in enumerate(zip(features, spectra, strict=True)):
@@ -163,10 +160,8 @@ def choose_smoother(
         step = block_rows(candidate.shared.shape[1])
         for start in range(0, len(score), step):
             part = slice(start, start + step)
-            rows = candidate.shared[part] @ V
-            leverage = (rows * rows) @ weights + 1.0 / count
-            if root is not None and weights_Z is not None:
-                rows, leverage = rows * root[part, None], leverage * weights_Z[part, None]
+            rows = (candidate.shared[part] @ V) * root[part, None]
+            leverage = (rows * rows) @ weights + w[part, None] / count
             errors = (t[part, None] - rows @ beta) / np.maximum(1.0 - leverage, _LEAST_FREEDOM)
             squares += (errors * errors).sum(axis=0)
         i = int(squares.argmin())
@@ -176,6 +171,13 @@ def choose_smoother(
     total = max(float(t @ t), 1e-12 * count)
     values, V = spectra[best[1]]
     return Smoother(best[1], float(etas[best[2]]), 1.0 - best[0] / total, _filter(values, V, float(etas[best[2]])))
+
+
+def without_level(score: Float64[Arr, " m"], weights: Float64[Arr, " m"]) -> Float64[Arr, " m"]:
+    """The score less its level, which counts at each instance as many times as sites are in it; 0 where this site knows none."""
+    known = weights > 0.0
+    level = float(score[known].sum()) / max(float(weights.sum()), 1e-300)
+    return np.where(known, score - weights * level, 0.0)
 
 
 def smoother_at(features: list[Candidate], candidate: int, eta: float, r2: float) -> Smoother:
