@@ -1,20 +1,30 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR` and `AdditiveRegressor` are estimators with scikit-learn's conventions (extra ``estimators``), `LabelledFolds` are their
-folds for scikit-learn's searches, `load_model` reads
-the model file of a site, `simulate` runs a federation in one process. Each is imported when it is used first.
+`CoRLSR`, `AdditiveRegressor` and `AdditiveClassifier` are estimators with scikit-learn's conventions (extra
+``estimators``), `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
+`simulate` runs a federation in one process. Each is imported when it is used first.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coreg_core.estimators import AdditiveRegressor, CoRLSR, LabelledFolds
+    from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLSR, LabelledFolds
     from coreg_federation.model import Model, load_model
     from coreg_sim.federation.simulate import simulate
 
-__all__ = ["AdditiveRegressor", "CoRLSR", "LabelledFolds", "Model", "__version__", "load_model", "simulate"]
+__all__ = [
+    "AdditiveClassifier",
+    "AdditiveRegressor",
+    "CoRLSR",
+    "LabelledFolds",
+    "Model",
+    "__version__",
+    "load_model",
+    "simulate",
+]
 _PLACES = {
+    "AdditiveClassifier": "coreg_core.estimators",
     "AdditiveRegressor": "coreg_core.estimators",
     "CoRLSR": "coreg_core.estimators",
     "LabelledFolds": "coreg_core.estimators",

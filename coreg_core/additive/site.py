@@ -263,8 +263,8 @@ class AdditiveSite(Preparation):
 
     def _models(
         self, x: Float64[Arr, "r 1"], operator: Operator, step: int
-    ) -> tuple[Expansion, Expansion, float, Blend]:
-        """(joined, part, a, blend) in the federation's units; a with the site's own intercept."""
+    ) -> tuple[Expansion, Expansion, float, Blend, Arr]:
+        """(joined, part, a, blend, left out) in the federation's units; a with the site's own intercept."""
         setting = self._settings[operator.fold if operator.refit else None]
         view, hyper = self.at(operator, step)
         assert setting.smoother is not None
@@ -278,18 +278,20 @@ class AdditiveSite(Preparation):
         coefficients = setting.smoother.coefficients(reading, others)
         smooth = expansion(self._standardiser, reading.features, coefficients, mean)
         fixed = float(a[0]) + mean + reading.labelled[setting.rows] @ coefficients
-        return part.plus(smooth).scaled(1.0, intercept), part, intercept, self._blend(setting, hyper, fixed)
+        return part.plus(smooth).scaled(1.0, intercept), part, intercept, *self._blend(setting, hyper, fixed)
 
-    def _blend(self, setting: Setting, hyper: Hyper, fixed: Float64[Arr, " k"]) -> Blend:
-        """By rows left out in turn; ``fixed``: a and the others' parts at the rows."""
+    def _blend(self, setting: Setting, hyper: Hyper, fixed: Float64[Arr, " k"]) -> tuple[Blend, Float64[Arr, "2 n"]]:
+        """By rows left out in turn, and predictions of own and alone there; ``fixed``: a and the others' parts at the rows."""
         if setting.own is None:
-            return Blend(1.0)
+            return Blend(1.0), np.zeros((2, 0))
         features, labels = self._features(setting).labelled[setting.rows], self._labels()[setting.rows]
         part = with_intercept(features, self.terms.random_intercept, hyper.prior)
         ridge = np.array([hyper.noise * self._hidden_among / hyper.prior])
         [joined] = leave_one_out(part, labels - fixed, ridge, intercept=False)
         [alone] = leave_one_out(features, labels, np.array([setting.own.ridge]))
-        return choose_blend(joined, alone, setting.slope, self.terms.aim)
+        blend = choose_blend(joined, alone, setting.slope, self.terms.aim)
+        own = blend.weight * joined + (1.0 - blend.weight) * alone
+        return blend, labels - np.array([own, alone])
 
     def spread(self, operator: Operator, step: int) -> Spread:
         """The own model's stated deviation, in the units of its labels; not calibrated (`coreg_core.evaluation.intervals`)."""
@@ -303,9 +305,9 @@ class AdditiveSite(Preparation):
         return expansion(self._standardiser, self._candidates[own.candidate].features, own.w, own.intercept)
 
     def _model(self, question: Question) -> SiteModel:
-        joined, part, a, blend = self._models(question.targets, question.columns[0].operator, question.step)
+        joined, part, a, blend, left_out = self._models(question.targets, question.columns[0].operator, question.step)
         own = self._settings[None].own
-        return site_model(joined, part, a, None if own is None else self._alone(own), blend, self._units)
+        return site_model(joined, part, a, None if own is None else self._alone(own), blend, left_out, self._units)
 
     def _joint(self, question: Question) -> Answer:
         """Σ (y − a − s)²/(n σ₀²) over the rows that each column's fold left out: the joint score, read at own labelled rows."""
@@ -340,7 +342,7 @@ class AdditiveSite(Preparation):
         setting, rows = self._settings[operator.fold], self._folds[operator.fold]
         if setting.own is None or len(rows) == 0:
             return LeftOut.nothing()
-        joined, _, a, blend = self._models(question.targets[:, j : j + 1], operator, question.step)
+        joined, _, a, blend, _ = self._models(question.targets[:, j : j + 1], operator, question.step)
         alone = self._alone(setting.own).predict(self._X[rows])
         own = blend.weight * joined.predict(self._X[rows]) + (1.0 - blend.weight) * alone
         together = np.full(len(rows), np.nan)

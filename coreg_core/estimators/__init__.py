@@ -2,6 +2,7 @@
 
 from coreg_core.estimators import _needs  # noqa: F401 - before all others
 from coreg_core.estimators.additive import AdditiveRegressor
+from coreg_core.estimators.additive_classifier import AdditiveClassifier
 from coreg_core.estimators.corls import CoRLS
 from coreg_core.estimators.corlsr import CoRLSR
 from coreg_core.estimators.hessian import HessianRLS
@@ -30,6 +31,7 @@ __all__ = [
     "SSSL",
     "XKS",
     "XNV",
+    "AdditiveClassifier",
     "AdditiveRegressor",
     "CoRLS",
     "CoRLSR",

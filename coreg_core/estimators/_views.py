@@ -179,11 +179,10 @@ def deal(
     )
 
 
-class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
-    """`score` over rows with a target, and one table or a list of views for predictions."""
+class ViewTables:
+    """One table or a list of views for predictions."""
 
     views: Any
-    predict: Any
 
     def _tables(self, X: Any) -> list[Any]:
         """X as one table a view, as the model was fitted."""
@@ -192,6 +191,12 @@ class ViewsRegressor(RegressorMixin):  # type: ignore[misc]  # scikit-learn ship
         table = validate_data(self, of_views(X, self.views), dtype=np.float64, order="C", reset=False)
         columns = columns_of(self.views, table.shape[1], getattr(self, "feature_names_in_", None))
         return [np.ascontiguousarray(table[:, c]) for c in columns]
+
+
+class ViewsRegressor(ViewTables, RegressorMixin):  # type: ignore[misc]  # scikit-learn ships no types
+    """`score` over rows with a target."""
+
+    predict: Any
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of `predict` over the rows whose target is not missing; NaN where none is known.

@@ -18,7 +18,7 @@ from coreg_core.additive.training import Training
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
 from coreg_core.estimators._inputs import generator
-from coreg_core.estimators._views import ViewsRegressor, deal
+from coreg_core.estimators._views import ViewsRegressor, ViewTables, deal
 from coreg_core.numerics.arrays import Arr, as_matrix, as_vector
 from coreg_core.numerics.threads import one_thread
 
@@ -30,98 +30,8 @@ _EVERY_LABEL = (
 )
 
 
-class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    r"""$\min \sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$.
-
-    y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others'
-    parts. The smoother S_v predicts them from the view's columns, without labels. s = Σ Z_v w_v, N_v = σ_v²I + κ11ᵀ. The fit
-    uses the messages of the service (sums of vectors on the shared instances). Noise and priors maximise the evidence.
-    `predict` scores together, a + Σ h_v(x_v). `predict_views` has each view's own predictions. Columns are standardised.
-
-    If every view has the *same* labelled rows (``label_mask=None``), use ``rows="common"``: private rows are then no better than
-    views alone.
-
-    Source: docs/research/mathematics.md, "The additive objective". What to expect: docs/research/benefit.md.
-
-    Parameters
-    ----------
-    views
-        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
-    kernel
-        "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
-    bandwidth
-        "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
-    ridge
-        ν at the start of tuning: "loo" or a positive number.
-    degree
-        of the polynomial kernel.
-    offset
-        of the polynomial kernel.
-    landmarks
-        most landmarks a view.
-    rows
-        "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
-    residuals
-        with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are;
-        exact additive kernel ridge over all rows and columns).
-    group_size
-        k of grouped residuals, at least 3.
-    random_intercept
-        variance of each view's own offset of its labels, in units of the label variance; 0: none. `predict_views` adds the
-        offset, `predict` does not.
-    aim
-        how `predict_views` blends joined and local models by the view's own labels: "mean" or "safety".
-    tuning_steps
-        steps that improve noise and priors; 0 keeps each view's start values.
-    probes
-        random columns that estimate the traces of these steps.
-    tol
-        of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
-    tuning_tol
-        of a tuning step.
-    folds
-        of common rows, and of the forecast.
-    max_rounds
-        most rounds of one solve.
-    forecast
-        also forecast the views' gains by folds.
-    random_state
-        of landmarks, probes and folds.
-
-    Attributes
-    ----------
-    models_
-        a `SiteModel` for each view; its ``alone``, ``joined`` and ``own`` (the blend of both) have ``predict``. intercept_: a.
-        score_unlabelled_: a + s on the shared rows (m,), in units of y.
-    noise_, prior_
-        σ² and τ², M each, in units of the federation's variance.
-    r2_
-        of each view's prediction of the others' score, before any training.
-    gap_, score_bound_
-        certified: J − J* ≤ gap_, and ‖s̃ − s*‖₂ ≤ score_bound_ in units of y.
-    n_rounds_
-        exchanges of vectors. n_exchanges_: all of them. stop_: how the final solve ended.
-    forecast_
-        forecast relative change of the views' error, with ``forecast=True``.
-
-    Raises
-    ------
-    BadData
-        (a ValueError) tables of inconsistent shapes, or values that are not finite.
-    UsageError
-        (a ValueError) a parameter out of range.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(120, 4))
-    >>> y = np.sin(X[:, 0]) + X[:, 3] ** 2
-    >>> y[40:] = np.nan  # missing targets: these rows are the shared ones
-    >>> mask = np.zeros((120, 2), dtype=bool)
-    >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
-    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y, label_mask=mask)
-    >>> model.predict(X).shape, model.predict_views(X).shape
-    ((120,), (2, 120))
-    """
+class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """The parameters, the fit and the scores of both estimators below."""
 
     def __init__(
         self,
@@ -297,6 +207,7 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
         state = run_in_memory(training, training.start(n_unlabelled), sites)
         mean, deviation = state.units.tolist()
         self.models_: list[SiteModel] = [site.model for site in sites if site.model is not None]
+        self.labels_ = [site.labels for site in sites]
         self.intercept_ = mean + deviation * float(state.x[-1, 0])
         s = state.x[:n_unlabelled, 0]
         self.score_unlabelled_ = self.intercept_ + deviation * s
@@ -325,13 +236,114 @@ class AdditiveRegressor(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  #
             raise BadData(f"X_views: views of {[len(table) for table in tables]} instances; every view needs the same.")
         return tables
 
-    def predict(self, X: Any) -> Any:
-        """The joint score a + Σ_v h_v(x_v), (n,), from the columns of every view."""
+    def _joint(self, X: Any) -> Arr:
+        """a + Σ_v h_v(x_v)."""
         tables = self._checked_tables(X)
         parts = [model.part.predict(table) for model, table in zip(self.models_, tables, strict=True)]
-        return self.intercept_ + np.sum(parts, axis=0)
+        return np.asarray(self.intercept_ + np.sum(parts, axis=0))
+
+    def _own(self, X: Any) -> Arr:
+        tables = self._checked_tables(X)
+        return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])
+
+
+class AdditiveRegressor(ViewsRegressor, AdditiveViews):
+    r"""$\min \sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$.
+
+    y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others'
+    parts. The smoother S_v predicts them from the view's columns, without labels. s = Σ Z_v w_v, N_v = σ_v²I + κ11ᵀ. The fit
+    uses the messages of the service (sums of vectors on the shared instances). Noise and priors maximise the evidence.
+    `predict` scores together, a + Σ h_v(x_v). `predict_views` has each view's own predictions. Columns are standardised.
+
+    If every view has the *same* labelled rows (``label_mask=None``), use ``rows="common"``: private rows are then no better than
+    views alone.
+
+    Source: docs/research/mathematics.md, "The additive objective". What to expect: docs/research/benefit.md.
+
+    Parameters
+    ----------
+    views
+        columns of each view (slices, positions, booleans or names) of one table; None: all columns are one view.
+    kernel
+        "gaussian", "laplacian", "polynomial" or "linear", on columns that are standardised and clipped at ±6.
+    bandwidth
+        "loo" (leave-one-out on a view's own labels chooses between two widths) or a positive number, standard units.
+    ridge
+        ν at the start of tuning: "loo" or a positive number.
+    degree
+        of the polynomial kernel.
+    offset
+        of the polynomial kernel.
+    landmarks
+        most landmarks a view.
+    rows
+        "private", or "common": labelled rows are among the shared ones, and scoring together is tuned by folds.
+    residuals
+        with common rows, "smoothed", "grouped" (means over groups of labels are exchanged) or "open" (labels are;
+        exact additive kernel ridge over all rows and columns).
+    group_size
+        k of grouped residuals, at least 3.
+    random_intercept
+        variance of each view's own offset of its labels, in units of the label variance; 0: none. `predict_views` adds the
+        offset, `predict` does not.
+    aim
+        how `predict_views` blends joined and local models by the view's own labels: "mean" or "safety".
+    tuning_steps
+        steps that improve noise and priors; 0 keeps each view's start values.
+    probes
+        random columns that estimate the traces of these steps.
+    tol
+        of the final solve, relative; 1e-5 is 1e-3 of a deviation or better.
+    tuning_tol
+        of a tuning step.
+    folds
+        of common rows, and of the forecast.
+    max_rounds
+        most rounds of one solve.
+    forecast
+        also forecast the views' gains by folds.
+    random_state
+        of landmarks, probes and folds.
+
+    Attributes
+    ----------
+    models_
+        a `SiteModel` for each view; its ``alone``, ``joined`` and ``own`` (the blend of both) have ``predict``. intercept_: a.
+        score_unlabelled_: a + s on the shared rows (m,), in units of y.
+    noise_, prior_
+        σ² and τ², M each, in units of the federation's variance.
+    r2_
+        of each view's prediction of the others' score, before any training.
+    gap_, score_bound_
+        certified: J − J* ≤ gap_, and ‖s̃ − s*‖₂ ≤ score_bound_ in units of y.
+    n_rounds_
+        exchanges of vectors. n_exchanges_: all of them. stop_: how the final solve ended.
+    forecast_
+        forecast relative change of the views' error, with ``forecast=True``.
+
+    Raises
+    ------
+    BadData
+        (a ValueError) tables of inconsistent shapes, or values that are not finite.
+    UsageError
+        (a ValueError) a parameter out of range.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(120, 4))
+    >>> y = np.sin(X[:, 0]) + X[:, 3] ** 2
+    >>> y[40:] = np.nan  # missing targets: these rows are the shared ones
+    >>> mask = np.zeros((120, 2), dtype=bool)
+    >>> mask[:20, 0] = mask[20:40, 1] = True  # each view has twenty labels of its own
+    >>> model = AdditiveRegressor(views=[slice(0, 2), slice(2, 4)], random_state=0).fit(X, y, label_mask=mask)
+    >>> model.predict(X).shape, model.predict_views(X).shape
+    ((120,), (2, 120))
+    """
+
+    def predict(self, X: Any) -> Any:
+        """The joint score a + Σ_v h_v(x_v), (n,), from the columns of every view."""
+        return self._joint(X)
 
     def predict_views(self, X: Any) -> Any:
         """Each view's own model, which needs only its own columns, (M, n)."""
-        tables = self._checked_tables(X)
-        return np.array([model.own.predict(table) for model, table in zip(self.models_, tables, strict=True)])
+        return self._own(X)

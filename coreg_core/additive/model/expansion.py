@@ -81,7 +81,8 @@ class SiteModel:
     """A site's models, all in the units of its labels.
 
     ``own`` predicts alone. It is the blend of ``joined`` and ``alone`` (``alone`` is None without labels).
-    ``part`` is h_v: a + a_v + Σ_v h_v(x_v) over the sites is the joint score, with ``intercept`` a + a_v.
+    ``part`` is h_v: a + a_v + Σ_v h_v(x_v) over the sites is the joint score, with ``intercept`` a + a_v. ``left_out``:
+    predictions of own and alone at the labelled rows, each left out in turn while the others' parts stay.
     """
 
     own: Expansion
@@ -90,10 +91,17 @@ class SiteModel:
     part: Expansion
     intercept: float
     blend: Blend
+    left_out: Float64[Arr, "2 n"]
 
 
 def site_model(
-    joined: Expansion, part: Expansion, a: float, alone: Expansion | None, blend: Blend, units: tuple[float, float]
+    joined: Expansion,
+    part: Expansion,
+    a: float,
+    alone: Expansion | None,
+    blend: Blend,
+    left_out: Float64[Arr, "2 n"],
+    units: tuple[float, float],
 ) -> SiteModel:
     """Blended, and taken from the federation's units into those of the labels."""
     mean, deviation = units
@@ -106,4 +114,5 @@ def site_model(
         part.scaled(deviation),
         mean + deviation * a,
         blend,
+        mean + deviation * left_out,
     )

@@ -20,6 +20,7 @@ Rows: TypeAlias = Literal["private", "common"]
 Residuals: TypeAlias = Literal["smoothed", "grouped", "open"]
 Targets: TypeAlias = Literal["federation", "raw"]
 Aim: TypeAlias = Literal["mean", "safety"]
+Task: TypeAlias = Literal["regression", "classification"]
 
 # The grid of common rows: noise and prior times these, chosen by folds of the joint score (design, 7.4).
 NOISE_GRID = (1.0, 0.5, 0.25, 0.1)
@@ -67,6 +68,9 @@ class Additive:
     aim
         how a site blends its own model (`coreg_core.additive.model.blend`): "mean" for the smallest error on average, "safety"
         for the fewest sites that lose.
+    task
+        "regression", or "classification": labels are 0 and 1 at every site, and models state probabilities. The training is the
+        same, least squares on the labels.
     tuning_steps
         of the evidence; 0 keeps each site's own start, with less noise and a bounded prior.
     probes
@@ -103,6 +107,7 @@ class Additive:
     intercept_prior: Annotated[float, Gt(0)] = 1.0
     random_intercept: Annotated[float, Ge(0)] = 0.1
     aim: Aim = "mean"
+    task: Task = "regression"
     tuning_steps: Annotated[int, Ge(0), Le(100)] = 6
     probes: Annotated[int, Ge(1), Le(64)] = 16
     tolerance: Annotated[float, Gt(0)] = 1e-3

@@ -341,7 +341,7 @@ class Alignment(_message.Message):
     def __init__(self, max_ids: _Optional[int] = ..., ids: _Optional[str] = ..., min_overlap: _Optional[int] = ..., intersect_from: _Optional[int] = ...) -> None: ...
 
 class Additive(_message.Message):
-    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim")
+    __slots__ = ("kernel", "bandwidth", "ridge", "degree", "offset", "landmarks", "seed", "targets", "rows", "residuals", "group_size", "intercept_prior", "tuning_steps", "probes", "tolerance", "final_tolerance", "folds", "max_rounds", "memory", "forecast", "operator_norm_bound", "random_intercept", "aim", "task")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     RIDGE_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +365,7 @@ class Additive(_message.Message):
     OPERATOR_NORM_BOUND_FIELD_NUMBER: _ClassVar[int]
     RANDOM_INTERCEPT_FIELD_NUMBER: _ClassVar[int]
     AIM_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     kernel: str
     bandwidth: RuleOrValue
     ridge: RuleOrValue
@@ -388,7 +389,8 @@ class Additive(_message.Message):
     operator_norm_bound: float
     random_intercept: float
     aim: str
-    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ..., random_intercept: _Optional[float] = ..., aim: _Optional[str] = ...) -> None: ...
+    task: str
+    def __init__(self, kernel: _Optional[str] = ..., bandwidth: _Optional[_Union[RuleOrValue, _Mapping]] = ..., ridge: _Optional[_Union[RuleOrValue, _Mapping]] = ..., degree: _Optional[int] = ..., offset: _Optional[float] = ..., landmarks: _Optional[int] = ..., seed: _Optional[int] = ..., targets: _Optional[str] = ..., rows: _Optional[str] = ..., residuals: _Optional[str] = ..., group_size: _Optional[int] = ..., intercept_prior: _Optional[float] = ..., tuning_steps: _Optional[int] = ..., probes: _Optional[int] = ..., tolerance: _Optional[float] = ..., final_tolerance: _Optional[float] = ..., folds: _Optional[int] = ..., max_rounds: _Optional[int] = ..., memory: _Optional[int] = ..., forecast: _Optional[bool] = ..., operator_norm_bound: _Optional[float] = ..., random_intercept: _Optional[float] = ..., aim: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Iteration(_message.Message):
     __slots__ = ("name", "tolerance", "prediction_tolerance", "max_rounds", "threads")
