@@ -49,8 +49,8 @@ def benefit() -> dict[str, str]:
             f"{-100 * own['mean_change']:.1f} % smaller than the error of the site's local model, and "
             f"{100 * own['harmed']:.1f} % of the sites are harmed. Predictions can also be scored together, from the columns of "
             f"all sites. Their error is {-100 * score['mean_change']:.1f} % smaller, and {100 * score['harmed']:.1f} % of the "
-            "sites are harmed. Here each site uses them only where its own cross-validation favours them. The findings below "
-            "begin with the 10 tables that were not used for any choice."
+            "sites are harmed. Here all sites know the labelled rows, and each site uses the scores only where its own "
+            "cross-validation favours them. The findings below begin with the 10 tables that were not used for any choice."
         ),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",

@@ -271,7 +271,7 @@ def load_model(path: Path) -> SiteModel:
         the file cannot be read.
     """
     if not path.is_file():
-        raise StorageError(f"{path}: no such model file.")
+        raise StorageError(f"{path}: no such model file. Give the path that --output had in training.")
     try:
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
