@@ -35,7 +35,7 @@ class Model:
     _model: SiteModel
 
     def predict(self, frame: Any) -> Arr:
-        """Predict f(x) for each row, in the units of the target, (n,).
+        """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).
 
         Parameters
         ----------

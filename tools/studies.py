@@ -57,6 +57,7 @@ def benefit() -> dict[str, str]:
         "results": "\n".join(tables(run["report"], "### {}")[1:]),
         "regimes": table("| regime | partition | shared rows |", rows),
         "strict": strict(load(BENEFIT / "strict.json")),
+        "yes-no": yes_no(load(BENEFIT / "yes_no.json")),
         "effort": paragraph(f"{run['federations']} federations, {software(run)}"),
     }
 
@@ -67,6 +68,21 @@ def strict(run: dict) -> str:
         for r in run["table"]
     )
     return table("| labels a site | trained with | joined model | scored together | sets |", rows)
+
+
+def yes_no(run: dict) -> str:
+    rows = (
+        row(
+            r["labels"],
+            r["method"],
+            f"{r['auc']:.3f}",
+            f"{r['log_loss']:.3f}",
+            f"{r['calibration_error']:.3f}",
+            r["sets"],
+        )
+        for r in run["table"]
+    )
+    return table("| labels a site | method | AUC | log loss | calibration error | sets |", rows)
 
 
 def calibration(run: dict) -> str:

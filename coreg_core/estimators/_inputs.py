@@ -46,6 +46,12 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
     return list(value)
 
 
+def missing_in(y: Any) -> Any:
+    """Which targets are missing: NaN, or None."""
+    values = np.asarray(y)
+    return np.array([value is None or value != value for value in values.tolist()], dtype=bool)  # NaN is not itself
+
+
 class TwoClasses:
     """Two classes as −1 and 1: the sign of `decision_function` decides. Stands before scikit-learn's ClassifierMixin."""
 

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
-from coreg_core.estimators._inputs import TwoClasses
+from coreg_core.estimators._inputs import TwoClasses, missing_in
 from coreg_core.estimators.additive import AdditiveViews
 from coreg_core.evaluation.probability import Probability, fit_probability
 from coreg_core.numerics.arrays import Arr
@@ -72,7 +72,7 @@ class AdditiveClassifier(TwoClasses, ClassifierMixin, AdditiveViews):  # type: i
     def _numbers(self, y: Any) -> Arr:
         """0 and 1, NaN where missing; sets ``classes_``."""
         y = np.asarray(y)
-        missing = np.array([value is None or value != value for value in y.tolist()], dtype=bool)
+        missing = missing_in(y)
         if y.dtype.kind == "i" and len(np.unique(y)) == 3:
             missing = y == -1
         known, out = y[~missing], np.full(len(y), np.nan)

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from coreg_core.errors import BadData
+from coreg_core.estimators._inputs import missing_in
 from coreg_core.numerics.arrays import Ints
 
 
@@ -31,7 +32,7 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
         """Row numbers of each training set and of each test set."""
         if y is None:
             raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
-        missing = np.isnan(np.asarray(y, dtype=np.float64))
+        missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
         for train, test in super().split(labelled, groups=groups):
             yield np.concatenate([labelled[train], unlabelled]), labelled[test]

@@ -141,6 +141,7 @@ def check_command(
             "drop",
             "scale",
             "labels",
+            "positive",
         }
     )
 )
@@ -193,7 +194,9 @@ def score_command(
 
 @app.command("align")
 @with_settings(
-    without=frozenset({"target", "shared", "output", "local_model", "categorical", "dates", "drop", "scale", "labels"})
+    without=frozenset(
+        {"target", "shared", "output", "local_model", "categorical", "dates", "drop", "scale", "labels", "positive"}
+    )
 )
 def align_command(
     given: dict[str, Any],

@@ -61,6 +61,8 @@ def predict(
 
     check_predictions(output, id_column)
     loaded = load_model(model)
+    column = "prediction" if loaded.probability is None else "probability"
+    check_predictions(output, id_column, column)
     table = read_table(source_of(data), na_values=loaded.preprocessing.na_values)
     predictions = loaded.predict(table)
     table = table if id_column is None else table.with_id(id_column)
@@ -68,7 +70,7 @@ def predict(
     ends: dict[str, Any] = {}
     if interval is not None:
         ends["low"], ends["high"] = loaded.interval(table, interval / 100.0)
-    write_predictions(output, predictions, ids=ids, id_column=id_column, beside=ends)
+    write_predictions(output, predictions, ids=ids, id_column=id_column, column=column, beside=ends)
     seen = look(loaded.preprocessing, table, warn_above / 100.0, named=(loaded.target, id_column or ""))
     notes = (*table.notes, *loaded.preprocessing.notes_on(table), *seen.notes)
     if loaded.target in table.columns and table.frame[loaded.target].count() >= 2:  # an error needs two
@@ -111,7 +113,7 @@ def evaluate(
         picture(found, plot)
     if as_json:
         rows = [
-            {"model": name, "mean_absolute": found.mean_absolute[name], **asdict(compared)}
+            {"model": name, "mean_absolute": found.mean_absolute[name], **asdict(compared), **found.quality(name)}
             for name, compared in found.models.items()
         ]
         print_json(

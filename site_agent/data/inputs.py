@@ -33,6 +33,10 @@ class Inputs(BaseModel):
         "unlabelled set, unless --unlabelled names it."
     )
     target: Text | None = Field(default=None, description="The column to predict.")
+    positive: str = Field(
+        default="",
+        description="Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
+    )
     id: Text = Field(description="The column that names the instances; several as NAME+NAME.")
     unlabelled: Annotated[Path | Query | None, PlainValidator(a_source)] = Field(
         default=None, description="A table of the shared unlabelled set."

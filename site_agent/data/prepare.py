@@ -44,6 +44,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         unlabelled=inputs.unlabelled,
         drop=inputs.drop,
         labels=inputs.labels,
+        positive=inputs.positive,
         na_values=inputs.na_values,
         found=found,
         aligned=aligned,
@@ -70,6 +71,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         ids=table.unlabelled_ids,
         overlap=overlap,
         aligned_sites=() if aligned is None else aligned.sites,
+        positive=inputs.positive,
     )
     return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
 

@@ -49,6 +49,7 @@ def load_site_tables(
     unlabelled: Source | None = None,
     drop: Sequence[str] = (),
     labels: bool = True,
+    positive: str = "",
     na_values: Sequence[str] = NA_VALUES,
     found: Faults | None = None,
     aligned: SharedIds | None = None,
@@ -60,6 +61,8 @@ def load_site_tables(
 
     Parameters
     ----------
+    positive
+        the positive value of a yes/no target, read as 1; "" for a target of numbers.
     aligned
         the result of an alignment: the shared set are the rows with these ids, normalised by its rule.
     found
@@ -73,14 +76,16 @@ def load_site_tables(
     """
     own = Faults()
     table = read_table(data, own, na_values)
+    coded = not positive
     with own.caught():
         table = table.with_id(id_column)
+        table, coded = table.with_classes(target, positive), True
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
         own.add(Fault(table.source, f"{target!r} is both the target and the id column.", kind="column", about=target))
-    y, unread = _labels(table, target, own)
+    y, unread = _labels(table, target, own if coded else Faults())
     # The column that a misspelt name means is not a feature either; otherwise one mistake would be two faults.
     meant = {name if name in table.columns else table.like(name) for name in (target, id_column, *drop)}
     features = [name for name in table.columns if name not in meant]

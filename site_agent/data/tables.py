@@ -101,6 +101,28 @@ class Table:
             self, frame=self.frame.with_columns(pl.concat_str(parts, separator="+").alias(column)).drop(parts)
         )
 
+    def with_classes(self, column: str, positive: str) -> "Table":
+        """With 1 for the positive value of a yes/no column, and 0 for the other one.
+
+        Raises
+        ------
+        BadTable
+            the column has more than two values, or two that are not the positive one.
+        """
+        if not positive or column not in self.columns:
+            return self
+        cells = self.frame[column]
+        others = sorted(set(cells.drop_nulls().to_list()) - {positive})
+        if len(others) > 1 or any(text.casefold() == positive.casefold() for text in others):
+            what = f"{column!r} has the values {some(others)} besides the positive one, {positive!r}."
+            todo = "A yes/no target has two values. Correct the cells, or name another positive value."
+            lines = tuple(
+                int(line) for line in self.lines[cells.is_in(others[1:] or others).fill_null(False).to_numpy()]
+            )
+            raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
+        coded = pl.when(cells.is_null()).then(None).when(cells == positive).then(pl.lit("1")).otherwise(pl.lit("0"))
+        return replace(self, frame=self.frame.with_columns(coded.alias(column)))
+
     def ids(self, column: str) -> list[str]:
         """An id column as NFC text, without the apostrophe against formulas. A missing id is empty."""
         self.require([column], "the id column")

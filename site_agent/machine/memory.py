@@ -13,6 +13,7 @@ from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.alignment.overlap import Overlap
 from coreg_core.computation.rounds import Round
 from coreg_core.evaluation.losses import Estimate
+from coreg_core.evaluation.probability import Probability
 from coreg_core.evaluation.recommendation import Verdict
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
@@ -84,6 +85,7 @@ class SiteResult:
 
     ``couplings`` are λ of the solutions. ``choice`` is the one with the least left-out error on this site's labels, for a path.
     ``judged`` is the verdict of an additive training on whether joining pays here.
+    ``probabilities`` are those of the own model and of the local one, for a yes/no target.
     ``scores`` are the joint scores, if this site is a receiver.
     ``additive`` are its models under the additive objective, in its own units. ``findings`` are sentences about the training at
     this site. ``point`` is the federation's solution x, and ``kept`` the state from which the site's side of it is rebuilt.
@@ -105,3 +107,4 @@ class SiteResult:
     scores: Arr | None = None
     judged: Judged | None = None
     aligned: Aligned | None = None
+    probabilities: tuple[Probability, ...] = ()

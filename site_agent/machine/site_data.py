@@ -20,7 +20,7 @@ class PrivateData:
     ``row_keys``: a name for each label, by which the ledger recognises it (`row_keys`); empty without a ledger.
     ``ids``: of the unlabelled rows, in their order. ``instances``: their names in this site's ledger, which are independent of
     the digest that leaves the site. ``overlap``: which shared instances the unlabelled rows are, if the site does not know all;
-    ``aligned_sites``: the sites that it counts.
+    ``aligned_sites``: the sites that it counts. ``positive``: the value of a yes/no target that ``y`` has as 1; "" for numbers.
     """
 
     X: Float64[Arr, "n d"]
@@ -34,6 +34,7 @@ class PrivateData:
     ids: tuple[str, ...] = ()
     overlap: Overlap | None = None
     aligned_sites: tuple[str, ...] = ()
+    positive: str = ""
 
     @property
     def n_shared(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool
 
+from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
@@ -24,13 +25,16 @@ class Scored:
     ids: Mapping[str, tuple[str, ...]]
     id_columns: Mapping[str, str]
     notes: tuple[str, ...]
+    probability: Probability | None = None
 
     def write(self, scores: Arr, path_of: "Mapping[str, Path]") -> tuple[Path, ...]:
         """Write ids and scores, one file per data set, in the format of `predict`."""
         start, written = 0, list[Path]()
         for name, ids in self.ids.items():
             own, start = scores[start : start + len(ids)], start + len(ids)
-            write_predictions(path_of[name], own, ids=ids, id_column=self.id_columns[name], column="score")
+            beside = {} if self.probability is None else {"probability": self.probability.of(own)}
+            column = self.id_columns[name]
+            write_predictions(path_of[name], own, ids=ids, id_column=column, column="score", beside=beside)
             written.append(path_of[name])
         return tuple(written)
 
@@ -68,7 +72,7 @@ def batch_of(model: SiteModel, tables: Mapping[str, Inputs], salt: bytes) -> tup
         instances=names_of(digest, salt),
         ids=tuple(name for each in ids.values() for name in each),
     )
-    return batch, Scored(ids, columns, tuple(notes))
+    return batch, Scored(ids, columns, tuple(notes), model.probability)
 
 
 def _of_table(model: SiteModel, inputs: Inputs) -> tuple[Arr, Bool[np.ndarray, " m"], tuple[str, ...], list[str]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation.bootstrap import Compared, paired_bootstrap
+from coreg_core.evaluation.probability import auc, calibration_error, log_loss
 from coreg_core.numerics.arrays import Ints
 from site_agent.data.drift import look
 from site_agent.data.errors import some
@@ -25,7 +26,12 @@ class Evaluated:
     rows: int
     models: dict[str, Compared]
     mean_absolute: dict[str, float]
+    classification: dict[str, tuple[float, float, float]]  # AUC, log loss, calibration error; of a yes/no target
     notes: tuple[str, ...]
+
+    def quality(self, name: str) -> dict[str, float]:
+        """The figures of a yes/no target by their names, for JSON."""
+        return dict(zip(("auc", "log_loss", "calibration_error"), self.classification.get(name, ()), strict=False))
 
 
 def labelled_rows(table: Table, target: str) -> Ints:
@@ -63,7 +69,11 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
         )
     [target] = targets
     na_values = dict.fromkeys(text for model in loaded.values() for text in model.preprocessing.na_values)
-    whole = read_table(data, na_values=tuple(na_values))
+    positives = {model.positive for model in loaded.values()}
+    if len(positives) > 1:
+        raise UsageError(f"the models have different positive values ({', '.join(map(repr, sorted(positives)))}).")
+    [positive] = positives
+    whole = read_table(data, na_values=tuple(na_values)).with_classes(target, positive)
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
     y = table.numbers(target)
@@ -76,9 +86,16 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     for model in loaded.values():
         texts = (*model.preprocessing.notes_on(table), *look(model.preprocessing, table).beyond)
         notes += [text for text in texts if text not in notes]
-    residuals = {name: y - model.predict(table) for name, model in loaded.items()}
+    predictions = {name: model.predict(table) for name, model in loaded.items()}
+    residuals = {name: y - predicted for name, predicted in predictions.items()}
+    classes = {name for name, model in loaded.items() if model.probability is not None}
+    if classes and not np.isin(y, (0.0, 1.0)).all():
+        raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
+    quality = {
+        name: (auc(p, y), log_loss(p, y), calibration_error(p, y)) for name, p in predictions.items() if name in classes
+    }
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
-    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, tuple(notes))
+    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, quality, tuple(notes))
 
 
 def lines(found: Evaluated) -> list[str]:
@@ -93,6 +110,10 @@ def lines(found: Evaluated) -> list[str]:
         if c.change is not None:
             change = f"{100 * c.change.value:+.1f} % ({100 * c.change.low:+.1f} to {100 * c.change.high:+.1f})"
         out.append(f"{name:<{width}}  {c.rmse.value:>8.4g} ({c.rmse.low:.4g} to {c.rmse.high:.4g})  {change:<28} {bar}")
+    out += [
+        f"{name:<{width}}  AUC {area:.3f}, log loss {loss:.3f}, calibration error {off:.3f}"
+        for name, (area, loss, off) in found.classification.items()
+    ]
     return out
 
 

@@ -27,6 +27,7 @@ from coreg_core.additive.model.predictive_sd import Spread
 from coreg_core.agreement.views import KernelExpansion
 from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.evaluation.intervals import conformal_factor
+from coreg_core.evaluation.probability import Probability
 from coreg_core.kernels.functions import Gaussian, Kernel, Laplacian, Linear, Polynomial, make_kernel
 from coreg_core.numerics.arrays import Arr
 from coreg_wire.files.files import write_whole
@@ -75,6 +76,10 @@ class SiteModel:
         mean prediction on the shared instances, for scoring together.
     found
         the findings of its run on whether joining pays (`findings`).
+    probability
+        from scores to probabilities, for a yes/no target.
+    positive
+        the value of that target which is 1; "" for a target of numbers.
     """
 
     function: KernelExpansion | Expansion
@@ -91,6 +96,8 @@ class SiteModel:
     joint: Joint | None = None
     intervals: Intervals | None = None
     found: dict[str, Any] | None = None
+    probability: Probability | None = None
+    positive: str = ""
 
     @property
     def objective(self) -> str:
@@ -98,14 +105,15 @@ class SiteModel:
         return "additive" if isinstance(self.function, Expansion) else "agreement"
 
     def predict(self, table: Table) -> Arr:
-        """f(x) · divisor + shift, in the target's units, (n,).
+        """f(x) · divisor + shift, in the target's units, or the probability of a yes/no target, (n,).
 
         Raises
         ------
         BadData
             the table lacks a column, or holds a cell that is not a number.
         """
-        return self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+        scores: Arr = self.function.predict(self.preprocessing.transform(table)) * self.divisor + self.shift
+        return scores if self.probability is None else self.probability.of(scores)
 
     def interval(self, table: Table, coverage: float) -> tuple[Arr, Arr]:
         """Low and high ends of f(x) ± q d(x), for a share ``coverage`` of new labels; q is from rows that folds left out.
@@ -117,6 +125,8 @@ class SiteModel:
         UsageError
             the coverage is not between 0 and 1, or the labels are too few for it.
         """
+        if self.probability is not None:
+            raise UsageError("--interval is for a target of numbers. This model predicts a probability.")
         if self.intervals is None:
             raise BadData(
                 "this model has no values for intervals. Use the joined model of a run with forecast = true (additive "
@@ -184,6 +194,8 @@ def save_model(path: Path, model: SiteModel) -> None:
     }
     if model.found is not None:
         meta["found"] = model.found
+    if model.probability is not None:
+        meta |= {"probability": asdict(model.probability), "positive": model.positive}
     if model.mean_on_shared is not None:
         meta["mean_on_shared"] = model.mean_on_shared
     if model.joint is not None:
@@ -295,6 +307,8 @@ def load_model(path: Path) -> SiteModel:
             divisor=meta["scale"],
             mean_on_shared=meta.get("mean_on_shared"),
             found=meta.get("found"),
+            probability=Probability(**meta["probability"]) if "probability" in meta else None,
+            positive=meta.get("positive", ""),
             joint=_joint_of(meta, arrays),
             intervals=_intervals_of(meta, arrays),
             **{name: meta[name] for name in ("target", "shift", "site", "run", "stop", "coupling", "plan")},

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from coreg_core.agreement.views.left_out import PathChoice
 from coreg_core.evaluation import calibration
 from coreg_core.evaluation.losses import Estimate, estimate, paired
+from coreg_core.evaluation.probability import auc
 from coreg_core.evaluation.recommendation import LEAST_LABELS, Choice, Told, keeps_joined
 from coreg_core.evaluation.track_record import Experience
 from site_agent.machine.memory import Judged, SiteResult
@@ -26,9 +27,13 @@ ROWS = {
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
 
 
-def of_training(judged: Judged, labels: int) -> Found:
-    """Findings of an additive training."""
-    verdict = judged.verdict
+def of_training(judged: Judged, labels: int, *, classes: bool = False) -> Found:
+    """Findings of an additive training; ``classes``: of a yes/no target."""
+    verdict, rows = judged.verdict, judged.left_out
+    areas = {}
+    if classes and rows is not None:
+        scores = {"alone": rows.alone, "joined": rows.own, "together": rows.together}
+        areas = {key: _known(auc(each, rows.labels)) for key, each in scores.items() if isfinite(each.sum())}
     looked = verdict.alone is not None or verdict.told is not Told.NOTHING  # without folds there is no recommendation
     return {
         "labels": labels,
@@ -42,6 +47,7 @@ def of_training(judged: Judged, labels: int) -> Found:
         "forecast": _known(verdict.forecast),
         "federation": _known(judged.federation),
         "r2": judged.r2,
+        **({"auc": areas} if areas else {}),
     }
 
 
@@ -117,6 +123,9 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
         bar = "█" * whole + "░" * (end - whole)
         beside = "" if change is None else f"{100 * change:+.1f} %"
         out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {beside:>8}  {bar}")
+    if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
+        listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
+        out.append(f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}")
     return out
 
 

@@ -15,6 +15,7 @@ from coreg_core.additive.model.expansion import SiteModel as AdditiveModels
 from coreg_core.agreement.views import KernelExpansion, Solution
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation.losses import estimate
+from coreg_core.evaluation.probability import Probability
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.plan import Agreement
 from site_agent.data.prepare import Prepared
@@ -96,13 +97,14 @@ class Models:
             note(finding)
         kept, judged = Kept(mean_on_shared=0.0, joint=Joint(models.part, models.intercept)), result.judged
         if judged is not None:  # mean_on_shared is 0, as a part is centred over the shared instances
-            found = findings.of_training(judged, judged.verdict.labels)
+            found = findings.of_training(judged, judged.verdict.labels, classes=bool(result.probabilities))
             for text in [*findings.lines(found, self.target), *findings.sentences(found)]:
                 note(text)
             kept = replace(kept, found=found, intervals=_intervals(judged))
-        paths = [self._save(self.output, result, models.own, None, note, kept)]
+        own, alone = result.probabilities or (None, None)
+        paths = [self._save(self.output, result, models.own, None, note, replace(kept, probability=own))]
         if models.alone is not None:
-            paths.append(self._save(self.local_path, result, models.alone, None, note, Kept()))
+            paths.append(self._save(self.local_path, result, models.alone, None, note, Kept(probability=alone)))
         return tuple(paths)
 
     def _save(
@@ -138,6 +140,8 @@ class Models:
             joint=kept.joint,
             intervals=kept.intervals,
             found=kept.found,
+            probability=kept.probability,
+            positive=self.prepared.data.positive,
         )
         save_model(path, model)
         return path
@@ -151,6 +155,7 @@ class Kept:
     joint: Joint | None = None
     intervals: Intervals | None = None
     found: findings.Found | None = None
+    probability: Probability | None = None
 
 
 def _intervals(judged: Judged) -> Intervals | None:

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
@@ -67,6 +69,13 @@ def check(
     def table(name: str, inputs: Inputs) -> str:
         prepared = prepare(inputs, salt)
         d = found[name] = prepared.data
+        if len(np.unique(d.y)) == 2 and not inputs.positive:
+            note(
+                "the target has two values. A study of yes/no targets needs 0 and 1, or positive (the value that "
+                "means 1)",
+                True,
+                {"check": "table", "warning": False},
+            )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text in prepared.preprocessing.notes})
         return (

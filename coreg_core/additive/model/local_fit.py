@@ -41,4 +41,6 @@ def fit_alone(candidates: list[Arr], y: Float64[Arr, " n"], ridges: Float64[Arr,
     mean = Phi.mean(axis=0)
     U, s, Vt = np.linalg.svd(Phi - mean, full_matrices=False)
     w = Vt.T @ (s / (s * s + chosen.ridge) * (U.T @ (y - y.mean())))
-    return OwnFit(chosen.candidate, chosen.ridge, chosen.error, float(y.mean() - mean @ w), w)
+    # Equal labels have no error, and tell nothing of it: the noise is the federation's variance.
+    error = chosen.error if np.ptp(y) > 0.0 else 1.0
+    return OwnFit(chosen.candidate, chosen.ridge, error, float(y.mean() - mean @ w), w)
