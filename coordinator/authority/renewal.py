@@ -106,7 +106,8 @@ def finish_authority(directory: Path | str, *, force: bool = False, now: datetim
     if (missing := not_yet_signed(directory)) and not force:
         raise UsageError(
             f"{directory}: {', '.join(missing)} could no longer join, without a certificate of the new authority. Have each run "
-            "`coreg-agent enroll --renew`, sign its request, and verify that it has installed the answer; or give --force."
+            "`coreg-agent enroll --renew`, sign its request, and verify that it has installed the answer. Revoke a site that "
+            "will not join (`coreg-coordinator revoke NAME`), or give --force."
         )
     write_whole(directory / "ca.pem", pem_of(new))
     for name in (PREVIOUS_KEY, LINK):

@@ -115,7 +115,7 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({**found, "up": up, "connected": connected})
     elif not found:
-        typer.echo("this agent has not served yet")
+        typer.echo(f"no agent has served by {config} yet. If yours has another configuration, give --config FILE.")
     else:
         since = found["connected_since"]
         doing = f"connected since {since}; waiting {found['waiting']}" if connected else found["waiting"]

@@ -16,16 +16,17 @@ _Stamp: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 class ReloadingIdentity:
-    """See the module's docstring. ``on_dial`` receives the identity of each new session."""
+    """See the module's docstring. ``in_use`` receives the identity of each new session, and a renewed one with the same key:
+    it signs for the open session, and knows a new authority."""
 
-    def __init__(self, identity: Identity, notify: Callable[[Notice], None], on_dial: Callable[[Identity], None]):
-        self.identity, self._notify, self._on_dial = identity, notify, on_dial
+    def __init__(self, identity: Identity, notify: Callable[[Notice], None], in_use: Callable[[Identity], None]):
+        self.identity, self._notify, self._in_use = identity, notify, in_use
         self._stamp = self._now()
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The credentials from the current files."""
         self.refresh()
-        self._on_dial(self.identity)
+        self._in_use(self.identity)
         return client_credentials(self.identity.key_pem, self.identity.certificate_pem, self.identity.ca_pem)
 
     def refresh(self) -> None:
@@ -42,7 +43,9 @@ class ReloadingIdentity:
         if fresh.name != self.identity.name:
             self._notify(_not_read(f"it names {fresh.name}, but this agent is {self.identity.name}"))
             return
-        self.identity = fresh
+        same_key, self.identity = fresh.key_pem == self.identity.key_pem, fresh
+        if same_key:
+            self._in_use(fresh)
         self._notify(Notice("certificate_read", fields={"until": fresh.not_after.isoformat()}))
 
     async def warn_daily(self) -> None:

@@ -40,6 +40,20 @@ def test_an_agent_shows_at_its_next_dialling_what_was_installed_meanwhile(home: 
     assert events(log) == ["certificate_read"]
 
 
+@pytest.mark.parametrize("new_key", [False, True])
+def test_a_renewed_certificate_of_the_same_key_signs_in_the_open_session(home: Path, new_key: bool) -> None:
+    """It knows a new authority, which issued the coordinator's certificate. With another key it is of the next session."""
+    log, used = list[Notice](), list[Identity]()
+    stays = ReloadingIdentity(check_identity(home / "a"), log.append, used.append)
+    stays.credentials()
+    request = renew(home / "a", new_key=new_key).request_path
+    install(home / "a", sign_request(home / "ca", request, renewal=True).certificate_path)
+    stays.refresh()
+    assert (used[-1] is stays.identity) != new_key
+    stays.credentials()
+    assert used[-1] is stays.identity
+
+
 @pytest.mark.parametrize("file", ["site.pem", "site.key", "ca.pem"])
 def test_an_agent_keeps_what_it_has_where_the_files_are_not_right(home: Path, file: str) -> None:
     log, first = list[Notice](), check_identity(home / "a")
