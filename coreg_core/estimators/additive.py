@@ -248,12 +248,16 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
 
 
 class AdditiveRegressor(ViewsRegressor, AdditiveViews):
-    r"""$\min \sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$.
+    r"""Several sites or views with different columns train one model each; the target is the sum of their parts.
 
-    y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v: each view's own part, plus what its columns predict of the others'
-    parts. The smoother S_v predicts them from the view's columns, without labels. s = Σ Z_v w_v, N_v = σ_v²I + κ11ᵀ. The fit
-    uses the messages of the service (sums of vectors on the shared instances). Noise and priors maximise the evidence.
-    `predict` scores together, a + Σ h_v(x_v). `predict_views` has each view's own predictions. Columns are standardised.
+    `predict` scores together, from the columns of all views: a + Σ h_v(x_v), with h_v the part of view v. `predict_views` has
+    each view's own model, which needs only its own columns: its part, plus what its columns predict of the others' parts. Columns
+    are standardised. The fit uses the messages of the service, which are sums of vectors on the shared rows.
+
+    Each view has the model y_v = a + a_v + h_v(X_v) + S_v Σ_{u≠v} h_u(Z) + ε_v. The smoother S_v predicts the others' parts from
+    the view's columns, without labels. With s = Σ Z_v w_v and N_v = σ_v²I + κ11ᵀ the fit minimises
+    $\sum_v r_v^\top N_v^{-1} r_v + \sum_v \tau_v^{-2}\|w_v\|^2 + a^2/c$, $r_v = y_v - a - \Psi_v w_v - S_v s$. Noise and priors
+    maximise the evidence.
 
     If every view has the *same* labelled rows (``label_mask=None``), use ``rows="common"``: private rows are then no better than
     views alone.

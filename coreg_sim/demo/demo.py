@@ -145,12 +145,6 @@ def _demonstrate(work: Path, seed: int, output: Path) -> bool:
     show(sites, pooled, advice, console)
     console.print(f"\n3 of 3: coRLSR with λ = {federations.COUPLING:g}, to compare with the centralised closed form …")
     spent["coRLSR"] = federations.train(work, data, "agreement")
-    console.print(
-        "Each line is a step. *To go* is the gap over the tolerance; ~ marks an estimate between certified rounds."
-    )
-    for line in (work / "agreement.log").read_text(encoding="utf-8").splitlines():
-        if line.startswith((" ", "converged", "certified")):  # the table, and how it ended
-            console.print(line)
     stored, off = federations.stored(work, "agreement"), federations.distance_from_closed_form(work, data)
     rounds = stored["rounds"]
     report = {

@@ -118,7 +118,7 @@ def _computable(plan: Plan) -> str:
         case Scoring():
             return "the sum of the parts, which is the score"
         case _:
-            return "this site's predictions for the shared instances, from sums that differ in their terms"
+            return "this site's predictions for the shared instances, by combining sums of several steps"
 
 
 def _numbers(request: Request) -> int:
