@@ -51,6 +51,10 @@ class AgreementJob:
         self.plan, self.objective, self.data = plan, objective, data
         self.data_digest, self.ids_digest = data_digest(data, plan.run), data.ids_digest
         data.require_sites(plan)
+        if data.positive:
+            raise BadData(
+                "this site declares a yes/no target (positive). Use the additive objective with task = classification."
+            )
         self.n_unlabelled = m = data.n_shared
         self.least_known = None if data.overlap is None else data.overlap.least
         self._factor_memory = factor_memory

@@ -112,10 +112,11 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
     rows = table(found)
     if not rows:
         return []
+    of = f"the score for {target}, which is 0 or 1," if found.get("auc") else f"{target}, in units of {target},"
     left_out = max(int(found[key]["rows"]) for key in ROWS if found.get(key))
     longest = max((error + se for _, error, se, _ in rows), default=1.0) or 1.0
     out = [
-        f"root mean square error of {target}, in units of {target}, on {left_out} left-out labels (± one standard error)",
+        f"root mean square error of {of} on {left_out} left-out labels (± one standard error)",
         f"{'model':<18} {'error':>9} ± {'s.e.':<7} {'change':>8}",
     ]
     for name, error, se, change in rows:

@@ -8,8 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_wire.files.plan_file import read_plan
 from coreg_wire.terminal.output import human_bytes
@@ -69,7 +67,7 @@ def check(
     def table(name: str, inputs: Inputs) -> str:
         prepared = prepare(inputs, salt)
         d = found[name] = prepared.data
-        if len(np.unique(d.y)) == 2 and not inputs.positive:
+        if 2 == len(values := set(d.y.tolist())) < len(d.y) and values != {0.0, 1.0}:
             note(
                 "the target has two values. A study of yes/no targets needs 0 and 1, or positive (the value that "
                 "means 1)",
