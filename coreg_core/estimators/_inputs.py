@@ -47,9 +47,15 @@ def one_a_view(value: Any, n_views: int, name: str) -> list[Any]:
 
 
 def missing_in(y: Any) -> Any:
-    """Which targets are missing: NaN, or None."""
-    values = np.asarray(y)
-    return np.array([value is None or value != value for value in values.tolist()], dtype=bool)  # NaN is not itself
+    """Which targets are missing: NaN, None or pandas.NA."""
+    return np.array([_absent(value) for value in np.asarray(y).tolist()], dtype=bool)
+
+
+def _absent(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # NaN is not itself
+    except TypeError:  # pandas.NA is neither
+        return True
 
 
 class TwoClasses:

@@ -4,7 +4,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import column_or_1d
 
 from coreg_core.errors import BadData
@@ -17,9 +16,9 @@ from coreg_core.numerics.arrays import Arr
 class AdditiveClassifier(TwoClasses, ClassifierMixin, AdditiveViews):  # type: ignore[misc]  # scikit-learn ships no types
     r"""`AdditiveRegressor` on labels of 0 and 1, with $p = 1/(1 + e^{-(A s + B)})$ of its scores s.
 
-    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling): one pair for each view's own
-    model, and one from all of them for the joint score. A view with fewer than ten labels or one class clips its scores to
-    [0.01, 0.99] instead.
+    A and B are fitted to predictions of labelled rows that were left out in turn (Platt scaling), a pair for each view's own
+    model. The joint score has one pair from all these rows, of own models too: in a federation no row has a joint score that is
+    left out.
 
     Source: docs/research/mathematics.md, "The additive objective"; Platt (1999).
 
@@ -55,16 +54,20 @@ class AdditiveClassifier(TwoClasses, ClassifierMixin, AdditiveViews):  # type: i
     """
 
     def fit(self, X: Any, y: Any = None, Z_views: Any = None, *, label_mask: Any = None, positions: Any = None) -> Self:
-        """As `AdditiveRegressor.fit`. A missing target is NaN, None, or −1 beside two other classes."""
+        """As `AdditiveRegressor.fit`. A missing target is NaN or None."""
         if y is None:
             raise BadData("This AdditiveClassifier estimator requires y to be passed, but the target y is None.")
         if Z_views is None:
             numbers: Any = self._numbers(column_or_1d(y, warn=True))
         else:
-            whole = self._numbers(np.concatenate([np.asarray(each) for each in y]))
+            filled = [np.asarray(each) for each in y if len(each)]
+            whole = self._numbers(np.concatenate(filled)) if filled else np.zeros(0)
             numbers = np.split(whole, np.cumsum([len(each) for each in y])[:-1])
         super().fit(X, numbers, Z_views, label_mask=label_mask, positions=positions)
-        own = [(model.left_out[0], labels) for model, labels in zip(self.models_, self.labels_, strict=True)]
+        # A view with fewer labels than its model alone needs has none that were left out.
+        own = [
+            (m.left_out[0], labels[: m.left_out.shape[1]]) for m, labels in zip(self.models_, self.labels_, strict=True)
+        ]
         self.probabilities_ = [fit_probability(*pair) for pair in own]
         self.probability_: Probability = fit_probability(*(np.concatenate(each) for each in zip(*own, strict=True)))
         return self
@@ -73,8 +76,6 @@ class AdditiveClassifier(TwoClasses, ClassifierMixin, AdditiveViews):  # type: i
         """0 and 1, NaN where missing; sets ``classes_``."""
         y = np.asarray(y)
         missing = missing_in(y)
-        if y.dtype.kind == "i" and len(np.unique(y)) == 3:
-            missing = y == -1
         known, out = y[~missing], np.full(len(y), np.nan)
         if not len(known):
             return out  # the fit says what is missing
@@ -102,9 +103,10 @@ class AdditiveClassifier(TwoClasses, ClassifierMixin, AdditiveViews):  # type: i
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of `predict` over the rows whose target is not missing; NaN where none is known."""
-        y = np.asarray(y)
-        known = np.isin(y, self.classes_)
+        y = column_or_1d(np.asarray(y))
+        known = ~missing_in(y)
         if not known.any():
             return float("nan")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return float(accuracy_score(y[known], self.predict(X)[known], sample_weight=weight))
+        right = y[known].astype(object) == self.predict(X)[known].astype(object)
+        return float(np.average(right, weights=weight))

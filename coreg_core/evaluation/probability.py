@@ -1,10 +1,11 @@
 r"""Probabilities from scores of a yes/no target, and how good they are.
 
-    p = 1/(1 + exp(−(A s + B)))
+    p = 1/(1 + exp(−(A s + B))),   min Σ log-loss + ½ (log A/4)² / τ²,   τ = ½
 
-A and B maximise the likelihood of left-out scores s, with labels (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2) in place of 1 and 0, so that
-few labels state no certainty. A is at least 0. Sources: Platt (1999), "Probabilistic outputs for support vector machines";
-Lin, Lin and Weng (2007).
+Labels are smoothed to (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), so that few labels state no certainty. A is above 0, so the order of the
+scores stays: left-out scores of a weak model run against its labels, and a negative A would invert them. Without labels A is 4
+and B is −2, the line of least squares at p = ½. Sources: Platt (1999), "Probabilistic outputs for support vector machines";
+Lin, Lin and Weng (2007); the prior and τ are ours, chosen on the first group of sets of the benefit study.
 """
 
 from dataclasses import dataclass
@@ -17,23 +18,20 @@ from scipy.stats import rankdata
 
 from coreg_core.numerics.arrays import Arr
 
-LEAST_TO_CALIBRATE = 10  # labels, of both classes; with fewer a score is only clipped
-_CLIP = 0.01
+LEAST_TO_CALIBRATE = 10  # labels, and two of each class; with fewer the prior decides
+_SLOPE, _SPREAD = 4.0, 0.5
 _BINS = 10
 
 
 @dataclass(frozen=True)
 class Probability:
-    """From a score to a probability. ``fitted``: by left-out labels; otherwise the score is clipped to [0.01, 0.99]."""
+    """From a score near 0 or 1 to a probability: A and B."""
 
-    slope: float = 0.0
-    offset: float = 0.0
-    fitted: bool = False
+    slope: float = _SLOPE
+    offset: float = -_SLOPE / 2.0
 
     def log_odds(self, scores: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
         """log p/(1 − p)."""
-        if not self.fitted:
-            return np.asarray(logit(np.clip(scores, _CLIP, 1.0 - _CLIP)))
         return self.slope * scores + self.offset
 
     def of(self, scores: Float64[Arr, " n"]) -> Float64[Arr, " n"]:
@@ -41,23 +39,30 @@ class Probability:
         return np.asarray(expit(self.log_odds(scores)))
 
 
+def can_calibrate(labels: Float64[Arr, " n"]) -> bool:
+    """Whether labels of 0 and 1 tell more of A and B than the prior does."""
+    positive = float(labels.sum())
+    return len(labels) >= LEAST_TO_CALIBRATE and min(positive, len(labels) - positive) >= 2.0
+
+
 def fit_probability(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> Probability:
-    """A and B of left-out scores and their labels, 0 or 1; unfitted with too few labels or a single class."""
+    """A and B of left-out scores and their labels, 0 or 1."""
+    if not len(labels):
+        return Probability()
     positive = float(labels.sum())
     negative = len(labels) - positive
-    if len(labels) < LEAST_TO_CALIBRATE or min(positive, negative) < 1.0:
-        return Probability()
     goal = np.where(labels > 0.5, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
 
     def loss(x: Arr) -> tuple[float, Arr]:
-        odds = x[0] * scores + x[1]
+        slope, away = float(np.exp(x[0])), float(x[0] - np.log(_SLOPE)) / _SPREAD**2
+        odds = slope * scores + x[1]
         off = expit(odds) - goal
         value = -float(goal @ log_expit(odds) + (1.0 - goal) @ log_expit(-odds))
-        return value, np.array([off @ scores, off.sum()])
+        return value + 0.5 * (away * _SPREAD) ** 2, np.array([slope * float(off @ scores) + away, off.sum()])
 
-    start = np.array([1.0, float(logit(goal.mean()))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None), (None, None)])
-    return Probability(float(found.x[0]), float(found.x[1]), True)
+    start = np.array([np.log(_SLOPE), float(logit(goal.mean())) - _SLOPE * float(scores.mean())])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B")
+    return Probability(float(np.exp(found.x[0])), float(found.x[1]))
 
 
 def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
@@ -70,13 +75,16 @@ def auc(scores: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
 
 
 def log_loss(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of −log of the probability of the label, with probabilities within [1e-15, 1 − 1e-15]."""
+    """Mean of −log of the probability of the label, which counts as at least 1e-15."""
     p = np.clip(np.where(labels > 0.5, probabilities, 1.0 - probabilities), 1e-15, 1.0)
     return -float(np.mean(np.log(p)))
 
 
 def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> float:
-    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows."""
+    """Mean of |share of positive labels − mean probability| over ten bins of equally many rows. Equal probabilities share their
+    labels evenly, so the order of the rows has no effect."""
+    _, group = np.unique(probabilities, return_inverse=True)
+    shared = (np.bincount(group, labels) / np.bincount(group))[group]
     order = np.argsort(probabilities, kind="stable")
     bins = [rows for rows in np.array_split(order, _BINS) if len(rows)]
-    return float(sum(len(b) * abs(labels[b].mean() - probabilities[b].mean()) for b in bins) / len(labels))
+    return float(sum(len(b) * abs(shared[b].mean() - probabilities[b].mean()) for b in bins) / len(labels))

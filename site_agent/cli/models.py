@@ -59,7 +59,7 @@ def predict(
     from site_agent.data.tables import read_table
     from site_agent.models.file import check_predictions, load_model, write_predictions
 
-    check_predictions(output, id_column)
+    check_predictions(output)
     loaded = load_model(model)
     column = "prediction" if loaded.probability is None else "probability"
     check_predictions(output, id_column, column)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from site_agent.data.sources import Query, Source, at, source_of
 from site_agent.data.tables import NA_VALUES
@@ -21,6 +21,17 @@ def a_source(value: object) -> Source | None:
     return source_of(value)
 
 
+def _as_text(value: object) -> object:
+    """`true`, `1` and text, as the cell of a table."""
+    return (
+        str(value).strip().lower()
+        if isinstance(value, bool)
+        else str(value).strip()
+        if isinstance(value, int | str)
+        else value
+    )
+
+
 class Inputs(BaseModel):
     """One table. Training needs ``target``; scoring does not."""
 
@@ -33,7 +44,7 @@ class Inputs(BaseModel):
         "unlabelled set, unless --unlabelled names it."
     )
     target: Text | None = Field(default=None, description="The column to predict.")
-    positive: str = Field(
+    positive: Annotated[str, BeforeValidator(_as_text)] = Field(
         default="",
         description="Of a yes/no target: the value that is read as 1, for example yes. The other one is 0.",
     )

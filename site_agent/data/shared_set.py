@@ -76,6 +76,8 @@ def load_site_tables(
     """
     own = Faults()
     table = read_table(data, own, na_values)
+    if positive in na_values:
+        own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (--na-values).", about=target))
     coded = not positive
     with own.caught():
         table = table.with_id(id_column)
@@ -97,6 +99,8 @@ def load_site_tables(
             *_parts_lacking(table, target, labels, len(labelled), len(empty), unlabelled is None and aligned is None)
         )
     notes = [*table.notes]
+    if positive and len(labelled) and not y[labelled].any():
+        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}, so all labels are 0")
     shared = table.rows(empty)
     if unlabelled is not None:
         with own.caught():

@@ -116,9 +116,9 @@ class Table:
         if len(others) > 1 or any(text.casefold() == positive.casefold() for text in others):
             what = f"{column!r} has the values {some(others)} besides the positive one, {positive!r}."
             todo = "A yes/no target has two values. Correct the cells, or name another positive value."
-            lines = tuple(
-                int(line) for line in self.lines[cells.is_in(others[1:] or others).fill_null(False).to_numpy()]
-            )
+            often = max(others, key=lambda text: int((cells == text).sum()))
+            rare = cells.is_in([text for text in others if text != often] or others).fill_null(False).to_numpy()
+            lines = tuple(int(line) for line in self.lines[rare])
             raise BadTable(Fault(self.source, what, todo, "classes", column, lines))
         coded = pl.when(cells.is_null()).then(None).when(cells == positive).then(pl.lit("1")).otherwise(pl.lit("0"))
         return replace(self, frame=self.frame.with_columns(coded.alias(column)))

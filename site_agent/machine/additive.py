@@ -21,7 +21,7 @@ from coreg_core.computation.additive import AdditiveComputation, Forecasting, St
 from coreg_core.computation.rounds import Round
 from coreg_core.errors import BadData, CoregError, Refused
 from coreg_core.evaluation.losses import estimate
-from coreg_core.evaluation.probability import LEAST_TO_CALIBRATE, Probability, fit_probability
+from coreg_core.evaluation.probability import LEAST_TO_CALIBRATE, Probability, can_calibrate, fit_probability
 from coreg_core.evaluation.recommendation import Choice, judge
 from coreg_core.numerics.arrays import Arr
 from coreg_core.protocol.outcomes import Outcome
@@ -58,7 +58,8 @@ class AdditiveJob:
         pin_threads(plan.iteration.threads)
         self.plan, self.terms, self.name, self.data = plan, terms, name, data
         data.require_sites(plan)
-        _require_task(terms, data)
+        if (fault := task_fault(terms, data)) is not None:
+            raise BadData(fault)
         self.n_unlabelled, self.ids_digest = data.n_shared, data.ids_digest
         self.data_digest = data_digest(data, plan.run)
         self._policy, self._tells_forecast = policy or ResidualPolicy(), tells_forecast
@@ -165,7 +166,8 @@ class AdditiveJob:
         if self.terms.task == "regression" or model is None:
             return ()
         own, alone = model.left_out
-        return fit_probability(own, self.data.y), fit_probability(alone, self.data.y)
+        labels = self.data.y[: len(own)]  # none with fewer labels than a model alone needs
+        return fit_probability(own, labels), fit_probability(alone, labels)
 
     def _judged(self, forecast: Arr, last: Operator) -> Judged:
         """The folds' findings at this site and over the federation. An agent that restarted since has only the latter."""
@@ -196,11 +198,11 @@ class AdditiveJob:
             )
         if engine.model is not None and engine.model.alone is not None:
             told.insert(0, _of_blend(engine.model.blend))
-        if self.terms.task == "classification" and engine.n_labelled and not self._probabilities()[0].fitted:
+        if self.terms.task == "classification" and not can_calibrate(self.data.y):
             told.insert(
                 0,
-                f"probabilities are not calibrated: this takes {LEAST_TO_CALIBRATE} labels of both classes. They are scores "
-                "between 0.01 and 0.99, and no error of this site's predictions can be judged",
+                f"probabilities are hardly calibrated: this takes {LEAST_TO_CALIBRATE} labels, at least two of each class. With "
+                "fewer, no error of this site's predictions can be judged",
             )
         return tuple(told)
 
@@ -223,15 +225,16 @@ def _of_blend(blend: Blend) -> str:
     )
 
 
-def _require_task(terms: Additive, data: PrivateData) -> None:
-    """Check that the labels are of the plan's task. The coordinator receives the reason, so it names no datum."""
+def task_fault(terms: Additive, data: PrivateData) -> str | None:
+    """Why the labels are not of the plan's task. The coordinator receives it, so it names no datum."""
     if terms.task == "regression" and data.positive:
-        raise BadData("this site declares a yes/no target (positive), and the plan's task is regression.")
+        return "this site declares a yes/no target (positive), and the plan's task is regression."
     if terms.task == "classification" and not np.isin(data.y, (0.0, 1.0)).all():
-        raise BadData(
+        return (
             "the plan's task is classification, and this site's target has other values than 0 and 1. Its operator can name the "
             "positive value (positive in agent.toml, or --positive)."
         )
+    return None
 
 
 def _probe_secret(data: PrivateData, terms: Additive) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,10 @@ class Evaluated:
     classification: dict[str, tuple[float, float, float]]  # AUC, log loss, calibration error; of a yes/no target
     notes: tuple[str, ...]
 
-    def quality(self, name: str) -> dict[str, float]:
+    def quality(self, name: str) -> dict[str, float | None]:
         """The figures of a yes/no target by their names, for JSON."""
-        return dict(zip(("auc", "log_loss", "calibration_error"), self.classification.get(name, ()), strict=False))
+        figures = zip(("auc", "log_loss", "calibration_error"), self.classification.get(name, ()), strict=False)
+        return {figure: value if isfinite(value) else None for figure, value in figures}
 
 
 def labelled_rows(table: Table, target: str) -> Ints:
@@ -78,6 +80,8 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     table = whole.rows(rows)
     y = table.numbers(target)
     notes = [*whole.notes]
+    if positive and not y.any():
+        notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")
     if len(rows) < len(whole):
         notes.append(f"{data}: {len(whole) - len(rows)} rows without {target!r} are left out")
     used = {name for model in loaded.values() for name in model.preprocessing.sources}
@@ -110,10 +114,9 @@ def lines(found: Evaluated) -> list[str]:
         if c.change is not None:
             change = f"{100 * c.change.value:+.1f} % ({100 * c.change.low:+.1f} to {100 * c.change.high:+.1f})"
         out.append(f"{name:<{width}}  {c.rmse.value:>8.4g} ({c.rmse.low:.4g} to {c.rmse.high:.4g})  {change:<28} {bar}")
-    out += [
-        f"{name:<{width}}  AUC {area:.3f}, log loss {loss:.3f}, calibration error {off:.3f}"
-        for name, (area, loss, off) in found.classification.items()
-    ]
+    for name, (area, loss, off) in found.classification.items():
+        known = f"{area:.3f}" if isfinite(area) else "unknown (one class)"
+        out.append(f"{name:<{width}}  AUC {known}, log loss {loss:.3f}, calibration error {off:.3f}")
     return out
 
 

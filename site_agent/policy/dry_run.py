@@ -10,8 +10,9 @@ from pathlib import Path
 
 from coreg_core.agreement.question_rules import weight_of
 from coreg_core.errors import CoregError
-from coreg_core.protocol.plan import Agreement, Alignment, Plan, Scoring
+from coreg_core.protocol.plan import Additive, Agreement, Alignment, Plan, Scoring
 from site_agent.ledger import operators_of, quota_of, remember
+from site_agent.machine.additive import task_fault
 from site_agent.machine.agreement import AgreementJob
 from site_agent.machine.factoring import many_labels
 from site_agent.machine.leverage import share_of_one_label
@@ -44,7 +45,10 @@ def rehearse(plan: Plan, name: str, policy: Policy, data: PrivateData, ledger: P
         reasons += [] if earlier is None else [earlier]
     reasons += [] if name in plan.sites else [f"does not list {name} among its sites, {', '.join(plan.sites)}"]
     reasons += policy.objections(plan, data)
-    reasons += [fault] if (fault := data.overlap_fault(plan)) is not None else []
+    faults = [data.overlap_fault(plan)]
+    if isinstance(plan.objective, Additive):
+        faults.append(task_fault(plan.objective, data))
+    reasons += [fault for fault in faults if fault is not None]
     now = dt.datetime.now(dt.UTC)
     if (rationed := quota_of(ledger, now).run_objection(plan.run, policy.max_runs_per_day, now)) is not None:
         reasons.append(rationed)

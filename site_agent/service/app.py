@@ -109,7 +109,8 @@ def score(settings: AgentSettings, model: Path, output: Path, observer: Observer
     """
     loaded = load_model(model)
     for inputs in settings.data.values():
-        check_predictions(output, inputs.id)
+        for column in ("score", "probability"):
+            check_predictions(output, inputs.id, column)
 
     def results(name: str) -> Results:
         if loaded.site != name:

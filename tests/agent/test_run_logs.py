@@ -76,8 +76,8 @@ def test_a_file_that_was_cut_or_changed_gives_the_first_sums_as_they_were_or_not
     found = log.load("data")
     head = whole.index(b"\n")
     if cut > head:
+        # All three are there if the damage changes no number: 0x0.0p+0 and 0x0.0p30 are both zero.
         assert told(found) == told(kept.upto(len(found.sums)))
-        assert len(found.sums) < 3
     elif found is not None:  # in the head: other sites, or another key, under which no other member has these digests
         assert found.sums == () or found.sites != kept.sites
 

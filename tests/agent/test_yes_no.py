@@ -13,6 +13,8 @@ from machine.tiny import Pump, sealed, site_with
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
+from coreg_core.additive.model.terms import Additive
+from coreg_core.errors import UsageError
 from coreg_core.evaluation.probability import Probability
 from coreg_core.protocol.outcomes import Outcome
 from site_agent.data.errors import BadTable
@@ -22,6 +24,8 @@ from site_agent.models.batch import Scored
 from site_agent.models.evaluate import evaluate, lines
 from site_agent.models.file import load_model
 from site_agent.models.writer import Models
+from site_agent.policy.dry_run import rehearse
+from site_agent.policy.policy import Policy
 
 SITES = ("a", "b", "c")
 SHARED, LABELS = 60, 30
@@ -72,7 +76,6 @@ def test_three_sites_train_probabilities(tmp_path: Path) -> None:
     model = load_model(own)
     assert model.positive == "yes"
     assert model.probability is not None
-    assert model.probability.fitted
     found = evaluate([local, own], tmp_path / "b-judged.csv")
     area, loss, off = found.classification[str(own)]
     assert 0.6 < area <= 1.0
@@ -119,8 +122,7 @@ def test_a_site_of_one_class_takes_part_and_is_told(tmp_path: Path) -> None:
     assert pump.outcome is Outcome.CONVERGED, pump.end
     result = pump.sites["c"].result
     assert result is not None
-    assert not result.probabilities[0].fitted
-    assert result.findings[0].startswith("probabilities are not calibrated: this takes 10 labels of both classes")
+    assert result.findings[0].startswith("probabilities are hardly calibrated: this takes 10 labels")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +142,32 @@ def test_a_target_of_another_task_is_refused(
     pump = Pump(plan, {s: site_with(s, made[s].data) for s in SITES}).join().run()
     assert not pump.bits
     assert match in pump.end.reason
+
+
+def test_check_says_before_the_run_that_the_task_does_not_fit(tmp_path: Path) -> None:
+    data = prepare(Inputs(table=tables(tmp_path)["a"], target="y", id="id", positive="yes"), b"a").data
+    policy = Policy(peers={name: name * 64 for name in SITES}, members_may_learn="operators", objectives=("additive",))
+    for task, told in (("classification", False), ("regression", True)):
+        plan = sealed(additive_plan(SITES, min_sites=3, task=task))
+        reasons = rehearse(plan, "a", policy, data, tmp_path / "ledger.jsonl").reasons
+        assert any("task is regression" in reason for reason in reasons) == told
+
+
+def test_a_positive_value_that_never_occurs_or_means_missing_is_told(tmp_path: Path) -> None:
+    path = tables(tmp_path)["a"]
+    made = prepare(Inputs(table=path, target="y", id="id", positive="yes"), b"a")
+    assert not any("positive value" in note for note in made.notes)
+    path.write_text(path.read_text().replace(",yes\n", ",no\n"))
+    made = prepare(Inputs(table=path, target="y", id="id", positive="yes"), b"a")
+    assert any("no row of 'y' has the positive value 'yes', so all labels are 0" in note for note in made.notes)
+    with pytest.raises(BadTable, match="the positive value 'NA' means a missing value"):
+        prepare(Inputs(table=path, target="y", id="id", positive="NA"), b"a")
+    assert Inputs(table=path, id="id", positive=True).positive == "true"  # type: ignore[arg-type]
+
+
+def test_means_over_groups_of_yes_and_no_are_refused() -> None:
+    with pytest.raises(UsageError, match="discloses each label of its group"):
+        Additive(rows="common", residuals="grouped", task="classification")
 
 
 def test_zeros_and_ones_need_no_positive_value(tmp_path: Path) -> None:
@@ -164,7 +192,7 @@ def test_three_values_are_a_sentence_with_lines(tmp_path: Path, cells: tuple[str
 
 
 def test_scores_have_a_probability_beside_them(tmp_path: Path) -> None:
-    scored = Scored({"d": ("p1", "p2")}, {"d": "id"}, (), Probability(2.0, -1.0, True))
+    scored = Scored({"d": ("p1", "p2")}, {"d": "id"}, (), Probability(2.0, -1.0))
     [path] = scored.write(np.array([0.2, 0.9]), {"d": tmp_path / "s.csv"})
     header, *rows = path.read_text().splitlines()
     assert header == "id,score,probability"

@@ -282,7 +282,7 @@ def test_a_forecast_is_honest():
             by_itself = setting.own.intercept + own.labelled[rows] @ setting.own.w
             together = dense.intercept + offset + own.labelled[rows] @ w + smooth
             fixed = dense.intercept + others.mean() + reading.labelled @ setting.smoother.coefficients(reading, others)
-            weight = site._blend(setting, hypers[made.sites.index(site)], fixed[setting.rows]).weight
+            weight = site._blend(setting, hypers[made.sites.index(site)], fixed[setting.rows])[0].weight
             joined += float(np.sum((y - weight * together - (1 - weight) * by_itself) ** 2))
             alone += float(np.sum((y - by_itself) ** 2))
     assert_allclose(found.sums[:2], [joined, alone], rtol=1e-7)

@@ -36,7 +36,7 @@ def test_joint_scores_know_more_than_each_view() -> None:
     assert roc_auc_score(whole[held], joint[:, 1]) > max(roc_auc_score(whole[held], p) for p in own) + 0.03
     assert model.score(X, y) == np.mean(model.predict(X)[:120] == y[:120])
     assert np.isnan(model.score(X[held], y[held]))
-    assert all(p.fitted for p in model.probabilities_)
+    assert len({p.slope for p in model.probabilities_}) == 2, "each view has its own curve"
 
 
 @pytest.mark.parametrize("classes", [("no", "yes"), (0, 1), (-1, 1), (False, True)])
@@ -51,21 +51,30 @@ def test_any_two_classes_are_the_same_model(classes: tuple) -> None:
     assert_array_equal(model.predict(X), np.array(classes)[expected.predict(X).astype(int)])
 
 
-def test_minus_one_beside_two_classes_is_missing() -> None:
-    X, whole, y, mask = table()
-    coded = np.where(np.isnan(y), -1, whole).astype(int)
-    model = clone(QUICK).fit(X, coded, label_mask=mask)
-    assert_array_equal(model.predict_proba(X), clone(QUICK).fit(X, y, label_mask=mask).predict_proba(X))
-
-
-def test_lists_of_views_and_a_view_of_one_class() -> None:
-    """The view is not calibrated, and takes part."""
+def test_lists_of_views_and_views_of_one_class_or_hardly_a_label() -> None:
+    """They take part: the curve of one has little to go by."""
     X, whole, _, _ = table()
     no = np.flatnonzero(whole[:60] == 0)
-    Xs, ys = [X[no][:, :2], X[60:120, 2:]], [whole[no], whole[60:120]]
-    model = clone(QUICK).fit(Xs, ys, [X[120:, :2], X[120:, 2:]])
-    assert [p.fitted for p in model.probabilities_] == [False, True]
-    assert model.predict_proba([X[:, :2], X[:, 2:]]).shape == (300, 2)
+    for first in (no, no[:2], no[:0]):
+        Xs, ys = [X[first][:, :2], X[60:120, 2:]], [whole[first].astype(int), whole[60:120].astype(int)]
+        model = clone(QUICK).fit(Xs, ys, [X[120:, :2], X[120:, 2:]])
+        assert_array_equal(model.classes_, [0, 1])
+        assert np.isfinite(model.predict_proba_views([X[:, :2], X[:, 2:]])).all()
+
+
+def test_an_unknown_label_is_wrong_and_a_missing_one_is_left_out() -> None:
+    pandas = pytest.importorskip("pandas")
+    X, whole, y, mask = table()
+    model = clone(QUICK).fit(X, y, label_mask=mask)
+    share = model.score(X[:100], y[:100])
+    odd = y[:100].copy()
+    odd[:50] = 7.0
+    assert model.score(X[:100], odd) <= 0.5
+    missing = pandas.array(np.array(["no", "yes"], dtype=object)[whole.astype(int)], dtype="string")
+    missing[120:] = pandas.NA
+    named = clone(QUICK).fit(X, np.asarray(missing, dtype=object), label_mask=mask)
+    assert named.score(X, np.asarray(missing, dtype=object)) == pytest.approx(model.score(X, y))
+    assert share > 0.8
 
 
 def test_more_classes_and_one_are_refused() -> None:

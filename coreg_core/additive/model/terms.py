@@ -124,6 +124,10 @@ class Additive:
                 f'residuals="{self.residuals}" reads the others\' sum at labelled rows, which needs rows="common": labelled '
                 "instances among the shared ones."
             )
+        if self.task == "classification" and self.residuals == "grouped":
+            raise UsageError(
+                'residuals="grouped" with task="classification": a mean of 0 or 1 discloses each label of its group.'
+            )
         if self.forecast and self.residuals != "smoothed":
             raise UsageError(
                 f'forecast=true needs residuals="smoothed", not "{self.residuals}": groups are made once, of all rows.'
