@@ -162,7 +162,10 @@ def policy_summary(policy: Policy) -> str:
     peers = policy.peers or {}
     defaults = {*as_written(Policy()), *as_written(Policy(peers=peers))}
     differ = ", ".join(line for line in as_written(policy) if line not in defaults) or "none"
-    none = "none. WARNING: every run with secure aggregation will be refused until peers are pinned (coreg-agent peers --pin)"
+    none = (
+        "none. WARNING: every run with secure aggregation will be refused until the policy that is configured (policy = … in "
+        "agent.toml, or --policy) pins peers (coreg-agent peers --pin --write)"
+    )
     return f"keys that differ from the defaults: {differ}; pinned peers: {', '.join(peers) or none}"
 
 
