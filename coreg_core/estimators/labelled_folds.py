@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from coreg_core.errors import BadData
 from coreg_core.estimators._inputs import missing_in
@@ -15,7 +15,8 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
     """K folds of the labelled rows. All rows with a missing target stay in each training set, and in no test set.
 
     Use it as ``cv`` of GridSearchCV, cross_val_score or cross_validate. The default folds would test on rows without a target,
-    and would train without the shared rows. Parameters are those of `sklearn.model_selection.KFold`.
+    and would train without the shared rows. Two classes are in equal shares
+    in all folds. Parameters are those of `sklearn.model_selection.KFold`.
 
     Raises
     ------
@@ -34,5 +35,12 @@ class LabelledFolds(KFold):  # type: ignore[misc]  # scikit-learn ships no types
             raise BadData("LabelledFolds needs y: its missing targets say which rows are unlabelled.")
         missing = missing_in(y)
         labelled, unlabelled = np.flatnonzero(~missing), np.flatnonzero(missing)
-        for train, test in super().split(labelled, groups=groups):
+        known = np.asarray(y)[labelled]
+        classes = list(dict.fromkeys(known.tolist()))
+        folds = super().split(labelled, groups=groups)
+        if len(classes) == 2:
+            state = self.random_state if self.shuffle else None
+            alike = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=state)
+            folds = alike.split(labelled, [classes.index(value) for value in known.tolist()])
+        for train, test in folds:
             yield np.concatenate([labelled[train], unlabelled]), labelled[test]

@@ -96,3 +96,6 @@ def test_a_search_over_texts_with_missing_targets() -> None:
     )
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_score_ > 0.7
+    order = np.argsort(whole[:120], kind="stable")  # by class, as files often are
+    for _, test in LabelledFolds(3).split(X, named[[*order, *range(120, 300)]]):
+        assert len(set(whole[order[test]])) == 2
