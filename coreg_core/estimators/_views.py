@@ -93,7 +93,7 @@ def checked_targets(y: Any, n_rows: int, estimator: Any) -> Arr:
 
 
 def of_views(X: Any, views: Any) -> Any:
-    """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables as they are."""
+    """A data frame with the columns that some view names, in the frame's order: an id may be text. Other tables do not change."""
     columns = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
     if not columns or not isinstance(views, Sequence) or isinstance(views, str):
         return X

@@ -57,7 +57,8 @@ def predict(
     from site_agent.data.drift import look
     from site_agent.data.sources import source_of
     from site_agent.data.tables import read_table
-    from site_agent.models.file import check_predictions, load_model, write_predictions
+    from site_agent.models.file import load_model
+    from site_agent.models.predictions import check_predictions, write_predictions
 
     check_predictions(output)
     loaded = load_model(model)

@@ -15,7 +15,8 @@ from site_agent.data.drift import look
 from site_agent.data.inputs import Inputs
 from site_agent.data.shared_set import ids_digest, load_batch, names_of
 from site_agent.machine.scoring import Batch
-from site_agent.models.file import SiteModel, write_predictions
+from site_agent.models.file import SiteModel
+from site_agent.models.predictions import write_predictions
 
 
 @dataclass(frozen=True)

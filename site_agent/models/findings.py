@@ -124,6 +124,8 @@ def lines(found: Mapping[str, Any], target: str) -> list[str]:
         bar = "█" * whole + "░" * (end - whole)
         beside = "" if change is None else f"{100 * change:+.1f} %"
         out.append(f"{name:<18} {error:>9.4g} ± {se:<7.2g} {beside:>8}  {bar}")
+    if known := found.get("shared"):
+        out.append(f"shared instances: this site knows {known[0]} of {known[1]}")
     if areas := {key: area for key, area in (found.get("auc") or {}).items() if area is not None}:
         listed = ", ".join(f"{ROWS[key]} {area:.2f}" for key, area in areas.items())
         out.append(f"area under the ROC curve on the same labels (AUC; 0.5 is chance, 1 is perfect): {listed}")

@@ -25,8 +25,9 @@ from site_agent.machine import notices
 from site_agent.machine.agent_events import Exit
 from site_agent.machine.memory import SiteResult
 from site_agent.machine.notices import Notice
-from site_agent.models.file import check_predictions, load_model
+from site_agent.models.file import load_model
 from site_agent.models.output import OneAlignment, OneModel, OneScoring, Results
+from site_agent.models.predictions import check_predictions
 from site_agent.models.store import ModelStore
 from site_agent.models.writer import check_output
 from site_agent.policy.policy import read_policy

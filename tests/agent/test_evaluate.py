@@ -203,3 +203,9 @@ def test_a_run_without_folds_recommends_nothing():
     assert ("had no forecast" in told, "recommendation:" in told) == (True, False)
     few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
     assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"
+
+
+def test_the_report_tells_how_many_shared_instances_the_site_knows():
+    found = {"alone": {"rmse": 1.0, "se": 0.1, "rows": 12}, "shared": [633, 812]}
+    assert "shared instances: this site knows 633 of 812" in findings.lines(found, "y")
+    assert not any("shared instances" in line for line in findings.lines({"alone": found["alone"]}, "y"))

@@ -21,7 +21,8 @@ from coreg_core.errors import BadData, StorageError, UsageError
 from coreg_core.kernels.functions import Gaussian, Laplacian, Linear, Polynomial
 from site_agent.data.tables import read_table
 from site_agent.models import file
-from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model, write_predictions
+from site_agent.models.file import FORMAT, Joint, SiteModel, contains_records, load_model, save_model
+from site_agent.models.predictions import write_predictions
 
 TABLE = "id,a,c,y\n1,1.5,x,1\n2,2,z,2\n3,4,x,\n"
 WEIGHTS = KernelExpansion(Linear(), np.eye(3), np.array([0.5, -1.0, 2.0]))  # three features: a, c=x, c=z
