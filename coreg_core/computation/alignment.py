@@ -162,11 +162,9 @@ class AlignmentComputation:
         return state.step
 
     def needed(self, counts: Counts) -> int:
-        """How many sites have to have a shared id: all, or `min_overlap` if all have fewer than `intersect_from` in common."""
-        least = min(self.terms.min_overlap, self.n_sites)
-        everywhere = int((counts.sites == self.n_sites).sum())
-        enough = everywhere - CANARIES >= self.terms.intersect_from
-        return self.n_sites if enough or int((counts.sites >= least).sum()) == everywhere else least
+        """How many sites have to have a shared id. Every site has the canaries, which are none."""
+        sites = np.sort(counts.sites)[: max(len(counts.sites) - CANARIES, 0)]
+        return self.terms.needed(sites, self.n_sites)
 
     def shared(self, state: AlignmentState) -> int:
         """Ids of the shared set."""

@@ -19,6 +19,7 @@ from coreg_core.agreement.objective import ScheduleName, relative_coupling
 from coreg_core.kernels.functions import KernelName
 from coreg_core.masking.tag import TAG_WORDS
 from coreg_core.masking.words import SCALAR_WORDS
+from coreg_core.numerics.arrays import Ints
 
 IdRule: TypeAlias = Literal["exact", "folded", "numbers"]
 MOST_IDS = 5_000_000
@@ -98,6 +99,12 @@ class Alignment:
     ids: IdRule = "folded"
     min_overlap: Annotated[int, Ge(2), Le(MOST_SEALED)] = 3
     intersect_from: Natural = 200
+
+    def needed(self, counts: Ints, n_sites: int) -> int:
+        """How many sites have to have a shared id, from the number of sites that have each id."""
+        least, everywhere = min(self.min_overlap, n_sites), int((counts == n_sites).sum())
+        alike = everywhere == int((counts >= least).sum())
+        return n_sites if everywhere >= self.intersect_from or alike else least
 
 
 # Add another objective here, and in the wire's oneof of the same name. `Additive` is defined in

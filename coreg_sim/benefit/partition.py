@@ -219,9 +219,9 @@ def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> 
         return shared, None
     known, rule = rng.random((sites, len(shared))) < share, Alignment()
     counts = known.sum(axis=0)
-    if int((counts == sites).sum()) >= rule.intersect_from:
+    if (needed := rule.needed(counts, sites)) == sites:
         return shared[counts == sites], None
-    kept = counts >= min(rule.min_overlap, sites)
+    kept = counts >= needed
     return shared[kept], [Overlap(np.flatnonzero(each[kept]), counts[kept], sites) for each in known]
 
 

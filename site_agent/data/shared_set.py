@@ -78,16 +78,14 @@ def load_site_tables(
     table = read_table(data, own, na_values)
     if positive in na_values:
         own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (--na-values).", about=target))
-    coded = not positive
     with own.caught():
         table = table.with_id(id_column)
-        table, coded = table.with_classes(target, positive), True
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
         with own.caught():
             table.require(list(names), what)
     if target == id_column:
         own.add(Fault(table.source, f"{target!r} is both the target and the id column.", kind="column", about=target))
-    y, unread = _labels(table, target, own if coded else Faults())
+    y, unread = _labels(table, target, positive, own)
     # The column that a misspelt name means is not a feature either; otherwise one mistake would be two faults.
     meant = {name if name in table.columns else table.like(name) for name in (target, id_column, *drop)}
     features = [name for name in table.columns if name not in meant]
@@ -148,13 +146,13 @@ def load_site_tables(
     )
 
 
-def _labels(table: Table, target: str, found: Faults) -> tuple[Arr, NDArray[np.bool_]]:
+def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Arr, NDArray[np.bool_]]:
     """The label column (NaN: empty), and which rows have a label that cannot be read."""
     nothing = np.full(len(table), np.nan)
     if target not in table.columns:
         return nothing, np.zeros(len(table), dtype=np.bool_)
     try:
-        y = table.numbers(target)
+        y = table.with_classes(target, positive).numbers(target)
     except BadTable as error:
         found.add(*error.faults)
         return nothing, table.frame[target].is_not_null().to_numpy()
