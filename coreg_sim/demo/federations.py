@@ -22,7 +22,7 @@ from site_agent.data.inputs import Inputs
 from site_agent.data.prepare import prepare
 from site_agent.data.tables import read_table
 from site_agent.models.file import load_model
-from site_agent.models.findings import sentences
+from site_agent.models.findings import recommended
 from site_agent.policy.presets import files_of
 
 # The sites trust each other here: training, folds and the convergence table need the preset "partners".
@@ -116,7 +116,7 @@ def pooled(data: DemoData) -> float:
 def judged(
     work: Path, data: DemoData, scored: dict[str, float]
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-    """Each site's errors on the held-out patients and its forecast, and the sentences of its report."""
+    """Each site's errors on the held-out patients and its forecast, and its report's recommendation."""
     errors: dict[str, dict[str, float]] = {}
     advice: dict[str, list[str]] = {}
     for site in sorted(data.tables):
@@ -131,7 +131,7 @@ def judged(
             "rmse_together": scored[site],
             "forecast": own.found["joined"]["rmse"] / own.found["alone"]["rmse"] - 1.0,
         }
-        advice[site] = sentences(own.found)
+        advice[site] = recommended(own.found)
     return errors, advice
 
 

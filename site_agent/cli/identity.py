@@ -160,9 +160,10 @@ def init(
     config: Annotated[Path, typer.Option("--config", envvar="COREG_CONFIG", help="The configuration to write.")] = Path(
         "agent.toml"
     ),
+    service: Annotated[bool, typer.Option("--service", help="For `serve`: a section for each data set.")] = False,
 ) -> None:
     """Write a commented agent.toml and policy.toml. Existing files stay unchanged."""
-    agent, consent = files_of(preset, os.path.relpath(policy, config.parent))
+    agent, consent = files_of(preset, os.path.relpath(policy, config.parent), service=service)
     written = [path for path, text in ((config, agent), (policy, consent)) if _created(path, text)]
     if not written:
         raise UsageError(

@@ -140,7 +140,7 @@ def report(
     A run has findings if its plan had a path of couplings (agreement) or forecast = true (additive). Each run is compared
     with its own local model. The errors are from nested folds: neither the model nor a choice about it saw these labels.
     """
-    from site_agent.models.findings import sentences
+    from site_agent.models.findings import forecasts, recommended
     from site_agent.models.report import picture
     from site_agent.models.report import report as reported
 
@@ -150,7 +150,7 @@ def report(
     if as_json:
         found = [
             {"run": each.run, "model": str(each.model), "target": each.target, **each.found}
-            | {"recommendation": sentences(each.found)}
+            | {"recommendation": recommended(each.found), "forecasts": forecasts(each.found)}
             for each in runs
         ]
         print_json({"event": "report", "runs": found})

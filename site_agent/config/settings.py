@@ -142,7 +142,7 @@ def _validated(config: Path | None, values: dict[str, Any]) -> AgentSettings:
     try:
         return AgentSettings.model_validate(values)
     except ValidationError as error:
-        known = {*AgentSettings.model_fields, *TABLE}
+        known = {*AgentSettings.model_fields, *TABLE, *TABLE.values()}
         raise file_faults(config or Path("the command line"), error, known) from None
 
 

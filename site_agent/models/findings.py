@@ -157,8 +157,13 @@ def aligned(result: SiteResult) -> list[str]:
     ]
 
 
-def sentences(found: Mapping[str, Any]) -> list[str]:
-    """The forecasts, then the recommendation."""
+def told(found: Mapping[str, Any], target: str) -> list[str]:
+    """What the report prints: the recommendation, the errors on left-out labels, and the forecasts."""
+    return [*recommended(found), *lines(found, target), *forecasts(found)]
+
+
+def forecasts(found: Mapping[str, Any]) -> list[str]:
+    """The change of the error that was expected before and after the training."""
     out: list[str] = []
     if (r2 := found.get("r2")) is not None:
         out.append(without_labels(r2))
@@ -174,7 +179,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
             f"(this site has {labels} labels; a forecast of its own needs {LEAST_LABELS})"
             f"{_like(calibration.FEDERATION, forecast)}"
         )
-    return out + recommended(found)
+    return out
 
 
 def _change(found: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coreg_core.errors import BadData, UsageError
 from site_agent.models.file import load_model
-from site_agent.models.findings import Found, lines, sentences, table
+from site_agent.models.findings import Found, table, told
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class RunFindings:
 
     @property
     def lines(self) -> list[str]:
-        """A heading, the errors beside this run's own "alone", and the recommendation."""
-        return [f"run {self.run} ({self.model})", *lines(self.found, self.target), *sentences(self.found)]
+        """A heading, the recommendation, and the errors beside this run's own "alone"."""
+        return [f"run {self.run} ({self.model})", *told(self.found, self.target)]
 
 
 def report(models: Sequence[Path]) -> list[RunFindings]:

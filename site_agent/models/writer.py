@@ -101,7 +101,7 @@ class Models:
             data = self.prepared.data
             if data.overlap is not None:
                 found["shared"] = [len(data.Z), data.n_shared]
-            for text in [*findings.lines(found, self.target), *findings.sentences(found)]:
+            for text in findings.told(found, self.target):
                 note(text)
             kept = replace(kept, found=found, intervals=_intervals(judged))
         own, alone = result.probabilities or (None, None)

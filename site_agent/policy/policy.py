@@ -142,8 +142,10 @@ class Policy(BaseModel):
         return ResidualPolicy(self.grouped_at_least, self.open_residuals)
 
     def objection(self, plan: Plan, data: PrivateData | None = None) -> str | None:
-        """Every reason against the plan in one sentence, or None. Without ``data``, only the plan's terms are checked."""
+        """Every reason against the plan, or None; several are numbered. Without ``data``, only the plan's terms are checked."""
         reasons = self.objections(plan, data)
+        if len(reasons) > 1:
+            reasons = [f"({number}) {reason}" for number, reason in enumerate(reasons, 1)]
         return f"against this site's policy: the plan's {'; '.join(reasons)}. {CONSENT}" if reasons else None
 
     def objections(self, plan: Plan, data: PrivateData | None = None) -> list[str]:

@@ -7,28 +7,30 @@ Preset: TypeAlias = Literal["strict", "partners"]
 _AGENT = """\
 # The configuration of a site's agent. Paths are relative to this file. The command line and COREG_* override it.
 
-# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
-data = "local.csv"
-target = "y"  # the column to predict
-id = "id"  # the column that identifies an instance; the same ids at every site
 coordinator = "127.0.0.1:7600"  # HOST:PORT
 identity = "identity"  # folder of key, certificate and ledger
 policy = POLICY
-output = "model.coreg"  # the model file; it holds labelled rows
-
+# connect_timeout = 600  # seconds
+OWN
+# This site's table: CSV, Parquet, or 'sqlite:PATH?SELECT …'. Rows with an empty target are the shared unlabelled instances.
+TABLE = "local.csv"
+target = "y"  # the column to predict
+id = "id"  # the column that identifies an instance; the same ids at every site
+# shared = "shared.json"  # the shared ids, which an alignment found
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
 # dates = ["admitted:days+weekday"]
 # drop = ["comment"]
-# connect_timeout = 600  # seconds
-
-# For `coreg-agent serve`, replace data, target and id by one section for each data set, at the end of this file:
-# approval = "ask"  # each run waits for `coreg-agent approve`
-# [data.patients]
-# table = "patients.csv"
-# target = "y"
-# id = "id"
 """
+_ONE_RUN = """\
+output = "model.coreg"  # the model file; it holds labelled rows
+"""
+_SERVICE = """\
+models = "models"  # folder of the models; they hold labelled rows
+# approval = "ask"  # each run waits for `coreg-agent approve`
+
+# One section for each data set. Studies name it: data = "patients". Keep the sections at the end of the file.
+[data.patients]"""
 
 _CHOSEN: dict[Preset, str] = {
     "strict": """\
@@ -84,8 +86,8 @@ disclose_forecast = true  # false: this site's errors on left-out labels stay he
 """
 
 
-def files_of(preset: Preset, policy: str) -> tuple[str, str]:
-    """The texts of agent.toml and policy.toml; ``policy`` is the path of the second, as the first names it."""
+def files_of(preset: Preset, policy: str, *, service: bool = False) -> tuple[str, str]:
+    """The texts of agent.toml (for `serve`, or for one run) and policy.toml; ``policy``: its path, as agent.toml names it."""
     chosen = _CHOSEN[preset]
     keys = {line.partition(" ")[0] for line in chosen.splitlines()}
     others = "".join(f"# {line}\n" for line in _DEFAULTS.splitlines() if line.partition(" ")[0] not in keys)
@@ -95,4 +97,5 @@ def files_of(preset: Preset, policy: str) -> tuple[str, str]:
         "# `coreg-agent peers --pin --write policy.toml NAME.pem …` adds the section [peers]. Keep it last.\n"
     )
     quoted = '"' + policy.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return _AGENT.replace("POLICY", quoted), f"{chosen}\n# Other keys with their defaults:\n{others}{own}"
+    agent = _AGENT.replace("OWN", _SERVICE if service else _ONE_RUN).replace("TABLE", "table" if service else "data")
+    return agent.replace("POLICY", quoted), f"{chosen}\n# Other keys with their defaults:\n{others}{own}"

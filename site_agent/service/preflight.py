@@ -82,6 +82,18 @@ def check(
             f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same)"
         )
 
+    def policy() -> str:
+        allowed = read_policy(settings.policy)
+        if not allowed.peers and allowed.aggregation == "secure":
+            where = "no policy is configured (policy = … in agent.toml, or --policy)" if settings.policy is None else ""
+            note(
+                f"policy: {where or f'{settings.policy} pins no peers'}, so every run with secure aggregation will be refused. "
+                "Pin the other sites with `coreg-agent peers --pin --write`",
+                True,
+                {"check": "policy", "warning": True},
+            )
+        return policy_summary(allowed)
+
     def identity() -> str:
         name, checked = who_am_i(settings)
         if checked is None:
@@ -134,7 +146,7 @@ def check(
     sections = ONLY not in settings.data
     for name, inputs in settings.data.items():
         step(f"table {name}".rstrip(), partial(table, name, inputs))
-    step("policy", lambda: policy_summary(read_policy(settings.policy)))
+    step("policy", policy)
     known = step("identity", identity)
     if plan_file is not None:
         try:
@@ -162,11 +174,7 @@ def policy_summary(policy: Policy) -> str:
     peers = policy.peers or {}
     defaults = {*as_written(Policy()), *as_written(Policy(peers=peers))}
     differ = ", ".join(line for line in as_written(policy) if line not in defaults) or "none"
-    none = (
-        "none. WARNING: every run with secure aggregation will be refused until the policy that is configured (policy = … in "
-        "agent.toml, or --policy) pins peers (coreg-agent peers --pin --write)"
-    )
-    return f"keys that differ from the defaults: {differ}; pinned peers: {', '.join(peers) or none}"
+    return f"keys that differ from the defaults: {differ}; pinned peers: {', '.join(peers) or 'none'}"
 
 
 def versions() -> str:

@@ -155,10 +155,11 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
     assert statements(one, two, changed(folder, "again.model", found=FOUND, run="one")) == found
     assert list(found) == [f"run one ({one})", f"run two ({two})"]
     first, second = found.values()
-    assert first[0] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
-    assert [line.split("  ")[0] for line in first[2:4]] == ["local model", "joined model"]
-    assert "-10.0 %" in first[3]
-    assert ("on 40 left-out labels" in second[0], "+25.0 %" in second[3], "stay alone" in second[4]) == (True,) * 3
+    assert first[0].startswith("recommendation: keep the joined model")
+    assert first[1] == "root mean square error of y, in units of y, on 60 left-out labels (± one standard error)"
+    assert [line.split("  ")[0] for line in first[3:5]] == ["local model", "joined model"]
+    assert "-10.0 %" in first[4]
+    assert ("stay alone" in second[0], "on 40 left-out labels" in second[1], "+25.0 %" in second[4]) == (True,) * 3
     like = calibration.R2.like(0.85)
     for words in (
         "forecast from 60 own labels: -10.0 %",
@@ -177,8 +178,8 @@ def test_each_run_is_compared_with_its_own_local_model_in_any_order(folder):
 def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(folder):
     path = changed(folder, "path.model", found=PATH | {"own": "joined", "chosen": 0.0})
     [shown] = statements(path).values()
-    assert ("local model" in shown[2], "+25.0 %" in "\n".join(shown)) == (True, False)
-    assert shown[3:] == ["Your labels chose λ = 0; both files are equal: they make the same predictions."]
+    assert ("local model" in shown[3], "+25.0 %" in "\n".join(shown)) == (True, False)
+    assert shown[:1] == ["Your labels chose λ = 0; both files are equal: they make the same predictions."]
 
 
 @pytest.mark.parametrize(
@@ -192,17 +193,17 @@ def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(
     ],
 )
 def test_the_recommendation_follows_the_verdict(changes, words):
-    assert words in " ".join(findings.sentences(FOUND | changes))
+    assert words in " ".join(findings.told(FOUND | changes, "y"))
 
 
 def test_a_run_without_folds_recommends_nothing():
     """It has no error on left-out labels, and gives that reason: "too few labels" would be a false one."""
     found = findings.of_training(Judged(judge(None, 60), None, None, 0.5), 60)
     assert (found["own"], found["alone"]) == (None, None)
-    told = " ".join(findings.sentences(found))
+    told = " ".join(findings.told(found, "y"))
     assert ("had no forecast" in told, "recommendation:" in told) == (True, False)
     few = findings.of_training(Judged(judge(None, 2, -0.05), None, None, 0.5, -0.05), 2)
-    assert "too few" in " ".join(findings.sentences(few)), "there were folds, and this site has no labels for them"
+    assert "too few" in " ".join(findings.told(few, "y")), "there were folds, and this site has no labels for them"
 
 
 def test_the_report_tells_how_many_shared_instances_the_site_knows():

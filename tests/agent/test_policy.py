@@ -322,8 +322,6 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
 
 
 def test_check_shows_the_keys_that_differ_from_the_defaults():
-    assert policy_summary(Policy()).startswith(
-        "keys that differ from the defaults: none; pinned peers: none. WARNING: every run"
-    )
+    assert policy_summary(Policy()) == "keys that differ from the defaults: none; pinned peers: none"
     partners = Policy(scoring=True, peers={"a": "0" * 64, "b": "1" * 64})
     assert policy_summary(partners) == "keys that differ from the defaults: scoring = true; pinned peers: a, b"
