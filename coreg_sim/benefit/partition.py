@@ -6,7 +6,9 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | rows | own labelled rows for each site, or the same ones everywhere |
 | twist | "shuffled": the last site's labels are in random order; "biased": a site's rows lean to one end of one of its columns |
 | labels | as they are; with an ``offset`` of this sd for each site; in a unit of its own; the last site's sign flipped |
-| shared rows | real; with the twist "synthetic", drawn from the columns' ranges as `coreg-agent synthesize` does |
+| shared rows | real; with the twist "synthetic", drawn from the columns' ranges as `coreg-agent synthesize` does; with the twist |
+| | "leaning", to one end of a column; with ``mislinked``, this share of a site's rows are in random order |
+| columns added | ``noise``: so many columns of noise at each site |
 | known | each site knows this share of the shared rows, at random. The shared set follows the defaults of an alignment |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
@@ -28,7 +30,7 @@ from coreg_core.protocol.plan import Alignment
 from coreg_sim.papers.pool import NumericDataSet
 
 Columns: TypeAlias = Literal["dealt", "core", "adjacent"]
-Twist: TypeAlias = Literal["none", "shuffled", "biased", "synthetic"]
+Twist: TypeAlias = Literal["none", "shuffled", "biased", "synthetic", "leaning"]
 
 # A nominal attribute with more levels is an identifier. Its levels would be most of the table's columns.
 MOST_LEVELS = 12
@@ -46,8 +48,7 @@ class Regime:
     """A way to partition a table; see the module's docstring.
 
     ``name`` is a value of --regimes. ``labels`` has n_v of each site, and ``shared`` is m. Only ``counted`` regimes are in the
-    headline. Others are warnings: the same rows everywhere, sites that label differently, a synthetic shared set, shared rows
-    that some sites do not know.
+    headline. Others are warnings: the same rows everywhere, sites that label differently, other shared sets, noise.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Regime:
     units: bool = False
     flipped: bool = False
     known: float = 1.0
+    mislinked: float = 0.0
+    noise: int = 0
     counted: bool = True
 
 
@@ -103,6 +106,18 @@ REGIMES: dict[str, Regime] = {
             )
             for share in (90, 70, 50, 30)
         ),
+        *(
+            _alike(
+                f"mislinked{share}", 3, 50, f"3 of 50, {share} % of ids mislinked", mislinked=share / 100, counted=False
+            )
+            for share in (1, 5, 10, 30)
+        ),
+        *(
+            _alike(f"m{m}", 3, 50, f"3 sites of 50 labels, {m} shared rows", shared=m, counted=False)
+            for m in (50, 100, 500, 2000, 5000)
+        ),
+        _alike("leaning50", 3, 50, "3 of 50, the shared rows lean to one end", twist="leaning", counted=False),
+        _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10, counted=False),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
@@ -181,6 +196,14 @@ def partition(
         return None
     columns = [np.concatenate([table.attributes[j] for j in group], axis=1) for group in groups]
     shared, test, rest = rows[:m], rows[m : m + t], rows[m + t :]
+    if regime.twist == "leaning":
+        [shared] = _leaning([table.attributes[0]], rows, (m,), rng)
+        others = rows[~np.isin(rows, shared)]
+        test, rest = others[:t], others[t:]
+    if regime.noise:
+        columns = [np.concatenate([X, rng.normal(size=(len(X), regime.noise))], axis=1) for X in columns]
+    if regime.mislinked:
+        columns, shared = _mislinked(columns, shared, regime.mislinked, rng), len(table.y) + np.arange(m)
     if regime.twist == "synthetic":
         drawn = [_from_ranges(table.attributes[j], m, rng) for j in range(len(table.attributes))]
         columns = [
@@ -248,6 +271,17 @@ def _partition_columns(count: int, sites: int, how: Columns, rng: np.random.Gene
         core, order = order[: max(1, count // 3)], order[max(1, count // 3) :]
     dealt = [order[v::sites] for v in range(sites)]
     return [core + own for own in dealt] if all(dealt) else None
+
+
+def _mislinked(columns: list[Arr], shared: Ints, share: float, rng: np.random.Generator) -> list[Arr]:
+    """Each site's rows, then its shared rows again, of which this share have changed places."""
+    out = []
+    for X in columns:
+        order = np.arange(len(shared))
+        wrong = rng.choice(len(shared), round(share * len(shared)), replace=False)
+        order[wrong] = rng.permutation(wrong)
+        out.append(np.concatenate([X, X[shared[order]]]))
+    return out
 
 
 def _from_ranges(attribute: Float64[Arr, "N _"], count: int, rng: np.random.Generator) -> Float64[Arr, "m _"]:

@@ -27,9 +27,9 @@ def test_a_regime_deals_what_it_says(regime):
         assert len(drawn.shared) == min(regime.shared, 405)
     rows = [drawn.shared, drawn.test, *(drawn.labelled[:1] if regime.same_rows else drawn.labelled)]
     together = np.concatenate(rows)
-    synthetic = regime.twist == "synthetic"
-    assert all(len(X) == len(made.y) + (405 if synthetic else 0) for X in drawn.columns)
-    assert (drawn.shared.min() >= len(made.y)) == synthetic
+    appended = regime.twist == "synthetic" or regime.mislinked > 0
+    assert all(len(X) == len(made.y) + (len(drawn.shared) if appended else 0) for X in drawn.columns)
+    assert (drawn.shared.min() >= len(made.y)) == appended
     assert len(np.unique(together)) == len(together), "nobody trains on a test row, and no label is shared by chance"
     if regime.same_rows:
         for other in drawn.labelled[1:]:
@@ -56,7 +56,9 @@ def test_a_regime_deals_what_it_says(regime):
         assert_array_equal(np.sort(y), np.sort(made.y[own]))
         assert np.array_equal(y, made.y[own]) == drawn.honest[v]
     # Which attributes a site has, by the first row's values.
-    have = [{int(np.flatnonzero([a[0, 0] == x for a in made.attributes])[0]) for x in X[0]} for X in drawn.columns]
+    firsts = [float(a[0, 0]) for a in made.attributes]
+    have = [{firsts.index(x) for x in X[0] if x in firsts} for X in drawn.columns]
+    assert all(X.shape[1] - len(each) == regime.noise for X, each in zip(drawn.columns, have, strict=True))
     assert set.union(*have) == set(range(9))
     core = set.intersection(*have)
     assert len(core) == (3 if regime.columns == "core" else 0)
@@ -77,6 +79,24 @@ def test_biased_rows_lean_to_an_end_of_one_column():
             leans.append(np.abs(X[rows].mean(axis=0) - X.mean(axis=0)).max())
     # Odds of e² from one end to the other move a normal column's mean by 0.5; chance moves the largest of three by 0.14.
     assert np.mean(leans) > 0.35
+
+
+def test_mislinked_rows_are_rows_of_other_individuals():
+    made = table(900)
+    drawn, owners = partition(made, REGIMES["mislinked30"], (7,)), []
+    for X in drawn.columns:
+        row = {tuple(values): i for i, values in enumerate(X[: len(made.y)])}
+        owners.append([row[tuple(values)] for values in X[drawn.shared]])
+        assert len(set(owners[-1])) == len(drawn.shared), "rows change places"
+    apart = np.mean(np.array(owners[0]) != np.array(owners[1]))
+    assert 0.3 < apart < 0.6, "two sites agree on a row where neither moved it: 0.7² of all"
+
+
+def test_shared_rows_that_lean_lean_along_a_column():
+    made = table(4000)
+    drawn = partition(made, REGIMES["leaning50"], (5,))
+    column = made.attributes[0][:, 0]
+    assert abs(column[drawn.shared].mean() - column[drawn.test].mean()) > 0.35 * column.std()
 
 
 def test_a_table_too_small_is_left_out_of_a_regime():
