@@ -16,6 +16,8 @@ from coreg_wire.terminal.svg import Plot, Series, draw
 
 EXPERIMENTS, BENEFIT = ROOT / "docs" / "research" / "experiments", ROOT / "docs" / "research" / "benefit"
 
+OWN_PLACE = {"yes-no": "Yes/no targets", "warnings": "Warnings about labels"}  # tables that have a section of the page
+
 
 def load(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
@@ -41,15 +43,17 @@ def benefit() -> dict[str, str]:
     study = run["study"]
     groups = [name for name, sets in GROUPS.items() if set(sets) <= set(study["sets"])]
     sets = [*groups, *(name for name in study["sets"] if not any(name in GROUPS[group] for group in groups))]
+    apart = {each["title"]: each for each in run["report"]["tables"] if each["title"] in OWN_PLACE.values()}
+    others = [each for each in run["report"]["tables"] if each["title"] not in apart]
     rows = (row(name, REGIMES[name].about, REGIMES[name].shared) for name in study["regimes"])
     return {
         "answer": answer(run["report"]["tables"]),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",
-        "results": "\n".join(tables(run["report"], "### {}")[1:]),
+        "results": "\n".join(tables({"tables": others}, "### {}")[1:]),
         "regimes": table("| regime | partition | shared rows |", rows),
         "strict": strict(load(BENEFIT / "strict.json")),
-        "yes-no": yes_no(load(BENEFIT / "yes_no.json")),
+        **{name: "\n".join(tables({"tables": [apart[title]]}, "")[3:]) for name, title in OWN_PLACE.items()},
         "effort": paragraph(f"{run['federations']} federations, {software(run)}"),
     }
 
@@ -73,21 +77,6 @@ def strict(run: dict) -> str:
         for r in run["table"]
     )
     return table("| labels a site | trained with | joined model | scored together | sets |", rows)
-
-
-def yes_no(run: dict) -> str:
-    rows = (
-        row(
-            r["labels"],
-            r["method"],
-            f"{r['auc']:.3f}",
-            f"{r['log_loss']:.3f}",
-            f"{r['calibration_error']:.3f}",
-            r["sets"],
-        )
-        for r in run["table"]
-    )
-    return table("| labels a site | method | AUC | log loss | calibration error | sets |", rows)
 
 
 def calibration(run: dict) -> str:

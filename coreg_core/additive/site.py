@@ -289,7 +289,7 @@ class AdditiveSite(Preparation):
         ridge = np.array([hyper.noise * self._hidden_among / hyper.prior])
         [joined] = leave_one_out(part, labels - fixed, ridge, intercept=False)
         [alone] = leave_one_out(features, labels, np.array([setting.own.ridge]))
-        blend = choose_blend(joined, alone, setting.slope, self.terms.aim)
+        blend = choose_blend(joined, alone, labels, setting.slope, self.terms.aim)
         own = blend.weight * joined + (1.0 - blend.weight) * alone
         return blend, labels - np.array([own, alone])
 

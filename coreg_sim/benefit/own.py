@@ -15,12 +15,13 @@ from site_agent.data.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A file, its target column, the columns that are no features, and those that hold dates."""
+    """A file, its target column, the columns that are no features, those that hold dates, and the value that means 1."""
 
     path: str
     target: str
     drop: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
+    positive: str = ""
 
     @property
     def name(self) -> str:
@@ -44,7 +45,7 @@ class OwnTable:
         UsageError
             No row has a target, or no column is left.
         """
-        features, y = labelled_rows(Path(self.path), self.target, self.drop)
+        features, y = labelled_rows(Path(self.path), self.target, self.drop, self.positive)
         if not len(y) or not features.columns:
             raise UsageError(
                 f"{self.path}: {len(y)} rows with a {self.target!r}, and {len(features.columns)} features."

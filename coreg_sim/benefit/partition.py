@@ -9,6 +9,7 @@ r"""Partition a real table over the sites of a federation: columns by site, labe
 | shared rows | real; "synthetic": drawn from the columns' ranges as `coreg-agent synthesize` does; "leaning": along a column |
 | ids | with ``mislinked``, this share of a site's shared rows are in random order |
 | columns added | ``noise``: so many columns of noise at each site |
+| target | a number; with ``yes_no`` whether it is above the median. A target of two values becomes 0 and 1 in each regime |
 | known | each site knows this share of the shared rows, at random. The shared set follows the defaults of an alignment |
 
 The columns of an attribute stay together; a nominal attribute has a column for each level. The target is centred and scaled over
@@ -64,6 +65,7 @@ class Regime:
     known: float = 1.0
     mislinked: float = 0.0
     noise: int = 0
+    yes_no: bool = False
     counted: bool = True
 
 
@@ -118,6 +120,10 @@ REGIMES: dict[str, Regime] = {
         ),
         _alike("leaning50", 3, 50, "3 of 50, the shared rows lean to one end", twist="leaning", counted=False),
         _alike("noise50", 3, 50, "3 of 50, 10 columns of noise at each site", noise=10, counted=False),
+        *(
+            _alike(f"yes-no{n}", 3, n, f"3 sites of {n} labels, a yes/no target", yes_no=True, counted=False)
+            for n in (10, 20, 50, 100)
+        ),
         _alike("same50", 3, 50, "3 of 50, the same labelled rows everywhere", same_rows=True, counted=False),
     )
 }
@@ -138,6 +144,7 @@ class Partition:
     Site v has the labels ``labels[v]`` of its ``labelled[v]`` rows. All sites list the ``shared`` rows, without labels. Shared
     and labelled rows together are the common rows. ``test`` rows only measure errors, in each site's own labels. A site with
     shuffled labels is not ``honest``, and its errors are not counted. ``overlaps``: which shared rows each site knows; None: all.
+    ``yes_no``: labels are 0 and 1 at every site.
     """
 
     columns: list[Float64[Arr, "N _"]]
@@ -148,6 +155,7 @@ class Partition:
     y_test: Float64[Arr, "M t"]
     honest: list[bool]
     overlaps: list[Overlap] | None = None
+    yes_no: bool = False
 
 
 def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int | None = MOST_LEVELS) -> AttributeTable:
@@ -173,7 +181,7 @@ def table_of(data: NumericDataSet, drop: tuple[str, ...] = (), most_levels: int 
     ]
     deviation = float(data.y.std())
     y = (data.y - data.y.mean()) / (deviation if deviation > 0 else 1.0)
-    low, high = np.quantile(y, _CLIP)
+    low, high = np.quantile(y, _CLIP) if len(np.unique(y)) > 2 else (y.min(), y.max())
     return AttributeTable(tuple(kept), np.clip(y, low, high))
 
 
@@ -218,6 +226,9 @@ def partition(
     else:
         ends = np.cumsum([0, *regime.labels])
         labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
+    y = table.y
+    if yes_no := regime.yes_no or len(np.unique(y)) == 2:
+        y = (y > (np.median(y) if regime.yes_no else y.min())).astype(np.float64)
     factors, shifts = np.ones(M), np.zeros(M)
     if regime.offset:
         shifts = regime.offset * rng.normal(size=M)
@@ -225,15 +236,16 @@ def partition(
         factors = 2.0 ** rng.normal(size=M)
     if regime.flipped:
         factors[-1] = -1.0
-    labels = [factor * table.y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
+    labels = [factor * y[each] + shift for each, factor, shift in zip(labelled, factors, shifts, strict=True)]
     shared, overlaps = _known(shared, regime.known, M, rng)
     if len(shared) < LEAST_SHARED:
         return None
     honest = [True] * M
     if regime.twist == "shuffled":
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
-    y_test = np.outer(factors, table.y[test]) + shifts[:, None]
-    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps)
+    y_test = np.outer(factors, y[test]) + shifts[:, None]
+    alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
+    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps, yes_no and alike)
 
 
 def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> tuple[Ints, list[Overlap] | None]:

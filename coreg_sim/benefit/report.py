@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.findings import JUDGED, OTHER, findings, limits, percent, share
 from coreg_sim.benefit.study import CHOSEN_ON, JUDGED_ON
 from coreg_sim.benefit.summary import (
@@ -49,9 +50,15 @@ def report(found: Sequence[SiteOutcome]) -> Report:
         *_calibration([site for site in honest if site.counted]),
         _intervals([site for site in honest if site.counted]),
         _losses([site for site in honest if site.judged]),
+        yes_no.table(honest),
+        _warnings(honest),
     ]
     plots = tuple(plot for plot in (_price(honest), _labels(honest)) if plot.series)
-    return Report((*findings(groups), *limits(honest)), tuple(table for table in tables if table.rows), plots)
+    return Report(
+        (*findings(groups), *limits(honest), *yes_no.findings(honest)),
+        tuple(table for table in tables if table.rows),
+        plots,
+    )
 
 
 def _row(among: Sequence[SiteOutcome], method: str) -> tuple[Cell, ...]:
@@ -120,6 +127,24 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
         "with the federation's mean label. The tables above leave out regime same50 and sites without labels.",
     )
+
+
+def _warnings(found: Sequence[SiteOutcome]) -> ReportTable:
+    """How often a site is warned before it takes its model, by regime."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in dict.fromkeys(site.regime.name for site in found if "warned" in site.record):
+        there = [site for site in found if site.regime.name == name and site.labels]
+        last = len(there[0].regime.labels) - 1
+        parts = [site for site in there if site.site < last], [site for site in there if site.site == last]
+        shares = (
+            share(float(np.mean([site.record["warned"][what] for site in part]))) if part else ""
+            for what in ("opposed", "unexplained")
+            for part in parts
+        )
+        rows.append((name, there[0].regime.about, *shares))
+    header = ("regime", "federation", "opposed: others", "last site", "unexplained: others", "last site ")
+    note = "Shares of sites. Labels are shuffled or have the wrong sign at the last site alone."
+    return ReportTable("Warnings about labels", header, tuple(rows), note)
 
 
 def _sets(counted: Sequence[SiteOutcome]) -> ReportTable:

@@ -108,7 +108,13 @@ def _wanted(folder: Path | None, sets: str | None) -> tuple[str, ...]:
 def _identity(source: str | OwnTable | None, name: str) -> dict[str, JSON]:
     """What decides the content of a set: other columns or another file are other jobs."""
     if isinstance(source, OwnTable):
-        return {"target": source.target, "drop": [*source.drop], "dates": [*source.dates], "table": source.digest()}
+        return {
+            "target": source.target,
+            "drop": [*source.drop],
+            "dates": [*source.dates],
+            "positive": source.positive,
+            "table": source.digest(),
+        }
     digest = _pool(source).digest(name) if source is not None and _pool(source).has(name) else ""
     return {"drop": list(OTHER_TARGETS.get(name, ())), "table": digest}
 

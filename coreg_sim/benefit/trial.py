@@ -19,6 +19,7 @@ squares, in units of the target's variance. A site without labels is compared wi
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from coreg_core.evaluation.intervals import least_rows, own_factor
 from coreg_core.evaluation.losses import Paired
 from coreg_core.evaluation.recommendation import judge
 from coreg_core.numerics.arrays import Arr, Ints
+from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import Partition
 from coreg_sim.study.jobs import JSON
@@ -49,6 +51,8 @@ def trial(partition: Partition, seed: int, *, trees: bool = True) -> dict[str, J
     """All results of one federation, as JSON. The seed is for landmarks, probes, folds and trees."""
     federation = Federation(partition, seed)
     methods = federation.methods()
+    if partition.yes_no:
+        federation.judge_probabilities()
     if trees:
         methods |= _trees(partition, seed)
     return {"alone": federation.alone, "methods": methods, "sites": federation.record}
@@ -126,7 +130,7 @@ class Federation:
         out["mean-of-sites"] = self._errors([mean] * M)
         out["best-site"] = self._errors([self.alone_predictions[best]] * M)
         out["together-private"] = self._errors(self._joint(self.private))
-        out["pooled"] = self._errors([self._pooled()] * M)
+        out["pooled"] = self._errors([self.pooled[0]] * M)
         return out
 
     def _agreement(self) -> dict[str, list[float]]:
@@ -167,6 +171,7 @@ class Federation:
                 "own": _to_json(judge(site.left_out, site.n_labelled).joined_beside),
                 "coverage": self._coverage(v, blended[-1]),
             }
+            record["warned"] = {"opposed": site.model.blend.opposed, "unexplained": site.model.blend.unexplained}
         return {"additive-joined": self._errors(joined), "additive-blended": self._errors(blended)}
 
     def _coverage(self, v: int, own: Float64[Arr, " t"]) -> dict[str, JSON]:
@@ -201,15 +206,32 @@ class Federation:
             out[name] = self._errors(self._joint(self._train(replace(terms, residuals=residuals))[0]))  # type: ignore[arg-type]
         return out
 
-    def _pooled(self) -> Float64[Arr, " t"]:
-        """Kernel ridge on all columns and rows in one place, by the same rule as each site alone."""
+    def judge_probabilities(self) -> None:
+        """Probabilities by each method, in the sites' records."""
+        test, joint = self.partition.test, self._joint(self.private)
+        for v, (record, X, site) in enumerate(zip(self.record, self.partition.columns, self.private, strict=True)):
+            assert site.model is not None
+            rows, y, truth = self.partition.labelled[v], self.partition.labels[v], self.partition.y_test[v]
+            own, alone = site.model.left_out
+            record["yes_no"] = {
+                "logistic regression alone": yes_no.logistic(X[rows], y, X[test], truth),
+                "local model": yes_no.figures(self.alone_predictions[v], alone, y, truth),
+                "joined model": yes_no.figures(site.model.own.predict(X[test]), own, y, truth),
+                "scored together": yes_no.figures(joint[v], own, y, truth),
+                "pooled": yes_no.figures(*self.pooled, truth),
+            }
+
+    @cached_property
+    def pooled(self) -> tuple[Arr, Arr, Arr]:
+        """Kernel ridge on all columns and rows in one place, by the same rule as each site alone: predictions of test rows and of
+        left-out rows, and the labels of these."""
         X, rows, y = _pooled_rows(self.partition)
         terms = Additive(seed=self.seed, landmarks=POOLED_LANDMARKS, tuning_steps=0)
         site = AdditiveSite(X[rows], y, X[self.partition.shared], terms, name="pooled", policy=_EVERYTHING)
         train_dense(terms, [site], len(self.partition.shared))
         assert site.model is not None
         assert site.model.alone is not None
-        return site.model.alone.predict(X[self.partition.test])
+        return site.model.alone.predict(X[self.partition.test]), site.model.left_out[1], y
 
 
 def _to_json(beside: Paired | None) -> dict[str, JSON] | None:

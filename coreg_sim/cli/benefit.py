@@ -20,6 +20,10 @@ def benefit(
         ),
     ] = None,
     target: Target = None,
+    positive: Annotated[
+        str,
+        typer.Option("--positive", help="The value of a yes/no target that means 1. A target of 0 and 1 needs none."),
+    ] = "",
     drop: Drop = None,
     dates: Annotated[
         list[str] | None, typer.Option("--dates", help="A column of dates, made features; repeatable.")
@@ -62,11 +66,13 @@ def benefit(
 
     source: Path | OwnTable | None = data
     if data is not None and not data.is_dir() and target is not None:
-        source = OwnTable(str(data), target, _listed(drop), _listed(dates))
+        source = OwnTable(str(data), target, _listed(drop), _listed(dates), positive)
         for sentence in source.read()[1]:
             typer.echo(f"{data}: {sentence}", err=True)
-    elif target or drop or dates:
-        raise UsageError("--target, --drop and --dates are for a table: name its file with --data, and its --target.")
+    elif target or drop or dates or positive:
+        raise UsageError(
+            "--target, --positive, --drop and --dates are for a table: name its file with --data, and its --target."
+        )
     elif data is not None and data.is_file():
         raise UsageError(f"--data {data} is a table. Name the column to predict with --target.")
     if sets is not None and isinstance(source, OwnTable):

@@ -84,14 +84,17 @@ def from_table(
     return _partition(views, n_sites, y[order], n_labelled, m)
 
 
-def labelled_rows(path: Path, target: str, drop: Sequence[str]) -> tuple["Table", Arr]:
-    """The features and the target of the rows that have a target; BadTable if a column is missing or no number."""
+def labelled_rows(path: Path, target: str, drop: Sequence[str], positive: str = "") -> tuple["Table", Arr]:
+    """The features and the target of the rows that have a target; BadTable if a column is missing or no number.
+
+    ``positive``: the value of a yes/no target that means 1.
+    """
     from site_agent.data.tables import read_table
 
     table = read_table(path)
     table.require([target], "the target")
     table.require(drop, "to be dropped")
-    y = table.numbers(target)
+    y = table.with_classes(target, positive).numbers(target)
     known = np.flatnonzero(~np.isnan(y))
     return table.rows(known).select([n for n in table.columns if n != target and n not in drop]), y[known]
 

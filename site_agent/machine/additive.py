@@ -214,6 +214,11 @@ def _of_blend(blend: Blend) -> str:
             "WARNING: this site's labels fall where the other sites predict larger ones, so its own model is the one that it "
             "trains alone; check that all sites have the same target, with the same unit and sign"
         )
+    if blend.unexplained:
+        return (
+            "WARNING: neither this site's columns nor the other sites' predictions explain its labels. If they belong to other "
+            "rows, they harm every site; check that each label stands beside its id"
+        )
     if blend.weight == 0.0:
         return (
             "its own model is the one that it trains alone, because rows left out in turn show no gain from joining; "

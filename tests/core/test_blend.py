@@ -26,7 +26,7 @@ def test_the_weight_is_the_least_of_its_criterion(seed, aim):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(3, 40))
     joined, alone = rng.normal(size=n) * rng.uniform(0.2, 2.0), rng.normal(size=n)
-    found = choose_blend(joined, alone, 1.0, aim).weight
+    found = choose_blend(joined, alone, alone, 1.0, aim).weight
     grid = np.linspace(0.0, BLEND, 2001)
     pull = {"mean": 2000.0 / n**2, "safety": 0.0}[aim] * float(np.mean(alone**2))
     errors = ((grid[:, None] * joined + (1 - grid[:, None]) * alone) ** 2).sum(axis=1) + pull * (grid - BLEND) ** 2
@@ -35,9 +35,9 @@ def test_the_weight_is_the_least_of_its_criterion(seed, aim):
 
 def test_equal_models_and_opposed_labels():
     same = np.ones(4)
-    assert choose_blend(same, same, 1.0, "safety") == Blend(BLEND)
-    assert choose_blend(0.1 * same, same, -1.51, "mean") == Blend(0.0, opposed=True)
-    assert not choose_blend(0.1 * same, same, -1.49, "mean").opposed
+    assert choose_blend(same, same, same, 1.0, "safety") == Blend(BLEND)
+    assert choose_blend(0.1 * same, same, same, -1.51, "mean") == Blend(0.0, opposed=True)
+    assert not choose_blend(0.1 * same, same, same, -1.49, "mean").opposed
 
 
 def test_the_slope_in_its_standard_errors_is_that_of_a_regression():
@@ -83,6 +83,22 @@ def test_a_site_with_the_sign_flipped_stays_alone_and_the_others_do_not(seed):
     assert all(each.weight > 0.2 and not each.opposed for each in others)
     model = sites[3].model
     assert_allclose(model.own.predict(tables[3]), model.alone.predict(tables[3]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_beside_wrong_rows_are_unexplained_at_their_site_alone(seed):
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=200 + 4 * 40)
+    tables = [latent[:, None] * [1.0, 0.5] + 0.7 * rng.normal(size=(len(latent), 2)) for _ in range(4)]
+    sites = []
+    for v, table in enumerate(tables):
+        rows = slice(200 + 40 * v, 200 + 40 * (v + 1))
+        y = latent[rows] if v < 3 else rng.permutation(latent[rows])
+        sites.append(AdditiveSite(table[rows], y, table[:200], TERMS, name=f"s{v}"))
+    train_dense(TERMS, sites, 200)
+    assert [site.model.blend.unexplained for site in sites] == [False, False, False, True]
+    few = choose_blend(np.ones(19), np.ones(19), np.ones(19) * [*[0.1, -0.1] * 9, 0.1], 0.0, "mean")
+    assert not few.unexplained, "19 labels tell too little"
 
 
 def test_an_offset_of_a_site_is_its_random_intercept():

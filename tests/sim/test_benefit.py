@@ -13,6 +13,7 @@ from stand_in import stand_in
 from typer.testing import CliRunner
 
 from coreg_core.errors import UsageError
+from coreg_sim.benefit import yes_no
 from coreg_sim.benefit.agreement import COUPLINGS, SiteFeatures, agree
 from coreg_sim.benefit.partition import REGIMES, partition
 from coreg_sim.benefit.report import calibration, report
@@ -124,6 +125,31 @@ def test_labels_at_one_site_and_the_same_rows_everywhere():
     assert one["methods"]["agreement-loo"][1] == one["alone"][1]
     same = trial(partition(table(500), REGIMES["same50"], (3,)), 3, trees=False)
     assert all(value is not None for value in (told["together"] for told in same["sites"]))
+
+
+def test_a_target_of_two_values_is_judged_by_its_probabilities_in_every_regime():
+    numbers = table(500)
+    two = replace(numbers, y=np.where(numbers.y > np.quantile(numbers.y, 0.7), 1.5, -0.5))
+    drawn = partition(two, REGIMES["n50"], (3,))
+    assert {*np.concatenate(drawn.labels), *drawn.y_test.ravel()} == {0.0, 1.0}
+    assert 0.2 < drawn.y_test.mean() < 0.4, "1 is the larger value"
+    out = trial(drawn, 3, trees=False)
+    json.dumps(out, allow_nan=False)
+    for told in out["sites"]:
+        assert list(told["yes_no"]) == list(yes_no.METHODS)
+        area = {method: values[0] for method, values in told["yes_no"].items()}
+        assert area["pooled"] > area["local model"]
+        assert all(0.0 <= off <= 0.5 < area["pooled"] for _, _, off in told["yes_no"].values())
+    shown = yes_no.table(site_outcomes({"a/n50/3": out}))
+    assert [row[1] for row in shown.rows] == list(yes_no.METHODS)
+    mean = np.mean([told["yes_no"]["pooled"] for told in out["sites"]], axis=0)
+    assert shown.rows[-1][2:] == (*(f"{value:.3f}" for value in mean), 1)
+    assert "AUC" in yes_no.findings(site_outcomes({"a/n50/3": out}))[0]
+    offset = partition(two, REGIMES["offset50"], (3,))
+    assert not offset.yes_no, "shifted labels are no classes"
+    above = partition(numbers, REGIMES["yes-no20"], (3,))
+    assert (above.yes_no, abs(above.y_test.mean() - 0.5) < 0.1) == (True, True)
+    assert not partition(numbers, REGIMES["n20"], (3,)).yes_no
 
 
 # --- what came out ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""Yes/no targets in the study: AUC, log loss and calibration error of each way to predict. Labels are 0 and 1.
+
+Every model is least squares, with Platt scaling by its labelled rows, left out in turn (`coreg_core.evaluation.probability`).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float64
+
+from coreg_core.evaluation.probability import auc, calibration_error, fit_probability, log_loss
+from coreg_core.numerics.arrays import Arr
+from coreg_sim.benefit.summary import SiteOutcome
+from coreg_sim.study.report import Cell, ReportTable
+
+TITLE = "Yes/no targets"
+METHODS = ("logistic regression alone", "local model", "joined model", "scored together", "pooled")
+
+
+def figures(scores: Arr, left_out: Arr, labels: Arr, truth: Arr) -> list[float]:
+    """AUC, log loss and calibration error of test scores, with probabilities by the left-out ones."""
+    p = fit_probability(left_out, labels[: len(left_out)]).of(scores)
+    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+
+
+def logistic(
+    X: Float64[Arr, "n d"], y: Float64[Arr, " n"], test: Float64[Arr, "t d"], truth: Float64[Arr, " t"]
+) -> list[float]:
+    """Of scikit-learn's logistic regression on the site's rows; of the share of 1 if there is one class."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    p = np.full(len(test), y.mean() if len(y) else 0.5)
+    if 0.0 < p[0] < 1.0 and len(y):
+        p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y).predict_proba(test)[:, 1]
+    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+
+
+def table(found: Sequence[SiteOutcome]) -> ReportTable:
+    """Means over sites, then over the draws of a set, then over sets."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, method, values, sets in means(found):
+        area, loss, off = (f"{value:.3f}" for value in values)
+        rows.append((name, method, area, loss, off, sets))
+    header = ("regime", "method", "AUC", "log loss", "calibration error", "sets")
+    return ReportTable(
+        TITLE, header, tuple(rows), "AUC is better if larger, log loss and calibration error if smaller."
+    )
+
+
+def findings(found: Sequence[SiteOutcome]) -> list[str]:
+    """A sentence for each regime."""
+    by: dict[str, list[str]] = {}
+    for name, method, values, _ in means(found):
+        by.setdefault(name, []).append(f"{method} {values[0]:.2f}")
+    return [f"{name}: area under the ROC curve (AUC): {', '.join(areas)}." for name, areas in by.items()]
+
+
+def means(found: Sequence[SiteOutcome]) -> list[tuple[str, str, Float64[Arr, " 3"], int]]:
+    """(regime, method, figures, number of sets)."""
+    out = []
+    judged = [site for site in found if site.judged and site.record.get("yes_no")]
+    for name in dict.fromkeys(site.regime.name for site in judged):
+        there = [site for site in judged if site.regime.name == name]
+        sets = dict.fromkeys(site.set for site in there)
+        for method in METHODS:
+            of_sets = [
+                np.mean([_of(site.record, method) for site in there if site.set == each], axis=0) for each in sets
+            ]
+            out.append((name, method, np.mean(of_sets, axis=0), len(sets)))
+    return out
+
+
+def _of(record: Mapping[str, object], method: str) -> list[float]:
+    kept = record["yes_no"]
+    assert isinstance(kept, dict)
+    values: list[float] = kept[method]
+    return values
