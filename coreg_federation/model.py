@@ -1,6 +1,6 @@
 """A site's model file, for pandas and polars frames."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Model:
     run: str
     columns: tuple[str, ...]
     target: str
-    _model: SiteModel
+    _model: SiteModel = field(repr=False)  # it holds rows of the site
 
     def predict(self, frame: Any) -> Arr:
         """Predict f(x) for each row, in the units of the target, or the probability of a yes/no target, (n,).

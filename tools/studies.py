@@ -6,6 +6,7 @@ Nothing is computed here: each number comes from a JSON file, which also records
 import json
 import shutil
 from pathlib import Path
+from statistics import stdev
 
 from render import ROOT, findings, paragraph, plot_links, row, software, table, tables
 
@@ -47,7 +48,7 @@ def benefit() -> dict[str, str]:
     others = [each for each in run["report"]["tables"] if each["title"] not in apart]
     rows = (row(name, REGIMES[name].about, REGIMES[name].shared) for name in study["regimes"])
     return {
-        "answer": answer(run["report"]["tables"]),
+        "answer": answer(run),
         "findings": "\n".join(findings(run["report"])),
         "command": f"    coreg-sim benefit --data DIR --sets {','.join(sets)} --draws {study['draws']} --out OUT",
         "results": "\n".join(tables({"tables": others}, "### {}")[1:]),
@@ -58,17 +59,23 @@ def benefit() -> dict[str, str]:
     }
 
 
-def answer(found: list[dict]) -> str:
-    """The figures of README, and the scores that a site uses only by its own choice."""
+def answer(run: dict) -> str:
+    """The figures of README, the scores that a site uses only by its own choice, and the peers; ± standard errors over sets."""
     named = {
         "additive": "joined model",
         "together-private": "scored together",
         "together-own-pick": "scored together where a site's own labels favour it, and all sites know the labelled rows",
+        "best-site": "the best single site's local model, if all could use it",
         "pooled": "pooled data, as a reference",
     }
-    figures = {method: rest for each in found[:2] for method, *rest in each["rows"]}
-    rows = (row(words, *figures[method][:3]) for method, words in named.items())
-    return table("| | mean change of the error | median | sites harmed |", rows)
+    figures = {method: rest for each in run["report"]["tables"][:2] for method, *rest in each["rows"]}
+    by_set = [changes for name, changes in run["headline"]["sets"].items() if name in GROUPS["judged-on"]]
+    error = {method: stdev(each[method] for each in by_set) / len(by_set) ** 0.5 for method in named}
+    rows = (
+        row(words, f"{figures[method][0]} ± {100 * error[method]:.1f}", *figures[method][1:3])
+        for method, words in named.items()
+    )
+    return table("| | mean change of the error (± standard error over the sets) | median | sites harmed |", rows)
 
 
 def strict(run: dict) -> str:

@@ -1,10 +1,10 @@
 """The allow-list: the sites that may join, each with its certificate.
 
 The file `authorised-sites` is in the authority's folder. It has one `NAME FINGERPRINT` per line (SHA-256 of the certificate in
-hexadecimal, with or without colons); `#` begins a comment. After a renewal, the fingerprint of the old certificate follows the
-new one. It stays valid until it expires, since the site uses it until the answer is installed. The list is read at every join,
-so that changes need no restart. It is replaced atomically, so that a reader never sees half of it. If it cannot be read, no site
-can join.
+hexadecimal, with or without colons); `#` begins a comment. After a renewal, the fingerprints of the last certificates follow the
+new one. They stay valid until they expire, since sessions use them until the agent connects again. The list is read at every
+join, so that changes need no restart. It is replaced atomically, so that a reader never sees half of it. If it cannot be read,
+no site can join.
 """
 
 import re
@@ -18,6 +18,7 @@ from coreg_wire.identity.names import certificate_name, check_site_name, fingerp
 ALLOW_LIST = "authorised-sites"
 BUSY = "another command changes it. Try again."
 HEADER = "# Sites that may join: NAME SHA-256-OF-CERTIFICATE. Delete a line to revoke.\n"
+MOST = 4  # certificates of one site
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -69,9 +70,15 @@ class Authorised:
 
 
 def authorise(directory: Path | str, name: str, mark: str, *, beside: str | None = None) -> bool:
-    """List `name` with the certificate of fingerprint `mark`, and with `beside`; True if `name` was listed before."""
-    marks = mark if beside is None else f"{mark} {beside}"
-    return _edit(Path(directory) / ALLOW_LIST, check_site_name(name), marks)
+    """List `name` with the certificate of fingerprint `mark`; True if `name` was listed before.
+
+    With ``beside``, the certificate that a renewal replaces, that one and the last ones before it stay listed.
+    """
+    path, marks = Path(directory) / ALLOW_LIST, [mark]
+    if beside is not None:
+        listed = [entry[1] for line in _lines(path) if (entry := _parse(line)) is not None and entry[0] == name]
+        marks = list(dict.fromkeys([mark, beside, *(each for entry in listed for each in entry)]))[:MOST]
+    return _edit(path, check_site_name(name), " ".join(marks))
 
 
 def revoke(directory: Path | str, name: str) -> bool:
@@ -125,4 +132,4 @@ def _parse(line: str) -> tuple[str, tuple[str, ...]] | None:
     """A name and its fingerprints; None for a comment, an empty line, and a line that is neither."""
     name, *written = _text(line).split() or [""]
     marks = tuple(mark.replace(":", "").lower() for mark in written)
-    return (name, marks) if 1 <= len(marks) <= 2 and all(map(_FINGERPRINT.fullmatch, marks)) else None
+    return (name, marks) if 1 <= len(marks) <= MOST and all(map(_FINGERPRINT.fullmatch, marks)) else None

@@ -4,16 +4,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from coordinator.store.summaries import RunSummary
+from coreg_core.protocol.outcomes import Outcome
 from coreg_core.protocol.plan import Plan
 
 
 def run_line(summary: RunSummary, waiting: str = "") -> str:
-    """A line for a run that began; ``waiting`` is what it waits for."""
+    """A line for a run that began, and one for the reason of its end; ``waiting`` is what it waits for."""
     stop = (summary.stop or "unfinished").lower()
     gap = "-" if summary.level is None else f"2^{summary.level}"
     pruned = "" if summary.pruned is None else f"  history pruned on {summary.pruned[:10]}"
     line = f"{summary.run}  {summary.started}  {stop:<13} {summary.rounds:>6} rounds  gap/tolerance {gap:<8} {_of(summary.plan)}"
-    return line + pruned + f"  {waiting}" * bool(waiting)
+    reason = f"\n    {summary.reason}" if summary.reason and summary.stop != Outcome.CONVERGED.name else ""
+    return line + pruned + f"  {waiting}" * bool(waiting) + reason
 
 
 def pruned_line(summary: RunSummary) -> str:

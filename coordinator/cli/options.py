@@ -55,8 +55,8 @@ def existing(store: Path) -> Path:
         it is not.
     """
     if not store.exists():
-        found = next(iter(sorted(Path().glob("*/runs.sqlite"))), None)
-        hint = f" There is {found}: give --store {found}, or set COREG_STORE={found}." if found else ""
+        found = sorted(Path().glob("*/runs.sqlite"), key=lambda path: -path.stat().st_mtime)
+        hint = f" Found here: {', '.join(map(str, found))}. Name one with --store, or set COREG_STORE." if found else ""
         raise UsageError(f"{store}: no such run store.{hint or ' Name it with --store, or set COREG_STORE.'}")
     return store
 

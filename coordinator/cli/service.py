@@ -185,26 +185,37 @@ def sites(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False)
             + (f"  release {site.release}" if site.release else "")
             + (f"  certificate until {site.until[:10]}{_soon(site.until)}" if site.until else "")
         )
-        if site.refusal is not None:
+        if site.refusal is not None and not (here and (site.since or "") > (site.refused or "")):
             typer.echo(f"{'':<20} last rejected {site.refused}: {site.refusal}")
 
 
 def _soon(until: str) -> str:
     """How many days a certificate still has, if they are few."""
     days = (datetime.fromisoformat(until) - datetime.now(UTC)).days
-    return f" (in {days} days: renew it)" if days < 30 else ""
+    return f" (in {days} days: renew it; a renewed one is shown from the next connection on)" if days < 30 else ""
 
 
-def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False) -> None:
-    """Show whether a coordinator serves this store, and what it does. Exit code 7 if none is ready: for health checks."""
+def status(
+    store: StoreOption = Path("runs.sqlite"),
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Exit code 5 also if a site is not connected, or a run is stalled.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show whether a coordinator serves this store, and what it does. Exit code 7 if none is ready: for health checks.
+
+    A missing site or a stalled run does not change the exit code, unless --complete is given.
+    """
     from coordinator.service.daemon import HEARTBEAT_SECONDS
     from coordinator.store.queue import Queue
     from coordinator.store.status import Status, waits_in
+    from coreg_core.protocol.outcomes import Outcome, exit_code
 
     up = _is_up(existing(store))
     tables, queue = Status(store, read_only=True), Queue(store, read_only=True)
     service, waiting = tables.service(), queue.waiting()
-    connected = [site.site for site in tables.sites() if site.connected] if up else []
+    here = [site for site in tables.sites() if site.connected] if up else []
+    connected = [site.site for site in here]
     tables.close()
     queue.close()
     age = None
@@ -224,8 +235,12 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         "stalled": service.get("parked", []) if up else [],
         "queued": [plan.run for plan, _ in waiting],
         "waiting": {run: dataclasses.asdict(wait) for run, wait in waits_in(service).items()} if up else {},
-        "certificates": service.get("certificates", []) if up else [],
+        "certificates": [
+            *(service.get("certificates", []) if up else []),
+            *(f"the certificate of {site.site}{soon}" for site in here if site.until and (soon := _soon(site.until))),
+        ],
     }
+    away = [name for name in found["of"] if name not in connected]
     if as_json:
         output.print_json(found)
     else:
@@ -233,15 +248,22 @@ def status(store: StoreOption = Path("runs.sqlite"), as_json: JsonOption = False
         if up:
             typer.echo(f"  since {found['since']}, release {found['release']}")
             typer.echo(f"  {len(connected)} of {len(found['of'])} sites: {', '.join(connected) or 'none'}")
-        for what in ("runs", "stalled", "queued"):
+        for what in ("runs", "queued"):
             if found[what]:
                 typer.echo(f"  {what}: {', '.join(found[what])}")
+        for run in found["stalled"]:
+            typer.echo(
+                f"  stalled: {run}, not connected: {', '.join(away) or 'no site now'}. It goes on when its sites are back; or: "
+                f"coreg-coordinator cancel {run}"
+            )
         for run, wait in found["waiting"].items():
             typer.echo(f"  run {run}: {wait['text']}")
         for warning in found["certificates"]:
             typer.echo(f"  {warning}")
     if not ready:
         raise typer.Exit(Unreachable.exit_code)
+    if complete and (away or found["stalled"]):
+        raise typer.Exit(exit_code(Outcome.STALLED))
 
 
 def _is_up(store: Path) -> bool:

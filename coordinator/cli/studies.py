@@ -1,6 +1,7 @@
 """plan, submit, cancel, runs, show: studies and their runs. They work through the run store, with or without a coordinator."""
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -180,7 +181,7 @@ def show(
         if isinstance(value, dict):
             typer.echo(f"  [{name}]")
             for term, chosen in value.items():
-                typer.echo(f"    {term} = {chosen}")
+                typer.echo(f"    {term} = {json.dumps(chosen, ensure_ascii=False)}")
         elif name not in ("run", "federation") and value:
             typer.echo(f"  {name} = {value}")
     if summary.pruned is not None:

@@ -39,7 +39,9 @@ _ADVICE = {
     Outcome.NOTHING_SHARED: "Compare how the sites write their ids: each agent prints its first ones as they are compared.",
     Outcome.REFUSED: "Change the plan or the site's policy, or ask the site's operator.",
     Outcome.TOO_FEW_SITES: (f"{_AGAIN}: a run that has begun resumes. Or lower min_sites, which makes another plan."),
-    Outcome.STALLED: f"{_AGAIN}: the run resumes.",
+    Outcome.STALLED: (
+        "Start every agent again. The run resumes by itself under `coreg-coordinator serve`, or after the command is repeated."
+    ),
     Outcome.SITE_FAULT: "Fix the site's fault, named above, and run again.",
     Outcome.INTERRUPTED: "The same command resumes the run.",
     Outcome.CANCELLED: "Submit the study again for another run of it.",

@@ -23,7 +23,7 @@ from coreg_sim.study.jobs import JSON
 from coreg_sim.study.report import Cell, Report, ReportTable
 from coreg_wire.terminal.svg import Plot, Series
 
-MAP = ("agreement-loo", "additive", "extra-trees-alone", "together-own-pick", "together", "together-open", "pooled")
+MAP = ("agreement-loo", "additive", "together-private", "together-own-pick", "together", "together-open", "pooled")
 BY_SET = ("agreement-loo", "additive", "together-own-pick", "together-grouped-3", "together-open", "pooled")
 PRICE = ("together-private", "together", "together-grouped-3", "together-open", "pooled")
 LABELS = ("n10", "n20", "n50", "n100", "n200")
@@ -340,5 +340,5 @@ def _labels(found: Sequence[SiteOutcome]) -> Plot:
         got = figure([site for site in found if site.regime.name == regime and site.counted], method)
         return None if got is None else got.mean
 
-    methods = ("agreement-loo", "additive", "together-own-pick", "pooled")
+    methods = ("agreement-loo", "additive", "together-private", "together-own-pick", "pooled")
     return _plot("benefit-labels", "Change of the error by joining", "% against alone", methods, value)

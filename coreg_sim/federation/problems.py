@@ -94,7 +94,7 @@ def labelled_rows(path: Path, target: str, drop: Sequence[str], positive: str = 
     table = read_table(path)
     table.require([target], "the target")
     table.require(drop, "to be dropped")
-    y = table.with_classes(target, positive).numbers(target)
+    y = table.with_classes(target, positive).numbers(target, target=True)
     known = np.flatnonzero(~np.isnan(y))
     return table.rows(known).select([n for n in table.columns if n != target and n not in drop]), y[known]
 

@@ -85,7 +85,7 @@ def partitioned(views: ViewsFile, labelled: int, unlabelled: int | None, seed: i
         table.require(its.columns, f"columns of {site}")
         if views.target in its.columns:
             raise BadData(f"{views.data}: the columns of {site} contain the target {views.target!r}.")
-    y = table.numbers(views.target)
+    y = table.numbers(views.target, target=True)
     rng = np.random.default_rng(seed)
     names = sorted(views.sites)
     if views.labelled_at is None:

@@ -122,7 +122,7 @@ def peers(
         added = write_pins(write, list(found.values()))
         typer.echo(f"{write}: pinned {', '.join(added) or 'no new site'}")
         typer.echo(
-            "next: if the words of `coreg-agent peers` are not compared by telephone yet, do so before the first run"
+            "Before the first run, compare the words of `coreg-agent peers` with each site's operator by telephone"
         )
         return
     if pin:
@@ -132,7 +132,7 @@ def peers(
         peer = found.get(name)
         fingerprint, verdict = (pinned[name], "pinned") if peer is None else (peer.fingerprint, peer.verdict)
         if policy is None:
-            verdict = "pins not checked (give --policy)"
+            verdict = "not compared with a policy (give --policy)"
         if as_json:
             told = {"site": name, "fingerprint": fingerprint, "words": words(fingerprint), "verdict": verdict}
             print_json({"event": "peer", **told})

@@ -175,7 +175,10 @@ def _store(config: Path) -> "ModelStore":
 @app.command("list")
 def list_models(config: FileOption = Path("agent.toml"), as_json: JsonOption = False) -> None:
     """List this agent's models by study. A star marks the current run (models/STUDY/current)."""
-    for manifest in _store(config).manifests():
+    found = list(_store(config).manifests())
+    if not found and not as_json:
+        typer.echo("no models yet")
+    for manifest in found:
         if as_json:
             print_json(manifest)
             continue

@@ -59,7 +59,10 @@ def state_of(config: Path) -> "StateDir":
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval (approval = "ask"): method, what leaves this machine, deadline."""
-    for entry in state_of(config).pending():
+    found = list(state_of(config).pending())
+    if not found and not as_json:
+        typer.echo("no run waits for approval")
+    for entry in found:
         if as_json:
             print_json(entry)
             continue
@@ -108,6 +111,7 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """Show the agent's state. Exit code 7 if it does not run or is not connected, for health checks."""
     from coreg_wire.files.locks import is_held
     from site_agent.config.settings import read_settings
+    from site_agent.machine.agent import Stage
 
     found = state_of(config).status() or {}
     up = is_held(read_settings(config, {}).ledger_path)
@@ -118,12 +122,14 @@ def status(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         typer.echo(f"no agent has served by {config} yet. If yours has another configuration, give --config FILE.")
     else:
         since = found["connected_since"]
-        doing = f"connected since {since}; waiting {found['waiting']}" if connected else found["waiting"]
+        idle = "" if found["runs"] else f"; waiting {found['waiting']}"
+        doing = f"connected since {since}{idle}" if connected else found["waiting"]
         typer.echo(f"{found['site']}: {doing if up else 'not running'}")
         if (until := found.get("certificate_until")) is not None and (left := _days_until(until)) < 30:
             typer.echo(f"  the certificate expires in {left} days: `coreg-agent enroll --renew`")
         for run, told in found["runs"].items() if up else ():
-            typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}")
+            todo = ": see `coreg-agent pending`" if told["doing"] == Stage.WAITING.value else ""
+            typer.echo(f"  run {run} of {told['study'] or 'no study'}: {told['doing']}{todo}")
         for data, trouble in found["troubles"].items():
             typer.echo(f"  data set {data} cannot be used: {trouble}")
     if not connected:

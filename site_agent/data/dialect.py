@@ -182,31 +182,38 @@ def kind_of(cell: str, dialect: Dialect) -> str:
     return "not finite" if re.search(rf"(?i)^[+-]?(inf(inity)?|nan)$|{INTEGER}|{POINT}|{COMMA}", cell) else "text"
 
 
-def advice(kind: str, column: str, dialect: Dialect) -> str:
+def setting(name: str, column: str) -> str:
+    """How a site's operator lists a column in one of its settings."""
+    return f'{name} = ["{column}"] in agent.toml, or --{name} {column}'
+
+
+def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) -> str:
     """Advice for a cell of that kind."""
+    texts = f"If the column holds texts: {setting('categorical', column)}."
+    if target:
+        texts = "A target is a number, or empty. For two texts name the one that means 1 (positive)."
     match kind:
         case "decimal comma" | "decimal point" if dialect.decimal == "?":
             return (
                 "Write decimals with a point. Or separate columns by ; and write decimal commas, without a mark for "
-                f"thousands. If the column holds texts: --categorical {column}."
+                f"thousands. {texts}"
             )
         case "decimal comma":
-            return f"Write it with a point, without a mark for thousands. If the column holds texts: --categorical {column}."
+            return f"Write it with a point, without a mark for thousands. {texts}"
         case "decimal point" | "thousands or decimals":
             return "Decimals have commas in this table. Write this column with commas, without a mark for thousands."
         case "thousands separators":
             return "Write numbers without a mark for thousands."
         case "date":
             return (
-                f"Make features of its dates (--dates {column} of coreg-agent), or leave the column out (--drop {column}; in a "
-                "views file, remove it from columns)."
+                f"Make features of its dates: {setting('dates', column)}. Or leave it out: {setting('drop', column)}."
             )
         case "detection limit":
             return (
-                "Replace it by a number, for example half the limit, or declare it as missing (--na-values, or na_values in "
-                "agent.toml)."
+                "Replace it by a number, for example half the limit, or declare it as missing (na_values in agent.toml, or "
+                "--na-values)."
             )
         case "number with a unit":
             return "Write the number only, and the unit into the column's name."
         case _:
-            return f"Correct the cell, or declare it as missing (--na-values). If the column holds texts: --categorical {column}."
+            return f"Correct the cell, or declare it as missing (na_values in agent.toml, or --na-values). {texts}"

@@ -15,6 +15,7 @@ import polars as pl
 from coreg_core.errors import UsageError
 from coreg_core.numerics.arrays import Arr
 from site_agent.data.dates import DateColumn, asked, expanded, holds_dates, settle
+from site_agent.data.dialect import setting
 from site_agent.data.errors import COLUMNS, BadTable, Fault, Faults, shortened, some
 from site_agent.data.ranges import Ranges
 from site_agent.data.shared_set import SiteTable
@@ -267,7 +268,7 @@ def _kind(name: str, tables: list[Table]) -> Kind:
     """Numeric if any cell is a number, so that one typing error is a fault and does not make the column one-hot."""
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls()
     if len(values) == 0:
-        todo = f"Leave it out with --drop {name}."
+        todo = f"Leave it out: {setting('drop', name)}."
         raise BadTable(Fault(tables[0].source, "no row has a value.", todo, "missing", name))
     if any(t.is_numeric(name) for t in tables):
         return "numeric"
@@ -278,8 +279,8 @@ def _levels(name: str, tables: list[Table]) -> tuple[str, ...]:
     values = pl.concat([t.frame[name] for t in tables]).drop_nulls().unique().sort()
     if len(values) > MOST_LEVELS:
         what = f"{len(values)} different texts. At most {MOST_LEVELS} are one-hot encoded."
-        instead = f"Make features of its dates (--dates {name} of coreg-agent)" if holds_dates(values) else "Group them"
-        todo = f"{instead}, or leave the column out (--drop {name}; in a views file, remove it from columns)."
+        instead = f"Make features of its dates ({setting('dates', name)})" if holds_dates(values) else "Group them"
+        todo = f"{instead}, or leave the column out ({setting('drop', name)})."
         raise BadTable(Fault(tables[0].source, what, todo, "text", name))
     return tuple(sorted(values.to_list()))
 
@@ -298,11 +299,10 @@ def _wide(columns: Sequence[Column], table: Table, categorical: Sequence[str]) -
         makes = f"column {column.name!r} makes {len(column.feature_names)} of {total} features, one for each text"
         if column.name not in categorical and holds_dates(table.frame[column.name].drop_nulls()):
             notes.append(
-                f"{makes}. Its texts look like dates: use --dates {column.name} (in agent.toml "
-                f'dates = ["{column.name}"]), or --drop {column.name}'
+                f"{makes}. Its texts look like dates: {setting('dates', column.name)}; or leave the column out (drop)"
             )
         elif len(column.levels) >= MANY_LEVELS and 2 * len(column.feature_names) > total:
-            notes.append(f"{makes}. Group the texts, or leave the column out with --drop {column.name}")
+            notes.append(f"{makes}. Group the texts, or leave the column out: {setting('drop', column.name)}")
     return notes
 
 

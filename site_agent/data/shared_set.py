@@ -77,7 +77,7 @@ def load_site_tables(
     own = Faults()
     table = read_table(data, own, na_values)
     if positive in na_values:
-        own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (--na-values).", about=target))
+        own.add(Fault(str(data), f"the positive value {positive!r} means a missing value (na_values).", about=target))
     with own.caught():
         table = table.with_id(id_column)
     for names, what in (([target] * labels, "the target"), ([id_column], "the id column"), (drop, "to be dropped")):
@@ -124,6 +124,10 @@ def load_site_tables(
         if id_column in table.columns and id_column in shared.columns:
             rule: IdRule = "exact" if aligned is None else aligned.rule
             own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
+            if copies := _repeated(own_ids, table.lines[labelled]):
+                notes.append(
+                    f"{data}: more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
+                )
             ids = _checked_ids(shared, id_column, rule)
     if found is None:
         own.raise_any()
@@ -152,7 +156,7 @@ def _labels(table: Table, target: str, positive: str, found: Faults) -> tuple[Ar
     if target not in table.columns:
         return nothing, np.zeros(len(table), dtype=np.bool_)
     try:
-        y = table.with_classes(target, positive).numbers(target)
+        y = table.with_classes(target, positive).numbers(target, target=True)
     except BadTable as error:
         found.add(*error.faults)
         return nothing, table.frame[target].is_not_null().to_numpy()
@@ -203,6 +207,15 @@ def load_batch(path: Source, id_column: str, na_values: Sequence[str] = NA_VALUE
     return table.rows(order), tuple(ids[i] for i in order)
 
 
+def _repeated(ids: Sequence[str], lines: Ints) -> dict[str, tuple[int, ...]]:
+    """The lines of each id that occurs more than once."""
+    where: dict[str, list[int]] = {}
+    for text, line in zip(ids, lines.tolist(), strict=True):
+        if text:
+            where.setdefault(text, []).append(line)
+    return {text: tuple(found) for text, found in where.items() if len(found) > 1}
+
+
 def _positions(own: Sequence[str], shared: Sequence[str]) -> Ints | None:
     """The index of each own id among the shared ones; None if one is not shared, or there are no own ids."""
     where = {text: i for i, text in enumerate(shared)}
@@ -238,19 +251,10 @@ def _checked_ids(table: Table, column: str, rule: IdRule = "exact") -> list[str]
     if empty := [int(table.lines[i]) for i, text in enumerate(ids) if not text]:
         what = f"a shared instance without an id in {column!r}."
         found.add(Fault(table.source, what, kind="missing", lines=tuple(empty), about=column))
-    where: dict[str, list[int]] = {}
-    for i, text in enumerate(ids):
-        if text:
-            where.setdefault(text, []).append(int(table.lines[i]))
-    for text, lines in where.items():
-        if len(lines) > 1:
-            often = "twice" if len(lines) == 2 else f"{len(lines)} times"
-            what = f"the id {text!r} occurs {often} among the shared instances."
-            found.add(
-                Fault(
-                    table.source, what, "Keep each instance once.", kind="duplicate", lines=tuple(lines), about=column
-                )
-            )
+    for text, lines in _repeated(ids, table.lines).items():
+        often = "twice" if len(lines) == 2 else f"{len(lines)} times"
+        what = f"the id {text!r} occurs {often} among the shared instances."
+        found.add(Fault(table.source, what, "Keep each instance once.", kind="duplicate", lines=lines, about=column))
     found.raise_any()
     return ids
 

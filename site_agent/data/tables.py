@@ -134,8 +134,8 @@ class Table:
         cells = self.frame[column].drop_nulls()
         return bool(numbers(cells, self.dialect).is_not_null().any()) or looks_numeric(cells)
 
-    def numbers(self, column: str) -> Arr:
-        """A column as float64, NaN where missing.
+    def numbers(self, column: str, *, target: bool = False) -> Arr:
+        """A column as float64, NaN where missing. ``target``: the advice about a fault is about a target.
 
         Raises
         ------
@@ -146,10 +146,10 @@ class Table:
         values = numbers(text, self.dialect)
         bad = (values.is_null() | ~values.is_finite()) & text.is_not_null()
         if bad.any():
-            raise BadTable(*self._no_numbers(column, bad.arg_true().to_numpy()))
+            raise BadTable(*self._no_numbers(column, bad.arg_true().to_numpy(), target))
         return values.fill_null(math.nan).to_numpy().astype(np.float64, copy=False)
 
-    def _no_numbers(self, column: str, bad: Ints) -> list[Fault]:
+    def _no_numbers(self, column: str, bad: Ints, target: bool) -> list[Fault]:
         """One fault for each kind of cell."""
         cells = self.frame[column].gather(bad).to_list()
         kinds = [kind_of(cell, self.dialect) for cell in cells]
@@ -164,7 +164,8 @@ class Table:
             what = f"{cells[kinds.index(kind)]!r} {one if len(lines) == 1 else several}"
             if kind.startswith("decimal") and self.dialect.why:
                 what += f": {self.dialect.why}"
-            found.append(Fault(self.source, f"{what}.", advice(kind, column, self.dialect), kind, column, tuple(lines)))
+            todo = advice(kind, column, self.dialect, target=target)
+            found.append(Fault(self.source, f"{what}.", todo, kind, column, tuple(lines)))
         return found
 
 

@@ -167,7 +167,7 @@ def _chained(path: Path, file: IO[bytes], previous: str, since: int) -> Iterator
         else:
             if not isinstance(entry, dict) or entry.get("previous") != previous or not {"at", "kind"} <= set(entry):
                 raise StorageError(
-                    f"{path}, line {number}: the chain is broken; a line was changed, removed or inserted."
+                    f"{path}, line {number}: the chain is broken: this line or the one before was changed, removed or inserted."
                 )
             yield Line(path, number, since + number, sha256, entry, whole=whole)
         previous = sha256

@@ -45,7 +45,7 @@ def labelled_rows(table: Table, target: str) -> Ints:
         the column is missing, a cell is not a number, or fewer than two rows have a label.
     """
     table.require([target], "the target of the model")
-    rows: Ints = np.flatnonzero(~np.isnan(table.numbers(target))).astype(np.int64)
+    rows: Ints = np.flatnonzero(~np.isnan(table.numbers(target, target=True))).astype(np.int64)
     if len(rows) < 2:
         raise BadData(f"{table.source}: {len(rows)} rows have a value in {target!r}. An error needs at least two.")
     return rows
@@ -78,7 +78,7 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     whole = read_table(data, na_values=tuple(na_values)).with_classes(target, positive)
     rows = labelled_rows(whole, target)
     table = whole.rows(rows)
-    y = table.numbers(target)
+    y = table.numbers(target, target=True)
     notes = [*whole.notes]
     if positive and not y.any():
         notes.append(f"{data}: no row of {target!r} has the positive value {positive!r}")

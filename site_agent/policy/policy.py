@@ -16,7 +16,6 @@ from coreg_core.additive.model.terms import Targets
 from coreg_core.agreement.objective import ScheduleName
 from coreg_core.kernels.functions import KernelName
 from coreg_core.protocol.plan import (
-    FEWEST_SEALED,
     Additive,
     Aggregation,
     Agreement,
@@ -34,7 +33,7 @@ from site_agent.machine.site_data import PrivateData
 from site_agent.policy.members import against_one_operator
 from site_agent.policy.units import kernel_of, scaled
 
-CONSENT = "Change the plan, or let this site's operator allow it by that key of policy.toml."
+CONSENT = "Change the plan, or let this site's operator change the keys in brackets in policy.toml."
 _TELLS = {
     "polynomial": ": its models pass through the labels, because no rule's ridge grows with its diagonal",
     "linear": ": as many answers as there are features reveal the shared rows up to a linear map",
@@ -244,10 +243,9 @@ class Policy(BaseModel):
                 "(membership_changes=false)",
             ),
             (
-                plan.masked and len(plan.sites) - len(unknown) < FEWEST_SEALED,
-                f"aggregation='secure' needs {FEWEST_SEALED} sites in this site's [peers], itself included, but "
-                f"{len(plan.sites) - len(unknown)} are pinned: ask the operators of {', '.join(unknown)} for the output of "
-                "`coreg-agent peers`, and compare it by telephone",
+                plan.masked and bool(unknown),
+                f"sites {', '.join(unknown)} are not pinned in [peers]: compare their words by telephone, then run "
+                f"`coreg-agent peers --pin --write policy.toml {' '.join(f'{name}.pem' for name in unknown)}`",
             ),
         ]
 

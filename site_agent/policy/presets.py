@@ -40,7 +40,7 @@ _CHOSEN: dict[Preset, str] = {
 # tuning, forecasts and changes of membership.
 members_may_learn = "sums"
 aggregation = "secure"
-objectives = ["agreement"]
+objectives = ["agreement", "additive"]
 """,
     "partners": """\
 # The policy of this site. The agent refuses every plan against it.

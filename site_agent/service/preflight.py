@@ -76,10 +76,11 @@ def check(
             )
         for text in prepared.notes:
             note(text, True, {"check": "table", "warning": text in prepared.preprocessing.notes})
+        before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "
             f"{prepared.preprocessing.summary}; "
-            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same)"
+            f"digest of the ordered ids {d.ids_digest[:12]} (every site must show the same{before})"
         )
 
     def policy() -> str:

@@ -113,7 +113,7 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
     for failure in failures:
         if isinstance(failure, ConnectionRefusedError):
             raise Unreachable(
-                f"{address} refused the connection: no coordinator runs there, or on another port."
+                f"nothing listens on {address}. Check the port, or ask the coordinator's operator whether it runs."
             ) from failure
     if any(isinstance(failure, TimeoutError) for failure in failures):
         raise Unreachable(

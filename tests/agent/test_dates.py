@@ -103,7 +103,7 @@ def test_dates_that_were_not_asked_for_are_noted(tmp_path):
     preprocessing, _ = dated(tmp_path, ["2024-01-01", "2024-01-02", "2024-01-03"])
     [note] = preprocessing.notes
     assert note.startswith(
-        "column 'd' makes 3 of 4 features, one for each text. Its texts look like dates: use --dates d"
+        "column 'd' makes 3 of 4 features, one for each text. Its texts look like dates: dates = [\"d\"] in agent.toml"
     )
     assert len(dated(tmp_path, ["2024-01-01", "unknown", "2024-01-03", "2024-01-04"])[0].notes) == 1
     assert dated(tmp_path, ["north", "2024-01-02", "south", "east"])[0].notes == ()

@@ -101,7 +101,7 @@ SECURE = {"aggregation": "secure", "min_sites": 3, "coupling": (1.0,)}
         ({"aggregation": "plaintext"}, {"aggregation": "plaintext"}, ""),
         ({"peers": PINNED}, SECURE, ""),
         ({"aggregation": "plaintext", "peers": PINNED}, SECURE, ""),
-        ({"peers": {"a": "1" * 64}}, SECURE, "ask the operators of b, c"),
+        ({"peers": {"a": "1" * 64}}, SECURE, "sites b, c are not pinned"),
         ({"peers": PINNED}, SECURE | {"membership_changes": True}, "(membership_changes=false)"),
         (
             {"peers": PINNED, "membership_changes": True, "members_may_learn": "operators"},
@@ -318,7 +318,7 @@ def test_every_reason_is_given_at_once_and_none_has_a_figure_of_the_sites_rows()
     assert [key for key in named if not any(key in text for text in reasons)] == []
     assert len(reasons) == len(named)
     assert reasons == gaussian.objections(plan, replace(DATA, X=ROWS * np.pi))
-    assert "let this site's operator allow it" in (plain().objection(plan, DATA) or "")
+    assert "change the keys in brackets" in (plain().objection(plan, DATA) or "")
 
 
 def test_check_shows_the_keys_that_differ_from_the_defaults():

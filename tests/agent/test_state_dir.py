@@ -94,9 +94,14 @@ def test_the_status_is_of_a_running_agent_and_exits_with_7_otherwise(state):
     with exclusive(state.folder.parent / "ledger.jsonl", "this agent"):
         up = command(state, "status")
         assert up.exit_code == 0
-        for words in ("connected since 2026-01-01; waiting for runs", "run r1 of waits: answering", "p cannot be used"):
+        for words in ("connected since 2026-01-01\n", "run r1 of waits: answering", "p cannot be used"):
             assert words in up.stdout
         assert json.loads(command(state, "status", "--json").stdout)["up"]
+        state.write_status({**found, "runs": {}, "troubles": {}})
+        assert "connected since 2026-01-01; waiting for runs" in command(state, "status").stdout
+        waits = {"r1": {"study": "waits", "data": "p", "doing": "waiting for approval"}}
+        state.write_status({**found, "runs": waits, "troubles": {}})
+        assert "waiting for approval: see `coreg-agent pending`" in command(state, "status").stdout
     (state.folder / "status.json").write_text("{")
     with pytest.raises(StorageError, match="Move it away"):
         state.status()

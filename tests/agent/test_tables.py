@@ -178,7 +178,7 @@ def test_a_detection_limit_is_one_fault_in_words(tmp_path):
         BadData, match=r"t\.csv, lines 3 and 5, column 'a': '<0\.5' and similar cells are detection limits"
     ) as e:
         prepared(write(tmp_path, text))
-    assert "half the limit, or declare it as missing (--na-values" in str(e.value)
+    assert "half the limit, or declare it as missing (na_values in agent.toml" in str(e.value)
     found = prepared(tmp_path / "t.csv", na_values=["<0.5", "< 1"])
     assert found.preprocessing.columns[0].indicator
     with pytest.raises(BadData, match=r"'<0\.5' and similar cells are detection limits"):
