@@ -4,6 +4,7 @@ scikit-learn's tools (Pipeline, GridSearchCV) pass one table, so the methods ove
 rows whose target is missing (NaN) are the shared instances, and a mask (rows × views) defines which view sees which label.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -170,6 +171,8 @@ def deal(
     rows = [np.flatnonzero(known & mask[:, v]) for v in range(len(columns))]
     if not any(len(r) for r in rows):
         raise BadData("label_mask: no view may see a label.")
+    if hidden := int((known & ~mask.any(axis=1)).sum()):
+        warnings.warn(f"label_mask: {hidden} rows have a label that no view may see.", UserWarning, stacklevel=3)
     return Dealt(
         [np.ascontiguousarray(table[r][:, c]) for r, c in zip(rows, columns, strict=True)],
         [targets[r] for r in rows],

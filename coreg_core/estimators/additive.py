@@ -25,8 +25,8 @@ from coreg_core.numerics.threads import one_thread
 # All views are in one process and the parameter names its disclosure, so the caller consents for every site.
 _ALLOWED = ResidualPolicy(grouped_at_least=3, open_residuals=True)
 _EVERY_LABEL = (
-    "no label_mask: every view sees all labels, and sites of a federation see fewer. Give label_mask (rows by views), or "
-    "rows='common' if the sites really have the same labelled rows."
+    "no label_mask, or one that hides nothing: every view sees all labels, and sites of a federation see fewer. Give "
+    "label_mask (rows by views), or rows='common' if the sites really have the same labelled rows."
 )
 
 
@@ -101,7 +101,8 @@ class AdditiveViews(ViewTables, BaseEstimator):  # type: ignore[misc]  # scikit-
         if Z_views is None:
             dealt = deal(self, X, y, self.views, label_mask, all_shared=True if terms.rows == "common" else None)
             Xs, ys, Zs = dealt.X, dealt.y, dealt.Z
-            if label_mask is None and terms.rows == "private" and len(Xs) > 1:
+            alike = all(np.array_equal(rows, dealt.rows[0]) for rows in dealt.rows)
+            if alike and terms.rows == "private" and len(Xs) > 1:
                 warnings.warn(_EVERY_LABEL, UserWarning, stacklevel=2)
             where = dealt.rows if terms.rows == "common" else [None] * len(Xs)
         else:

@@ -110,7 +110,7 @@ def test_dates_that_were_not_asked_for_are_noted(tmp_path):
     assert fitted(tmp_path, "id,d,y\np,2024-01-01,1\nq,2024-01-02,\n", categorical=["d"])[0].notes == ()
     many = [(date(2020, 1, 1) + timedelta(days=i)).isoformat() for i in range(201)]
     with pytest.raises(
-        BadData, match=r"Make features of its dates \(--dates d of coreg-agent\), or leave the column out"
+        BadData, match=r"Make features of its dates \(dates = .* or --dates d\), or leave the column out"
     ):
         dated(tmp_path, many)
 

@@ -174,7 +174,9 @@ def test_a_text_column_has_at_most_200_levels(tmp_path):
     assert wide.columns[0].kind == "text"
     assert wide.summary == "c (200 levels)"
     [note] = wide.notes
-    assert note.startswith("column 'c' makes 200 of 200 features, one for each text. Group the texts, or leave the column out:")
+    assert note.startswith(
+        "column 'c' makes 200 of 200 features, one for each text. Group the texts, or leave the column out:"
+    )
     assert note.endswith('drop = ["c"] in agent.toml, or --drop c')
 
 

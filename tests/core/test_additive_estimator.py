@@ -309,8 +309,13 @@ def test_columns_that_no_view_names_are_not_read():
 
 def test_a_view_without_a_mask_is_warned_about_and_a_model_of_a_view_takes_no_frame():
     X, y, mask = table()
-    with pytest.warns(UserWarning, match="no label_mask: every view sees all labels"):
-        clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y)
+    for nothing_hidden in (None, np.ones_like(mask)):
+        with pytest.warns(UserWarning, match="every view sees all labels"):
+            clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=nothing_hidden)
+    unseen = mask.copy()
+    unseen[np.flatnonzero(~np.isnan(y))[0]] = False
+    with pytest.warns(UserWarning, match="1 rows have a label that no view may see"):
+        clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=unseen)
     model = clone(QUICK).set_params(views=[[0, 1], [2, 3]]).fit(X, y, label_mask=mask.astype(int))
     with pytest.raises(BadData, match="a data frame: this model does not know"):
         model.models_[0].own.predict(pl.DataFrame(X[:, :2]))

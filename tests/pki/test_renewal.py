@@ -59,8 +59,12 @@ def test_a_certificate_is_renewed_over_itself_and_both_count_until_it_runs_out(h
     third = renewed(home, "a")
     check("a", after.certificate_pem)
     check("a", third.certificate_pem)
+    check("a", before.certificate_pem)  # a session that is still open uses it
+    renewed(home, "a")
+    renewed(home, "a")
+    check("a", after.certificate_pem)
     with pytest.raises(Refused, match="was revoked or replaced"):
-        check("a", before.certificate_pem)
+        check("a", before.certificate_pem)  # the fifth
     sign_request(home / "ca", home / "a" / "site.csr")  # without renewal: the one before is out at once
     with pytest.raises(Refused, match="was revoked or replaced"):
         check("a", third.certificate_pem)

@@ -6,9 +6,9 @@ e and e⁰ are the residuals of the joined model and of the model alone, each ro
 fixed. The pull p counts labels: 2000/n² under the aim "mean" (20 at ten labels, which tell little, and 0.8 at fifty), 0 under
 "safety". The slope of the labels on the others' predictions before training tells whether the sites mean the same target: more
 than 1.5 standard errors below 0 the weight is 0. Where the slope is below 2 and the own model explains less than a tenth of the
-labels' variance, neither the site's columns nor the others' predict them, as if they belonged to other rows. At 50
-labels this finds 94 % of shuffled sites, and 14 % of the others (docs/research/benefit.md, "Warnings about labels"). The rules were chosen on the
-first group of sets of the benefit study.
+labels' variance, neither the site's columns nor the others' predict them, as if they belonged to other rows. At 50 labels this
+finds 94 % of shuffled sites, and 14 % of the others (docs/research/benefit.md). The rules were chosen on the first group of sets
+of the benefit study.
 Source: Breiman (1996), "Stacked regressions".
 """
 
