@@ -1,6 +1,6 @@
 """The public interface of coreg, used as ``import coreg_federation as coreg``.
 
-`CoRLSR`, `AdditiveRegressor` and `AdditiveClassifier` are estimators with scikit-learn's conventions (extra
+`CoRLSR`, `AdditiveRegressor` and their classifiers are estimators with scikit-learn's conventions (extra
 ``estimators``), `LabelledFolds` are their folds for scikit-learn's searches, `load_model` reads the model file of a site,
 `simulate` runs a federation in one process. Each is imported when it is used first.
 """
@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLSR, LabelledFolds
+    from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLSR, CoRLSRClassifier, LabelledFolds
     from coreg_federation.model import Model, load_model
     from coreg_sim.federation.simulate import simulate
 
@@ -17,6 +17,7 @@ __all__ = [
     "AdditiveClassifier",
     "AdditiveRegressor",
     "CoRLSR",
+    "CoRLSRClassifier",
     "LabelledFolds",
     "Model",
     "__version__",
@@ -27,6 +28,7 @@ _PLACES = {
     "AdditiveClassifier": "coreg_core.estimators",
     "AdditiveRegressor": "coreg_core.estimators",
     "CoRLSR": "coreg_core.estimators",
+    "CoRLSRClassifier": "coreg_core.estimators",
     "LabelledFolds": "coreg_core.estimators",
     "Model": "coreg_federation.model",
     "load_model": "coreg_federation.model",

@@ -45,7 +45,9 @@ SOLVERS = ("direct", "stacked", *SCHEDULE_NAMES)
 _SAFE_EXPONENT = 200  # targets within 2^±200 have squares, and squares of their rounding, that are normal numbers
 
 
-class _Fit(NamedTuple):
+class Fitted(NamedTuple):
+    """The views' functions and how they were found."""
+
     solutions: list[Solution]
     certificate: Certificate
     n_rounds: int
@@ -210,7 +212,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         """The mean of the views' predictions, (n,)."""
         return self.predict_views(X_views).mean(axis=0)
 
-    def _value(self, data: list[ViewData], fit: _Fit) -> float:
+    def _value(self, data: list[ViewData], fit: Fitted) -> float:
         """Q of the functions. Rounding by ρ moves it by ρ Q; where that exceeds float64's digits, in double-double."""
         locals_, predictions = [], []
         for s, d in zip(fit.solutions, data, strict=True):
@@ -259,12 +261,12 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         ]
         return [ViewData(*parts) for parts in zip(kernels, Xs, ys, Zs, resolved, strict=True)]
 
-    def _solve(self, data: list[ViewData], views: list[View]) -> _Fit:
+    def _solve(self, data: list[ViewData], views: list[View]) -> Fitted:
         terms = self._terms(data, views)
         match self.solver:
             case "direct":
                 solutions, certificate = self._at(data, views, consensus_closed_form(views, self.coupling), terms)
-                return _Fit(solutions, certificate, 0, _judged(terms, certificate), terms.response_error(0))
+                return Fitted(solutions, certificate, 0, _judged(terms, certificate), terms.response_error(0))
             case "stacked":
                 return self._stacked(data, views, terms)
             case _:
@@ -308,7 +310,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         close = certified_without_rho(data, views, solutions, target, mu, np.array(terms.bounds))
         return stated if close is None else smaller(stated, close)
 
-    def _stacked(self, data: list[ViewData], views: list[View], terms: Terms) -> _Fit:
+    def _stacked(self, data: list[ViewData], views: list[View], terms: Terms) -> Fitted:
         exact = self.form == "exact"
         textbook = [textbook_view(d.kernel, d.X, d.y, d.Z, d.ridge, exact=exact) for d in data]
         coefs = solve_stacked(textbook, self.coupling)
@@ -325,9 +327,9 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         others = np.array([s.prediction for s in at_mean])
         off = float(np.linalg.norm(predictions - others, axis=1).max(initial=0.0))
         stated = Certificate(gap, certificate.prediction_bound + off)
-        return _Fit(solutions, stated, 0, _judged(terms, stated), terms.response_error(0))
+        return Fitted(solutions, stated, 0, _judged(terms, stated), terms.response_error(0))
 
-    def _rounds(self, data: list[ViewData], views: list[View], terms: Terms) -> _Fit:
+    def _rounds(self, data: list[ViewData], views: list[View], terms: Terms) -> Fitted:
         # The rest is left for rounding: a schedule ends where its own part is small, and the models are judged after it.
         tolerance, prediction_tolerance = 0.25 * terms.tolerance, 0.5 * terms.prediction_tolerance
         tighter = replace(terms, tolerance=tolerance, prediction_tolerance=prediction_tolerance)
@@ -352,7 +354,7 @@ class CoRLSR(ViewsRegressor, BaseEstimator):  # type: ignore[misc]  # scikit-lea
         stop = overall_stop(progress.stops)
         if stop is not Stop.MAX_ROUNDS or terms.met_by(certificate.gap, certificate.prediction_bound):
             stop = _judged(terms, certificate)
-        return _Fit(solutions, certificate, progress.round, stop, terms.response_error(0))
+        return Fitted(solutions, certificate, progress.round, stop, terms.response_error(0))
 
 
 def _unit_of(ys: list[Arr]) -> float:

@@ -209,6 +209,7 @@ class Federation:
     def judge_probabilities(self) -> None:
         """Probabilities by each method, in the sites' records."""
         test, joint = self.partition.test, self._joint(self.private)
+        logistic = self._pooled_logistic()
         for v, (record, X, site) in enumerate(zip(self.record, self.partition.columns, self.private, strict=True)):
             assert site.model is not None
             rows, y, truth = self.partition.labelled[v], self.partition.labels[v], self.partition.y_test[v]
@@ -219,19 +220,34 @@ class Federation:
                 "joined model": yes_no.figures(site.model.own.predict(X[test]), own, y, truth),
                 "scored together": yes_no.figures(joint[v], own, y, truth),
                 "pooled": yes_no.figures(*self.pooled, truth),
+                "pooled, logistic loss": logistic,
             }
 
-    @cached_property
+    def _pooled_logistic(self) -> list[float]:
+        """On the features of `pooled`: whether another loss than the squared one would pay."""
+        site, X = self._pooled_site, _pooled_rows(self.partition)[0]
+        assert site.own_fit is not None
+        chosen = site.candidates[site.own_fit.candidate]
+        test = chosen.features(site.standardiser(X[self.partition.test]))
+        return yes_no.logistic_of(chosen.labelled, site.labels, test, self.partition.y_test[0])
+
+    @property
     def pooled(self) -> tuple[Arr, Arr, Arr]:
         """Kernel ridge on all columns and rows in one place, by the same rule as each site alone: predictions of test rows and of
         left-out rows, and the labels of these."""
+        model = self._pooled_site.model
+        assert model is not None
+        assert model.alone is not None
+        X = _pooled_rows(self.partition)[0]
+        return model.alone.predict(X[self.partition.test]), model.left_out[1], self._pooled_site.labels
+
+    @cached_property
+    def _pooled_site(self) -> AdditiveSite:
         X, rows, y = _pooled_rows(self.partition)
         terms = Additive(seed=self.seed, landmarks=POOLED_LANDMARKS, tuning_steps=0)
         site = AdditiveSite(X[rows], y, X[self.partition.shared], terms, name="pooled", policy=_EVERYTHING)
         train_dense(terms, [site], len(self.partition.shared))
-        assert site.model is not None
-        assert site.model.alone is not None
-        return site.model.alone.predict(X[self.partition.test]), site.model.left_out[1], y
+        return site
 
 
 def _to_json(beside: Paired | None) -> dict[str, JSON] | None:

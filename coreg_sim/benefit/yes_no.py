@@ -14,7 +14,9 @@ from coreg_sim.benefit.summary import SiteOutcome
 from coreg_sim.study.report import Cell, ReportTable
 
 TITLE = "Yes/no targets"
-METHODS = ("logistic regression alone", "local model", "joined model", "scored together", "pooled")
+METHODS = (
+    "logistic regression alone", "local model", "joined model", "scored together", "pooled", "pooled, logistic loss",
+)  # fmt: skip
 
 
 def figures(scores: Arr, left_out: Arr, labels: Arr, truth: Arr) -> list[float]:
@@ -34,6 +36,21 @@ def logistic(
     p = np.full(len(test), y.mean() if len(y) else 0.5)
     if 0.0 < p[0] < 1.0 and len(y):
         p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y).predict_proba(test)[:, 1]
+    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+
+
+def logistic_of(
+    features: Float64[Arr, "n d"], y: Float64[Arr, " n"], test: Float64[Arr, "t d"], truth: Float64[Arr, " t"]
+) -> list[float]:
+    """Of a logistic loss on the same features as least squares; the ridge by folds of the log loss."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    folds = int(min(5, y.sum(), len(y) - y.sum()))
+    asked = GridSearchCV(
+        LogisticRegression(max_iter=1000), {"C": np.logspace(-3.0, 3.0, 9)}, scoring="neg_log_loss", cv=max(folds, 2)
+    )
+    p = asked.fit(features, y).predict_proba(test)[:, 1]
     return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
 
 

@@ -24,6 +24,7 @@ ROWS = {
     "joined": "joined model",
     "together": "scored together",
 }
+FEW = 20  # labels; with fewer, left-out errors are chance
 CLEAR = 0.01  # a smaller change of the error is no reason for a model
 LOCAL_CHOSEN = "Your labels chose λ = 0; both files are equal: they make the same predictions."
 
@@ -226,7 +227,12 @@ def recommended(found: Mapping[str, Any]) -> list[str]:
         change = _joined_change(found)
         within = ", which is within one standard error" if change.endswith("larger") else ""
         first = f"keep the joined model. On left-out labels its error is {change}{within}."
-        if float(change.partition(" ")[0]) < 100 * CLEAR:
+        if found.get("labels", FEW) < FEW:
+            first = (
+                f"{found['labels']} labels are too few to tell. On left-out labels the joined model's error is {change}, which "
+                "can be chance. The joined model is the default."
+            )
+        elif float(change.partition(" ")[0]) < 100 * CLEAR:
             first = (
                 f"no clear difference. On left-out labels the joined model's error is {change}; either model serves."
             )

@@ -190,6 +190,11 @@ def test_where_own_labels_chose_the_local_model_no_other_error_stands_beside_it(
         ({"together": FOUND["joined"], "score": "together"}, "score together the instances"),
         ({"together": FOUND["joined"]}, "do not score together"),
         ({"joined": None}, "too few"),
+        (
+            {"labels": 19},
+            "19 labels are too few to tell. On left-out labels the joined model's error is 10.0 % smaller",
+        ),
+        ({"joined": FOUND["joined"] | {"rmse": 9.95}}, "no clear difference"),
     ],
 )
 def test_the_recommendation_follows_the_verdict(changes, words):

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from coreg_core.agreement.schedules.schedule import Stop
 from coreg_core.errors import BadData, UsageError
-from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLS, CoRLSR
+from coreg_core.estimators import AdditiveClassifier, AdditiveRegressor, CoRLS, CoRLSR, CoRLSRClassifier
 from coreg_core.kernels.leave_one_out import MANY, choose, kernel_rule, leave_one_out, some_rows, widths
 
 
@@ -25,6 +25,7 @@ from coreg_core.kernels.leave_one_out import MANY, choose, kernel_rule, leave_on
         AdditiveRegressor(tuning_steps=2, probes=4, landmarks=40),
         AdditiveClassifier(tuning_steps=2, probes=4, landmarks=40),
         CoRLSR(bandwidth=1.0, ridge=0.1),
+        CoRLSRClassifier(bandwidth=1.0, ridge=0.1),
         CoRLS(bandwidth=1.0, ridge=1e-3),
     ]
 )
