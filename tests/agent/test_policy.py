@@ -13,7 +13,6 @@ from coreg_core.agreement.question_rules import max_questions
 from coreg_core.errors import UsageError
 from coreg_core.kernels.leave_one_out import RIDGES
 from coreg_core.protocol.plan import Additive, Agreement, Scoring
-from coreg_wire.files.toml_file import REMOVED
 from site_agent.machine.site_data import PrivateData
 from site_agent.policy.policy import Policy, as_written, read_policy
 from site_agent.policy.units import scaled
@@ -218,7 +217,6 @@ def test_every_disclosure_of_the_additive_objective_has_a_key(terms, key, refusi
         ("max_questions = 0", "max_questions"),
         ("coupling_max = nan", "coupling_max"),
         ("coupling_max = -1", "coupling_max"),
-        *((f"{key} = true", f"{key}: unknown key; leave it out: only the sum of all sites'") for key in REMOVED),
         ('members_may_learn = "everything"', "members_may_learn"),
         ("[policy]\nmax_rounds = 5", "policy"),
         ("max_rounds 5", "line 1"),

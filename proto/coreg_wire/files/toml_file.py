@@ -14,31 +14,6 @@ from coreg_core.errors import UsageError
 # Names that pydantic gives to the members of a union.
 _MEMBER = re.compile(r"(literal|constrained|function|is-instance)[-\[]|(float|int|str|bool)$")
 DEEPEST = 16  # a file of coreg has four levels
-# Keys of release 0.2, and their present names.
-RENAMED = {
-    "alone": "local_model",
-    "answers": 'aggregation ("sums" is "secure", "clear" is "plaintext")',
-    "keep": "keep_models",
-    "lacking": "missing_instances",
-    "largest_gain": "operator_norm_bound",
-    "least_bandwidth": "min_bandwidth",
-    "most_couplings": "max_couplings",
-    "most_questions": "max_questions",
-    "most_returns": "max_rejoins",
-    "most_runs": "max_concurrent_runs",
-    "most_threads": "max_threads",
-    "on_lost": "on_dropout",
-    "patience": "connect_timeout",
-    "questions_a_day": "max_questions_per_day",
-    "runs_a_day": "max_runs_per_day",
-}
-# Keys that were removed, and the reasons.
-REMOVED = {
-    "bound": "only the sum of all sites' bounds is known, and only to the sites",
-    "disclose_bound": "only the sum of all sites' bounds is known, and only to the sites",
-    "disclose_label_count": "only the sum of all sites' labels is known, and only to the sites",
-    "disclose_target_norm": "only the sum of all sites' norms is known, and only to the sites",
-}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -94,10 +69,6 @@ def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """The fault and the correction of an unknown key."""
-    if key in REMOVED:
-        return f"unknown key; leave it out: {REMOVED[key]}"
-    if key in RENAMED:
-        return f"unknown key; it is now {RENAMED[key]}"
     close = get_close_matches(key, list(known), n=1)
     return f"unknown key{f'; did you mean {close[0]}?' if close else ''}"
 
