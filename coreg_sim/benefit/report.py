@@ -125,7 +125,7 @@ def _regimes(found: Sequence[SiteOutcome]) -> ReportTable:
         ("regime", "federation", *MAP),
         tuple(rows),
         "Mean change against the site alone, and the share of sites worse by more than 2 %. Sites without labels are compared "
-        "with the federation's mean label. The tables above leave out regime same50 and sites without labels.",
+        "with the federation's mean label. The tables above cover the regimes from n10 to shuffled50, and sites with labels.",
     )
 
 
