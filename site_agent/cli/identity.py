@@ -49,7 +49,7 @@ def enroll(
         installed = install(identity, install_bundle, authority=authority)
         typer.echo(f"{installed.name}: installed in {identity}, valid until {installed.not_after:%Y-%m-%d}")
         typer.echo(
-            "next: `coreg-agent check --config agent.toml`; if the key is new, first pin the peers (`coreg-agent peers`)"
+            "next: if the key is new, pin the other sites (`coreg-agent peers`); then `coreg-agent check --config agent.toml`"
         )
         return
     if renewal:
@@ -171,7 +171,8 @@ def init(
         )
     for path in (config, policy):
         typer.echo(f"{path}: {'written' if path in written else 'exists, unchanged'}")
-    typer.echo(f"next: edit data, target, id and coordinator in {config}; then `coreg-agent enroll --name NAME`")
+    keys = "table, target, id and coordinator" if service else "data, target, id and coordinator"
+    typer.echo(f"next: edit {keys} in {config}; then `coreg-agent enroll --name NAME`")
 
 
 def _created(path: Path, text: str) -> bool:

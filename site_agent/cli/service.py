@@ -59,7 +59,12 @@ def state_of(config: Path) -> "StateDir":
 
 def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
     """List the plans that wait for approval (approval = "ask"): method, what leaves this machine, deadline."""
-    found = list(state_of(config).pending())
+    state = state_of(config)
+    found = list(state.pending())
+    if not found and state.status() is None:
+        raise Unreachable(
+            f"no agent has served with {config} (no state in {state.folder}). Go to the folder of the service."
+        )
     if not found and not as_json:
         typer.echo("no run waits for approval")
     for entry in found:

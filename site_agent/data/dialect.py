@@ -201,7 +201,7 @@ def advice(kind: str, column: str, dialect: Dialect, *, target: bool = False) ->
         case "decimal comma":
             return f"Write it with a point, without a mark for thousands. {texts}"
         case "decimal point" | "thousands or decimals":
-            return "Decimals have commas in this table. Write this column with commas, without a mark for thousands."
+            return "Write this column with decimal commas, without a mark for thousands."
         case "thousands separators":
             return "Write numbers without a mark for thousands."
         case "date":

@@ -73,7 +73,7 @@ def prepare(inputs: Inputs, salt: bytes = b"") -> Prepared:
         aligned_sites=() if aligned is None else aligned.sites,
         positive=inputs.positive,
     )
-    return Prepared(data, preprocessing, table, (*table.notes, *preprocessing.notes))
+    return Prepared(data, preprocessing, table, (*table.notes, *table.doubts, *preprocessing.notes))
 
 
 def site_salt(path: Path) -> bytes:

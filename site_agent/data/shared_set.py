@@ -25,6 +25,7 @@ from site_agent.data.tables import NA_VALUES, Table, read_table
 class SiteTable:
     """A site's labelled rows with their targets, and the shared unlabelled rows, sorted by id.
 
+    ``doubts`` are notes that need an answer.
     ``positions`` are the indices of the labelled rows among the shared ones; None unless all labelled rows are shared.
     """
 
@@ -33,6 +34,7 @@ class SiteTable:
     unlabelled: Table
     unlabelled_ids: tuple[str, ...]
     notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
     positions: Ints | None = None
     labelled_ids: tuple[str, ...] = ()
 
@@ -119,13 +121,14 @@ def load_site_tables(
             if more := aligned.outdated(normalised(text, aligned.rule) for text in source.ids(id_column)):
                 notes.append(f"{source.source}: {more}")
     own_ids: tuple[str, ...] = ()
+    doubts = list[str]()
     ids: list[str] = [""] * len(shared)
     with own.caught():
         if id_column in table.columns and id_column in shared.columns:
             rule: IdRule = "exact" if aligned is None else aligned.rule
             own_ids = tuple(normalised(text, rule) for text in table.rows(labelled).ids(id_column))
             if copies := _repeated(own_ids, table.lines[labelled]):
-                notes.append(
+                doubts.append(
                     f"{data}: more than one labelled row has the id {some(copies)}. If one is a copy, remove it"
                 )
             ids = _checked_ids(shared, id_column, rule)
@@ -145,6 +148,7 @@ def load_site_tables(
         unlabelled=shared.rows(order).select([name for name in features if name in shared.columns]),
         unlabelled_ids=shared_ids,
         notes=tuple(notes),
+        doubts=tuple(doubts),
         positions=_positions(own_ids, shared_ids),
         labelled_ids=own_ids,
     )

@@ -24,7 +24,7 @@ _WORDS = {
     Ask.MODEL: "nothing: the site received the solution for its model",
 }
 _AFFINE = "this site's part of the score, its explained residuals, smoothed, and their sum; they depend on the labels"
-_LINEAR = "the same without the labels: this site's response to a change"
+_LINEAR = "this site's response to a change of the question, without its labels"
 # Grouped and open residuals are not smoothed: they refer to the labelled instances themselves.
 _STANDING: dict[Residuals, str] = {
     "grouped": "its explained residuals as means over groups of labels; they reveal which shared instances are labelled and "

@@ -109,8 +109,9 @@ def working(run: str, work: str, seconds: float) -> Notice:
     return Notice("working", f"{work}: {seconds:.0f} s so far", fields={"run": run, "seconds": seconds})
 
 
-def still_waiting(runs: tuple[str, ...], seconds: float) -> Notice:
-    text = f"connected; nothing received for {seconds:.0f} s: waiting for the coordinator or for other sites"
+def still_waiting(runs: tuple[str, ...], seconds: float, *, approval: bool = False) -> Notice:
+    what = "this site's approval (`coreg-agent pending`)" if approval else "the coordinator or for other sites"
+    text = f"connected; nothing received for {seconds:.0f} s: waiting for {what}"
     return Notice("waiting", text, fields={"runs": " ".join(runs), "seconds": seconds})
 
 

@@ -16,7 +16,7 @@ OWN
 TABLE = "local.csv"
 target = "y"  # the column to predict
 id = "id"  # the column that identifies an instance; the same ids at every site
-# shared = "shared.json"  # the shared ids, which an alignment found
+# shared = SHARED  # the shared ids
 # unlabelled = "shared.csv"  # a separate table of the shared instances
 # categorical = ["ward"]  # columns to one-hot encode although they look numeric
 # dates = ["admitted:days+weekday"]
@@ -98,4 +98,6 @@ def files_of(preset: Preset, policy: str, *, service: bool = False) -> tuple[str
     )
     quoted = '"' + policy.replace("\\", "\\\\").replace('"', '\\"') + '"'
     agent = _AGENT.replace("OWN", _SERVICE if service else _ONE_RUN).replace("TABLE", "table" if service else "data")
+    found = '"people"  # the study that aligned them:' if service else '"shared.json"  # from `coreg-agent align`:'
+    agent = agent.replace("SHARED  #", found)
     return agent.replace("POLICY", quoted), f"{chosen}\n# Other keys with their defaults:\n{others}{own}"

@@ -210,7 +210,8 @@ class AgentDaemon:
                 else:
                     if self.agent.runs or self.agent.once:
                         runs = tuple(sorted(self.agent.runs))
-                        self.notify(notices.still_waiting(runs, round(loop.time() - since)))
+                        asked = any(run.stage is Stage.WAITING for run in self.agent.runs.values())
+                        self.notify(notices.still_waiting(runs, round(loop.time() - since), approval=asked))
                     pause = min(2 * pause, LONGEST_SILENCE)
         finally:
             stopping.cancel()

@@ -75,7 +75,7 @@ def check(
                 {"check": "table", "warning": False},
             )
         for text in prepared.notes:
-            note(text, True, {"check": "table", "warning": text in prepared.preprocessing.notes})
+            note(text, True, {"check": "table", "warning": text not in prepared.table.notes})
         before = ", unless an alignment finds the shared ids first" if inputs.shared is None else ""
         return (
             f"{len(d.X)} labelled and {shared_rows(prepared)} instances, {d.X.shape[1]} features from the columns "

@@ -80,7 +80,7 @@ REFUSED = {
     "a slip, or a decimal comma": ('id,a\n1,"1,5"\n2,2\n', "'1,5' is not a finite number: commas separate"),
     "a thousand, or one": ("id;a\n1;1,234\n2;5,678\n", "no cell of the table shows"),
     "both in one table": ("id;a;b\n1;1,5;2\n2;2,5;2.5\n", "decimal commas ('1,5' in column 'a') and decimal points"),
-    "thousands with points": ("id;a;b\n1;1.234;0,5\n", "Decimals have commas in this table"),
+    "thousands with points": ("id;a;b\n1;1.234;0,5\n", "Write this column with decimal commas"),
     "thousands and decimals": ("id;b;a\n1;0,5;1.234,5\n2;0,5;3\n", "without a mark for thousands"),
     "a unit": ("id,a\n1,70 kg\n2,3\n", "the unit into the column's name"),
     "a date": ("id,a\n1,3.4.2024\n2,3\n", "--dates a"),
@@ -122,7 +122,7 @@ def faults_of(folder, separator, mark, slips):
         (",", ".", "1,5", "decimal comma", "a decimal comma, a thousand or a mistake. Write it with a point"),
         (",", ".", "1,234", "decimal comma", "a decimal comma, a thousand or a mistake. Write it with a point"),
         (";", ",", "1.5", "decimal point", "this table's decimals have commas ('0,25' in column 'a')"),
-        (";", ",", "1.234", "thousands or decimals", "Decimals have commas in this table"),
+        (";", ",", "1.234", "thousands or decimals", "Write this column with decimal commas"),
     ],
 )
 @pytest.mark.parametrize("column", ["a", "y"])

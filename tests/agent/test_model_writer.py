@@ -119,7 +119,7 @@ def test_of_a_path_the_site_keeps_what_its_own_labels_choose_and_the_notes_say_w
     assert "coupling 0.5 has the least error" in notes[0]
     assert "0: 3, 0.5: 1" in notes[0], "each member's left-out error"
     assert ": 2 ± 0, beside 3 ± 0 alone" in notes[1], "what is reported is nested"
-    assert "keep the joined model" in notes[2]
+    assert "2 labels are too few to tell" in notes[2]
     local = dataclasses.replace(chosen, choice=dataclasses.replace(choice, chosen=0))
     _, notes = written(models, local)
     assert ("coupling 0 has the least error" in notes[0], len(notes)) == (True, 2)
