@@ -214,6 +214,7 @@ class Federation:
             assert site.model is not None
             rows, y, truth = self.partition.labelled[v], self.partition.labels[v], self.partition.y_test[v]
             own, alone = site.model.left_out
+            record["positive"] = float(truth.mean())
             record["yes_no"] = {
                 "logistic regression alone": yes_no.logistic(X[rows], y, X[test], truth),
                 "local model": yes_no.figures(self.alone_predictions[v], alone, y, truth),

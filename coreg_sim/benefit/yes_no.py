@@ -14,6 +14,7 @@ from coreg_sim.benefit.summary import SiteOutcome
 from coreg_sim.study.report import Cell, ReportTable
 
 TITLE = "Yes/no targets"
+CLEAR, RARE = 0.05, 0.1  # a difference of AUC; a share of one class
 METHODS = (
     "logistic regression alone", "local model", "joined model", "scored together", "pooled", "pooled, logistic loss",
 )  # fmt: skip
@@ -71,15 +72,36 @@ def findings(found: Sequence[SiteOutcome]) -> list[str]:
     by: dict[str, list[str]] = {}
     for name, method, values, _ in means(found):
         by.setdefault(name, []).append(f"{method} {values[0]:.2f}")
-    return [f"{name}: area under the ROC curve (AUC): {', '.join(areas)}." for name, areas in by.items()]
+    out = []
+    for name, areas in by.items():
+        moved = _moved([site for site in judged(found) if site.regime.name == name])
+        out.append(f"{name}: area under the ROC curve (AUC): {', '.join(areas)}. {moved}")
+    return out
+
+
+def judged(found: Sequence[SiteOutcome]) -> list[SiteOutcome]:
+    """The sites with probabilities."""
+    return [site for site in found if site.judged and site.record.get("yes_no")]
+
+
+def _moved(there: Sequence[SiteOutcome]) -> str:
+    """How often the joined model ranks otherwise than the local one; a note where one class is rare."""
+    change = np.array([_of(s.record, "joined model")[0] - _of(s.record, "local model")[0] for s in there])
+    told = (
+        f"The joined model's AUC is lower than the local one's by more than {CLEAR} at {100 * np.mean(change < -CLEAR):.0f} % of "
+        f"the sites, and higher at {100 * np.mean(change > CLEAR):.0f} %."
+    )
+    rare = min(min(share, 1.0 - share) for share in (float(s.record.get("positive", 0.5)) for s in there))
+    return told + f" Only {100 * rare:.1f} % of the test labels are of one class: rare events were not studied." * (
+        rare < RARE
+    )
 
 
 def means(found: Sequence[SiteOutcome]) -> list[tuple[str, str, Float64[Arr, " 3"], int]]:
     """(regime, method, figures, number of sets)."""
     out = []
-    judged = [site for site in found if site.judged and site.record.get("yes_no")]
-    for name in dict.fromkeys(site.regime.name for site in judged):
-        there = [site for site in judged if site.regime.name == name]
+    for name in dict.fromkeys(site.regime.name for site in judged(found)):
+        there = [site for site in judged(found) if site.regime.name == name]
         sets = dict.fromkeys(site.set for site in there)
         for method in METHODS:
             of_sets = [

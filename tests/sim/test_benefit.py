@@ -145,7 +145,12 @@ def test_a_target_of_two_values_is_judged_by_its_probabilities_in_every_regime()
     assert [row[1] for row in shown.rows] == list(yes_no.METHODS)
     mean = np.mean([told["yes_no"]["pooled"] for told in out["sites"]], axis=0)
     assert shown.rows[-2][2:] == (*(f"{value:.3f}" for value in mean), 1)
-    assert "AUC" in yes_no.findings(site_outcomes({"a/n50/3": out}))[0]
+    [told] = yes_no.findings(site_outcomes({"a/n50/3": out}))
+    moved = [y["joined model"][0] - y["local model"][0] for y in (s["yes_no"] for s in out["sites"])]
+    assert f"by more than 0.05 at {100 * np.mean(np.array(moved) < -0.05):.0f} % of the sites" in told
+    assert "rare events" not in told
+    few = {"a/n50/3": out | {"sites": [s | {"positive": 0.03} for s in out["sites"]]}}
+    assert "Only 3.0 % of the test labels are of one class" in yes_no.findings(site_outcomes(few))[0]
     offset = partition(two, REGIMES["offset50"], (3,))
     assert not offset.yes_no, "shifted labels are no classes"
     above = partition(numbers, REGIMES["yes-no20"], (3,))
