@@ -313,8 +313,10 @@ def with_service(path: Path, listen: str | None, store: Path | None, identity: P
     return configuration.model_copy(update={"service": service})
 
 
-def faults_of(path: Path, error: ValidationError, more: Iterable[str] = ()) -> UsageError:
-    """Every fault of a federation or study file with its key, as one error; ``more`` are further keys to suggest."""
-    sections = (FederationSection, ServiceSection, TimeoutSection, AgreementSection, AdditiveSection, ScheduleSection)
-    known = {name for section in (*sections, PrivacySection, ScoringSection) for name in section.model_fields}
-    return file_faults(path, error, {*known, *Configuration.model_fields, *more}, skip=("model",))
+def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Configuration) -> UsageError:
+    """Every fault of a federation or study file with its key, as one error."""
+    models = [("model", kind) for kind in (ScoringSection, AlignmentSection, AgreementSection, AdditiveSection)]
+    sections = {name: field.annotation for name, field in file.model_fields.items()}
+    sections |= {"schedule": ScheduleSection, "privacy": PrivacySection}
+    known = [f"{name}.{key}" for name, each in (*models, *sections.items()) for key in getattr(each, "model_fields", ())]
+    return file_faults(path, error, [*known, *sections], skip=("model",))

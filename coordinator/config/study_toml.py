@@ -110,7 +110,7 @@ def read_study(path: Path) -> Study:
     try:
         return Study.model_validate(read_toml(path))
     except ValidationError as error:
-        raise faults_of(path, error, {*Study.model_fields, *StudySection.model_fields}) from None
+        raise faults_of(path, error, Study) from None
 
 
 def study_plan(path: Path, configuration: Configuration, trained: "Callable[[str], Trained] | None" = None) -> Plan:

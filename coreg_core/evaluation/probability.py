@@ -88,3 +88,8 @@ def calibration_error(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " 
     order = np.argsort(probabilities, kind="stable")
     bins = [rows for rows in np.array_split(order, _BINS) if len(rows)]
     return float(sum(len(b) * abs(shared[b].mean() - probabilities[b].mean()) for b in bins) / len(labels))
+
+
+def quality(probabilities: Float64[Arr, " n"], labels: Float64[Arr, " n"]) -> tuple[float, float, float]:
+    """AUC, log loss and calibration error."""
+    return auc(probabilities, labels), log_loss(probabilities, labels), calibration_error(probabilities, labels)

@@ -227,8 +227,9 @@ def partition(
         ends = np.cumsum([0, *regime.labels])
         labelled = [rest[start:end] for start, end in itertools.pairwise(ends)]
     y = table.y
-    if yes_no := regime.yes_no or len(np.unique(y)) == 2:
-        y = (y > (np.median(y) if regime.yes_no else y.min())).astype(np.float64)
+    two = len(np.unique(y)) == 2
+    if yes_no := regime.yes_no or two:
+        y = (y > (y.min() if two else np.median(y))).astype(np.float64)
     factors, shifts = np.ones(M), np.zeros(M)
     if regime.offset:
         shifts = regime.offset * rng.normal(size=M)
@@ -245,7 +246,8 @@ def partition(
         labels[-1], honest[-1] = rng.permutation(labels[-1]), False
     y_test = np.outer(factors, y[test]) + shifts[:, None]
     alike = bool((factors == 1.0).all() and (shifts == 0.0).all())
-    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps, yes_no and alike)
+    judged = yes_no and alike and 0.0 < y_test.mean() < 1.0  # probabilities are judged on both classes
+    return Partition(columns, labelled, labels, shared, test, y_test, honest, overlaps, judged)
 
 
 def _known(shared: Ints, share: float, sites: int, rng: np.random.Generator) -> tuple[Ints, list[Overlap] | None]:

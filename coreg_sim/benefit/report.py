@@ -32,7 +32,8 @@ _R2_BINS = (-np.inf, 0.2, 0.5, 0.8, 1.0)
 
 
 def report(found: Sequence[SiteOutcome]) -> Report:
-    counted = [site for site in found if site.counted]
+    # A study of other regimes alone answers for these.
+    counted = [site for site in found if site.counted] or [site for site in found if site.judged and site.labels]
     groups = {
         JUDGED: [site for site in counted if site.set in JUDGED_ON],
         "chosen on": [site for site in counted if site.set in CHOSEN_ON],

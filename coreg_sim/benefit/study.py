@@ -15,6 +15,7 @@ from coreg_sim.benefit.partition import REGIMES, AttributeTable, partition, tabl
 from coreg_sim.benefit.trial import trial
 from coreg_sim.papers.pool import NumericDataSet, Pool
 from coreg_sim.study.jobs import JSON, Job
+from coreg_wire.files.toml_file import unknown_key
 
 # Choices (widths, steps, priors, blend, rules) were made on the first group and are tested on the second.
 CHOSEN_ON = ("abalone", "bank32nh", "cpu_act", "house_16H", "housing", "stock", "space_ga", "diabetes")
@@ -86,7 +87,8 @@ def study(
         wanted = _wanted(source, sets)
     chosen = tuple(REGIMES) if regimes is None else tuple(dict.fromkeys(regimes.split(",")))
     if unknown := [name for name in chosen if name not in REGIMES]:
-        raise UsageError(f"--regimes {', '.join(unknown)}: unknown. The regimes are {', '.join(REGIMES)}.")
+        told = "; ".join(f"{name}: {unknown_key(name, REGIMES, 'regime')}" for name in unknown)
+        raise UsageError(f"--regimes {told}\ndocs/research/benefit.md lists the {len(REGIMES)} regimes.")
     draws = draws or (QUICK_DRAWS if quick else DRAWS)
     place = str(source.resolve()) if isinstance(source, Path) else source
     return BenefitStudy(place, wanted, chosen, draws, QUICK_ROWS if quick else None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float64
 
-from coreg_core.evaluation.probability import auc, calibration_error, fit_probability, log_loss
+from coreg_core.evaluation.probability import fit_probability, quality
 from coreg_core.numerics.arrays import Arr
 from coreg_sim.benefit.summary import SiteOutcome
 from coreg_sim.study.report import Cell, ReportTable
@@ -22,8 +22,7 @@ METHODS = (
 
 def figures(scores: Arr, left_out: Arr, labels: Arr, truth: Arr) -> list[float]:
     """AUC, log loss and calibration error of test scores, with probabilities by the left-out ones."""
-    p = fit_probability(left_out, labels[: len(left_out)]).of(scores)
-    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+    return list(quality(fit_probability(left_out, labels[: len(left_out)]).of(scores), truth))
 
 
 def logistic(
@@ -37,22 +36,25 @@ def logistic(
     p = np.full(len(test), y.mean() if len(y) else 0.5)
     if 0.0 < p[0] < 1.0 and len(y):
         p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y).predict_proba(test)[:, 1]
-    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+    return list(quality(p, truth))
 
 
 def logistic_of(
     features: Float64[Arr, "n d"], y: Float64[Arr, " n"], test: Float64[Arr, "t d"], truth: Float64[Arr, " t"]
 ) -> list[float]:
-    """Of a logistic loss on the same features as least squares; the ridge by folds of the log loss."""
+    """Of a logistic loss on the same features as least squares; the ridge by folds of the log loss.
+    The share of 1 if a class has fewer than two rows."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
 
     folds = int(min(5, y.sum(), len(y) - y.sum()))
+    if folds < 2:  # no folds hold both classes
+        return list(quality(np.full(len(test), y.mean()), truth))
     asked = GridSearchCV(
-        LogisticRegression(max_iter=1000), {"C": np.logspace(-3.0, 3.0, 9)}, scoring="neg_log_loss", cv=max(folds, 2)
+        LogisticRegression(max_iter=1000), {"C": np.logspace(-3.0, 3.0, 9)}, scoring="neg_log_loss", cv=folds
     )
     p = asked.fit(features, y).predict_proba(test)[:, 1]
-    return [auc(p, truth), log_loss(p, truth), calibration_error(p, truth)]
+    return list(quality(p, truth))
 
 
 def table(found: Sequence[SiteOutcome]) -> ReportTable:

@@ -9,7 +9,7 @@ import numpy as np
 
 from coreg_core.errors import BadData, UsageError
 from coreg_core.evaluation.bootstrap import Compared, paired_bootstrap
-from coreg_core.evaluation.probability import auc, calibration_error, log_loss
+from coreg_core.evaluation.probability import quality
 from coreg_core.numerics.arrays import Ints
 from site_agent.data.drift import look
 from site_agent.data.errors import some
@@ -95,11 +95,9 @@ def evaluate(models: Sequence[Path], data: Source) -> Evaluated:
     classes = {name for name, model in loaded.items() if model.probability is not None}
     if classes and not np.isin(y, (0.0, 1.0)).all():
         raise BadData(f"{data}: {target!r} has other values than 0 and 1, and these models predict a probability.")
-    quality = {
-        name: (auc(p, y), log_loss(p, y), calibration_error(p, y)) for name, p in predictions.items() if name in classes
-    }
+    judged = {name: quality(p, y) for name, p in predictions.items() if name in classes}
     absolute = {name: float(np.mean(np.abs(errors))) for name, errors in residuals.items()}
-    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, quality, tuple(notes))
+    return Evaluated(target, len(rows), paired_bootstrap(residuals), absolute, judged, tuple(notes))
 
 
 def lines(found: Evaluated) -> list[str]:

@@ -241,7 +241,7 @@ def test_what_a_study_refuses(folder, tmp_path):
     for options, why in (
         (["--data", tmp_path], "the data set 'mg' has no task. Add the keys; the task is regression or binary."),
         (["--data", folder, "--sets", "nothing"], "no such data set"),
-        (["--data", folder, "--regimes", "n11"], "The regimes are n10"),
+        (["--data", folder, "--regimes", "n11"], "--regimes n11: unknown regime; did you mean n10?"),
         (
             ["--data", folder, "--regimes", "n200", "--out", tmp_path],
             "is too small. n200 needs 3 columns and 1171 rows",
@@ -314,3 +314,17 @@ def test_an_own_table_has_one_answer_for_each_regime(tmp_path):
     ):
         assert re.search(regime, told)
     assert "2 federations, 2 of 2 jobs from an earlier run" in benefit(*options).stdout
+
+
+def test_a_rare_class_ends_no_study():
+    """Some of these federations have no positive label, some have no positive test row."""
+    numbers, found = table(500), {}
+    for k in (2, 12):
+        rare = replace(numbers, y=(numbers.y >= np.sort(numbers.y)[-k]).astype(np.float64))
+        for draw in range(3):
+            drawn = partition(rare, REGIMES["n10"], (draw,))
+            found[f"a/n10/{draw}"] = trial(drawn, draw, trees=False)
+            assert drawn.yes_no == drawn.y_test.any()
+            assert all(("yes_no" in told) == drawn.yes_no for told in found[f"a/n10/{draw}"]["sites"])
+        json.dumps(found, allow_nan=False)
+    assert any("yes_no" in told for out in found.values() for told in out["sites"])

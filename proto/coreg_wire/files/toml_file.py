@@ -67,10 +67,15 @@ def _deeper_than(levels: int, read: dict[str, Any]) -> bool:
     return bool(level)
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The fault and the correction of an unknown key."""
-    close = get_close_matches(key, list(known), n=1)
-    return f"unknown key{f'; did you mean {close[0]}?' if close else ''}"
+def unknown_key(key: str, known: Iterable[str], kind: str = "key", section: str = "") -> str:
+    """The fault and the correction of an unknown key of a section; a known name "section.key" tells where the key belongs."""
+    places = {name.rpartition(".")[2]: name.rpartition(".")[0] for name in known}
+    close = next(iter(get_close_matches(key, list(places), n=1)), "")
+    if close == key:
+        if places[key] == section:
+            return "this key has no meaning with the other values of this section"
+        return f"this key belongs in {f'the section [{places[key]}]' if places[key] else 'the top level of the file'}"
+    return f"unknown {kind}{f'; did you mean {close}?' if close else ''}"
 
 
 def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: tuple[str, ...] = ()) -> UsageError:
@@ -83,7 +88,7 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
     error
         the errors of pydantic.
     known
-        keys of the file, for a suggestion.
+        keys of the file, for a suggestion; "section.key" for a key of a section.
     skip
         sections in which the second part of a location is pydantic's name for the member of a union.
     """
@@ -95,7 +100,7 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
         where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
         extra = e["type"] == "extra_forbidden"
         given = "" if extra or isinstance(e["input"], dict) else f" = {e['input']!r}"
-        told = unknown_key(str(location[-1]), known) if extra else _plainly(e["msg"])
+        told = unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1]))) if extra else _plainly(e["msg"])
         faults.setdefault(where + given, []).append(told)
     lines = "\n".join(f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items())
     return UsageError(f"{path}: {len(faults)} fault{'s' * (len(faults) != 1)}:\n{lines}")
