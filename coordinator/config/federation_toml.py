@@ -6,7 +6,7 @@ errors, so that a misspelt key never means a default.
 
 import math
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, get_type_hints
@@ -318,5 +318,7 @@ def faults_of(path: Path, error: ValidationError, file: type[BaseModel] = Config
     models = [("model", kind) for kind in (ScoringSection, AlignmentSection, AgreementSection, AdditiveSection)]
     sections = {name: field.annotation for name, field in file.model_fields.items()}
     sections |= {"schedule": ScheduleSection, "privacy": PrivacySection}
-    known = [f"{name}.{key}" for name, each in (*models, *sections.items()) for key in getattr(each, "model_fields", ())]
+    known = [
+        f"{name}.{key}" for name, each in (*models, *sections.items()) for key in getattr(each, "model_fields", ())
+    ]
     return file_faults(path, error, [*known, *sections], skip=("model",))

@@ -75,7 +75,7 @@ def pending(config: FileOption = FILE, as_json: JsonOption = False) -> None:
         study = plan["study"] or plan["federation"]
         typer.echo(f"run {plan['run']} of {study}, received {entry['asked'][:16]}")
         for heading, text in entry["about"].items():
-            typer.echo(f"  {heading}: {text}")
+            typer.echo(f"  {heading}: " + (text.replace("; ", ";\n      ") if heading.startswith("leaves") else text))
         if entry["expires"] is not None:
             typer.echo(f"  approve before: {entry['expires'][:16]} UTC")
         typer.echo(f"  next: coreg-agent approve {plan['run']}, or coreg-agent refuse {plan['run']} --reason TEXT")

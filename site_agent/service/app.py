@@ -17,6 +17,7 @@ from site_agent.config.settings import CONNECT_TIMEOUT, ONLY, AgentSettings, rea
 from site_agent.data.aligned import SharedIds, read_ids
 from site_agent.data.data_sets import DataSets
 from site_agent.data.prepare import site_salt
+from site_agent.data.sources import files_of
 from site_agent.identity.identity import Identity, check_identity
 from site_agent.identity.peers import run_keys
 from site_agent.ledger import Disclosed, HeadSigner, Ledger
@@ -188,6 +189,10 @@ def serve(given: Given, observer: Observer) -> None:
     settings = given.settings()
     running = _Running(settings, observer, once=False, results=lambda name: _models_of(settings, name), given=given)
     try:
+        for name, inputs in settings.data.items():
+            if not (path := files_of(inputs.table)[0]).exists():
+                words = f"warning: data set {name}: {path} does not exist. Runs on it fail until it does"
+                observer(Notice("table", words, warning=True))
         asyncio.run(running.live(float("inf")))
     finally:
         running.ledger.close()

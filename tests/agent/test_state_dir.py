@@ -35,7 +35,7 @@ def test_a_decision_is_found_by_an_agent_that_is_started_again(state):
     for words in (
         "run abc1 of waits, received 20",
         "method: agreement (co-regularised least squares)",
-        "predictions for the shared instances (20 instances); also the number of its labels",
+        "predictions for the shared instances (20 instances);\n      also the number of its labels",
         "readable by the coordinator",
         "answers: at most 42 (the plan's limit; most runs need some dozens), with 20 numbers each",
         "computing time: about 1 s",

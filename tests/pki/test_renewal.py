@@ -70,6 +70,21 @@ def test_a_certificate_is_renewed_over_itself_and_both_count_until_it_runs_out(h
         check("a", third.certificate_pem)
 
 
+def test_an_expired_certificate_is_renewed_with_the_same_commands(home: Path) -> None:
+    long_ago = datetime.now(UTC) - 30 * DAY
+    create_authority(home / "old", [], now=long_ago)
+    enrol(home / "late", "late")
+    install(
+        home / "late", sign_request(home / "old", home / "late" / "site.csr", days=1, now=long_ago).certificate_path,
+        now=long_ago,
+    )  # fmt: skip
+    with pytest.raises(Refused, match=r"site\.pem expired on .*enroll --renew"):
+        check_identity(home / "late")
+    signed = sign_request(home / "old", renew(home / "late").request_path, renewal=True)
+    install(home / "late", signed.certificate_path)
+    Authorised(home / "old").check("late", check_identity(home / "late").certificate_pem)
+
+
 def test_a_renewal_with_another_key_keeps_the_old_identity_until_the_answer_is_installed(home: Path) -> None:
     before = check_identity(home / "a")
     made = renew(home / "a", new_key=True)

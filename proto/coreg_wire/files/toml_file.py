@@ -100,7 +100,11 @@ def file_faults(path: Path, error: ValidationError, known: Iterable[str], skip: 
         where = ".".join(str(part) for i, part in enumerate(location) if i < 3 or isinstance(part, int)) or "the file"
         extra = e["type"] == "extra_forbidden"
         given = "" if extra or isinstance(e["input"], dict) else f" = {e['input']!r}"
-        told = unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1]))) if extra else _plainly(e["msg"])
+        told = (
+            unknown_key(str(location[-1]), known, section=".".join(map(str, location[:-1])))
+            if extra
+            else _plainly(e["msg"])
+        )
         faults.setdefault(where + given, []).append(told)
     lines = "\n".join(f"  {where}: {'; or '.join(dict.fromkeys(messages))}" for where, messages in faults.items())
     return UsageError(f"{path}: {len(faults)} fault{'s' * (len(faults) != 1)}:\n{lines}")
